@@ -50,6 +50,7 @@ COMMANDS = {
     "token": Lazy(
         "torrentdist_cli.access.token_commands:token", "Create, list and revoke tokens of people and programs."
     ),
+    "key": Lazy("torrentdist_cli.access.key_commands:key", "Make keys that sign bundles and jobs."),
     "whoami": Lazy(
         "torrentdist_cli.access.whoami_command:whoami",
         "Show who you are to the cluster: name, role, bundles, and the proof of it.",

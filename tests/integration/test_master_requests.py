@@ -17,7 +17,7 @@ from torrentdist.cluster.session.znode_operations import Stat
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.master.bundles.bundle_operations import BATCH
 from torrentdist.master.changes.request_trimming import BUCKETS_A_ROUND, LOOKS_A_ROUND, RequestTrimmer
-from torrentdist.master.jobs.job_operations import submit_ops
+from torrentdist.master.jobs.job_operations import NewJob, submit_ops
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import JobId, RequestId, StoreId, SupervisorId
 from torrentdist.model.jobs.job import JobSpec
@@ -277,7 +277,7 @@ async def test_a_bundle_is_not_removed_while_a_job_is_submitted_that_needs_it(en
 
     def submit(id_: str) -> Awaitable[bytes]:
         return master.changes.make_alone(
-            None, lambda s: submit_ops(s, JobId(id_), BUNDLE, spec, 1.0, activate=True), lambda s: id_
+            None, lambda s: submit_ops(s, NewJob(JobId(id_), BUNDLE, spec), 1.0), lambda s: id_
         )
 
     ended = await asyncio.gather(

@@ -23,7 +23,7 @@ from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.cluster.session.znode_operations import Delete, Op, Set
 from torrentdist.master.changes.predicted_records import foreseen
 from torrentdist.master.jobs.job_duties import assignment_ops, drain_ops, happened, ops_of, placement
-from torrentdist.master.jobs.job_operations import event_ops, submit_ops
+from torrentdist.master.jobs.job_operations import NewJob, event_ops, submit_ops
 from torrentdist.master.jobs.lifecycle import Activate, Deactivate, Event, Kill, Rebalance, keeps_places, runs
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, JobId, SupervisorId
@@ -131,7 +131,7 @@ class World(RuleBasedStateMachine):
         taken = any(entry.record.name == name and entry.record.live for entry in self.seen.jobs.values())
         job = JobId(f"{name}-{self.jobs}")
         try:
-            self._commit(submit_ops(self.seen, job, BundleId("code"), spec, self.now, activate=active))
+            self._commit(submit_ops(self.seen, NewJob(job, BundleId("code"), spec, active), self.now))
         except TorrentdistError as error:
             refused = error.code
         else:

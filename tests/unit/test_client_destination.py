@@ -161,7 +161,7 @@ def test_the_kept_metafile_is_found_again(single: Metafile, tmp_path: Path, into
     kept = find_kept(given, ID)
 
     assert kept is not None
-    assert single.digest == kept.digest
+    assert single.digest == kept.metafile.digest
     assert find_kept(given, BundleId("etl-2")) is None
 
 

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from torrentdist import __version__
-from torrentdist.client import diagnosis, tls_diagnosis
+from torrentdist.client import diagnosis, tls_diagnosis, trust_diagnosis
 from torrentdist.client.client_access import access_of
 from torrentdist.client.diagnosis import DiskFacts, MasterFacts, ServerFacts
 from torrentdist.client.zookeeper_probe import NotUnderstood, TreeAccess, ask_access
@@ -68,6 +68,7 @@ async def examine(config: Config, origins: Mapping[str, str]) -> list[Finding]:
     config = await asyncio.to_thread(_with_own_master, config, origins)
     findings = [Finding(check="configuration", detail="loads, and every value is valid")]
     findings += secrets(config) + await asyncio.to_thread(tls_diagnosis.certificates, config) + host(config, given)
+    findings += trust_diagnosis.judge_trust(config.trust)
     findings.append(Finding(check="libtorrent", detail=await asyncio.to_thread(libtorrent_build)))
     try:
         async with asyncio.timeout(ALL_SECS):

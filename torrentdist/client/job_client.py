@@ -11,13 +11,14 @@ from pathlib import Path
 import msgspec
 
 from torrentdist.bundle.job_files import file_problem, job_text
+from torrentdist.client.bundles.signed_content import signed_body
 from torrentdist.client.bundles.transfer_progress import UploadProgress
 from torrentdist.client.bundles.upload import upload
 from torrentdist.client.masters.list_pages import all_pages
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.http.api_calls import Request
 from torrentdist.model.access.token_messages import HostPassView
-from torrentdist.model.configuration.config import SwarmConfig
+from torrentdist.model.configuration.config import SwarmConfig, TrustConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import JobId, SupervisorId
 from torrentdist.model.jobs.job import FILE_NAME, JobSpec, parse_job, place_in
@@ -25,6 +26,7 @@ from torrentdist.model.jobs.job_overrides import with_overrides
 from torrentdist.model.records import ENDED
 from torrentdist.model.wire.bundle_messages import BundleView
 from torrentdist.model.wire.job_messages import JobView, SubmitBody
+from torrentdist.security.signing.signing_keys import Signer
 
 SUBMIT_SECS = 30.0
 
@@ -67,18 +69,25 @@ async def submit(
     swarm: SwarmConfig | None = None,
     timeout: float = 3600.0,
     progress: Callable[[UploadProgress], None] = lambda _: None,
+    signer: Signer | None = None,
+    trust: TrustConfig | None = None,
 ) -> JobView:
     """Submits a bundle of the cluster, or a directory, which is uploaded under an id derived from
     its content.
+
+    With `signer`, the job is signed, and so is a directory's bundle. A bundle that is in the
+    cluster must have been signed by the same key, or by one that `trust` names.
     """
     choices = choices or JobChoices()
     bundle, name, workers, conf = what, choices.name, choices.workers, dict(choices.conf)
     spec = job_in(what)
     if spec is not None:
         await _expect_room_for(client, with_overrides(spec, name, workers, conf))
-        view = await upload(client, Path(what), None, timeout=timeout, progress=progress, swarm=swarm)
+        view = await upload(client, Path(what), None, timeout=timeout, progress=progress, swarm=swarm, signer=signer)
         bundle = view.id
     body = SubmitBody(bundle=bundle, name=name, workers=workers, conf=conf, activate=choices.activate)
+    if signer is not None:
+        body = await signed_body(client, body, spec, signer, trust or TrustConfig())
     request = Request("POST", "/v1/jobs", content=msgspec.json.encode(body), timeout=SUBMIT_SECS)
     return await client.mutate(request, JobView)
 

@@ -56,6 +56,8 @@ READY_SECS = 60.0
 STOP_SECS = 15.0
 LAUNCHER = "launcher-1"
 TOKEN = "token"
+DEV_TRUST: dict[str, object] = {"cluster": "dev"}
+"""Lets `upload --sign` work without a configuration of one's own."""
 LAUNCHER_PROGRAM = "torrentdist.launcher.launcher_server"
 GRACE_SECS = 3.0
 """Seconds that workers get when the cluster goes down."""
@@ -397,6 +399,7 @@ class DevCluster:
                 "session_timeout_secs": self.spec.session_secs,
             },
             "api": {"listen": "127.0.0.1", "token_file": str(self.token_file)},
+            "trust": dict(DEV_TRUST),
             role: {"id": name, "data_dir": str(self.dir / name)},
         }
         if role == "master":
@@ -418,7 +421,8 @@ class DevCluster:
             client |= self._certificates.client_section()
         # The groups' commands and the doctor ask ZooKeeper itself.
         zookeeper = {**self.spec.settings.get("zookeeper", {}), "servers": self.state.zookeeper.split(",")}
-        _write_toml(self.dir / "client.toml", {"client": client, "zookeeper": zookeeper})
+        trust = {**DEV_TRUST, **self.spec.settings.get("trust", {})}
+        _write_toml(self.dir / "client.toml", {"client": client, "zookeeper": zookeeper, "trust": trust})
 
 
 def _guardian(path: Path) -> StartedProcess | None:

@@ -179,6 +179,11 @@ class Fetches:
         """Lets the plug-in forget a removed bundle."""
         await asyncio.to_thread(self._plugin.cleanup, bundle_id)
 
+    def refuse(self, meta: Metafile, error: TorrentdistError) -> None:
+        """Records why a bundle is not fetched here, so that the masters hear of it."""
+        self._failures[meta.digest] = meta.size, error
+        self._tell_masters()
+
     def cancel(self, digest: Digest) -> asyncio.Task[StoredBundle] | None:
         """Cancels the fetch of this digest and returns its task."""
         task = self._tasks.get(digest)

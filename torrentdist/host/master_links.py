@@ -1,4 +1,5 @@
-"""A daemon's client for what any master can answer: metafiles, and the holders of a bundle.
+"""A daemon's client for what any master can answer: metafiles, and the holders and signatures of a
+bundle.
 
 Always: a dead or slow master delays a request by its own short deadline only. A metafile is checked
 against its digest before it is used; after a wrong one the next master is asked.
@@ -14,10 +15,12 @@ from torrentdist.bundle.metafile import Metafile, metafile_of
 from torrentdist.distributor.protocol import Holder
 from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.http.access import AccessRule
+from torrentdist.http.api_calls import decode
 from torrentdist.http.asking_in_turn import first_sound
 from torrentdist.http.connection_pool import Http
 from torrentdist.http.http_errors import HttpError
 from torrentdist.http.http_values import Answer
+from torrentdist.model.access.envelope import Envelope
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.json_decoding import decode_json
@@ -90,6 +93,19 @@ class MasterLinks:
         view = decode_json(await self._first(f"/v1/bundles/{bundle}", self._urls()), BundleView)
         cluster = decode_json(await self._first("/v1/cluster", self._urls()), ClusterView)
         return [Holder(m.id, m.url) for m in cluster.masters if m.id in view.holders]
+
+    async def signatures(
+        self, bundle: BundleId, accept: Callable[[Sequence[Envelope]], object]
+    ) -> tuple[Envelope, ...]:
+        """Returns the signatures that a master has of a bundle, from the first master whose
+        signatures do not make `accept` raise an error."""
+
+        def read(told: Answer) -> tuple[Envelope, ...]:
+            found = tuple(decode(told, BundleView).signatures)
+            accept(found)
+            return found
+
+        return await self._answer(f"/v1/bundles/{bundle}?uploading=true", self._urls(), read)
 
     async def _first(self, path: str, urls: Sequence[str]) -> bytes:
         return await self._answer(path, urls, lambda told: told.content)

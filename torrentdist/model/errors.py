@@ -57,6 +57,8 @@ ERRORS: Mapping[str, ErrorKind] = {
     "config_missing": ErrorKind(2, 400, "{detail}", "Set it in the configuration file, a TORRENTDIST_* variable or a flag."),
     "role_missing": ErrorKind(2, 400, "{path} has no [{role}] section, so it is no {role}'s configuration", "Give --config the {role}'s own file; docs/deployment.md shows one. An empty [{role}] section means all defaults."),
     "secret_invalid": ErrorKind(2, 500, "{path} cannot be used as a secret: {detail}", "Put the secret alone into a file that only its owner can read: chmod 600 {path}"),
+    "key_invalid": ErrorKind(2, 400, "{path} is no key to sign with: {detail}", "`torrentdist key generate FILE` makes one. Give the private key's file, not FILE.pub."),
+    "signing_cluster_missing": ErrorKind(2, 400, "nothing can be signed, since trust.cluster does not name the cluster", "Set the cluster's name in your configuration: [trust] cluster = \"NAME\", the same name as on its hosts. It keeps a signature for one cluster from being used in another."),
     "plugin_invalid": ErrorKind(2, 400, "codedistributor.class {name!r} cannot be used: {detail}", "Give it as package.module:Class; the class needs the methods of torrentdist.distributor.CodeDistributor."),
     "validator_invalid": ErrorKind(2, 400, "jobs.validator {name!r} cannot be used: {detail}", "Give it as package.module:Class; the class needs a method validate(job, bundle)."),
     "missing_dependency": ErrorKind(2, 500, "{detail}", "Install what is missing: pip install '{package}'."),
@@ -96,6 +98,10 @@ ERRORS: Mapping[str, ErrorKind] = {
     "invitation_invalid": ErrorKind(4, 403, "the invitation for {id!r} is refused: {detail}", "Ask the operator for a new one: `torrentdist host invite {id} --role ROLE --address ADDRESS`."),
     "host_revoked": ErrorKind(4, 403, "the certificate of {id!r} was revoked", "`torrentdist host invite {id} --role ROLE --address ADDRESS` lets it join again."),
     "issuing_elsewhere": ErrorKind(4, 409, "this cluster's certificates are not issued here: {detail}", "Get the certificate from where the CA's key is (cert-manager, SPIFFE, your corporate CA). docs/security.md says what it must carry."),
+    "unsigned_bundle": ErrorKind(4, 403, "bundle {id!r} is not signed, and [trust] wants a signature", "Look at what it holds, then sign it with `torrentdist bundle sign {id} --key FILE`. `upload --sign FILE` does it at once."),
+    "unknown_key": ErrorKind(4, 403, "{what} is signed by {keys}, and [trust] names none of these keys for it", "If you trust the signer, add the public key (FILE.pub) to trust.bundles on this host and restart the daemon."),
+    "bad_signature": ErrorKind(4, 403, "the signature of {what} is refused: {detail}", "Do not use it before you know who put it there. Signed again by a known key, it is accepted."),
+    "job_not_signed": ErrorKind(4, 403, "job {id!r} does not start here: {detail}", "Under enforce a job is what its signed bundle says, with this host's jobs.defaults. Submit it again with `job submit --sign FILE` if it overrides anything, and give masters and supervisors the same jobs.defaults."),
     "acl_mismatch": ErrorKind(4, 403, "ZooKeeper's {path} is open to others: {detail}", "Start a master once with --repair-acls."),
     # unavailable
     "not_leader": ErrorKind(5, 421, "this master is not the leader", "The client follows to the leader by itself."),
@@ -127,6 +133,8 @@ ERRORS: Mapping[str, ErrorKind] = {
     "store_locked": ErrorKind(9, 409, "another daemon (process {pid}) uses the store in {path}", "Two daemons cannot share a data directory. Stop the other one, or give this one its own."),
     # conflict
     "conflict": ErrorKind(9, 409, "the id {id!r} belongs to other content ({existing})", "Bundles never change: choose another id."),
+    "key_exists": ErrorKind(9, 409, "{path} exists already", "A key is never overwritten. Choose another file."),
+    "too_many_signatures": ErrorKind(9, 409, "bundle {id!r} has {count} signatures already, the most that are kept", "Upload it under another id to sign it anew."),
     "ca_exists": ErrorKind(9, 409, "{path} already holds the CA of {cluster!r}", "Choose another directory for another cluster."),
     "host_exists": ErrorKind(9, 409, "there is already a host {id!r}: {detail}", "Choose another id; or `torrentdist host revoke {id}` first, which shuts the other one out."),
     "certificate_exists": ErrorKind(9, 409, "{path} is the certificate of {holder}", "Choose another --out."),

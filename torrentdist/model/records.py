@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
+from torrentdist.model.access.envelope import Envelope
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest, JobId, MasterId, StoreId, SupervisorId
 from torrentdist.model.jobs.job import JobSpec
@@ -44,6 +45,8 @@ class BundleRecord(Record, frozen=True, kw_only=True):
     created_at: float
     """The leader's wall-clock time, for display only."""
     pinned: bool = False
+    signatures: tuple[Envelope, ...] = ()
+    """What signers say about its id and digest. Nobody has to believe them without their keys."""
 
 
 class ReplicaRecord(Record, frozen=True, kw_only=True):
@@ -164,6 +167,8 @@ class JobRecord(Record, frozen=True, kw_only=True):
     created_at: float = 0.0
     dependencies: tuple[BundleId, ...] = ()
     """Additional bundles that the job needs."""
+    signature: Envelope | None = None
+    """What the submitter has signed about it."""
 
     @property
     def live(self) -> bool:

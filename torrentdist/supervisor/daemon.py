@@ -40,6 +40,7 @@ from torrentdist.model.records import SCHEMA, SupervisorRecord
 from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmEntry
 from torrentdist.security.job_token import key_of
 from torrentdist.security.passes import admits
+from torrentdist.supervisor.bundles.bundle_signatures import BundleSignatures
 from torrentdist.supervisor.bundles.keeper import Keeper
 from torrentdist.supervisor.exclusivity.isolation import Isolation
 from torrentdist.supervisor.gateway.archive_cache import ArchiveCache
@@ -50,6 +51,7 @@ from torrentdist.supervisor.gateway.output_api import OutputApi
 from torrentdist.supervisor.gateway.peer_api import outside_app
 from torrentdist.supervisor.gateway.worker_api import WorkerApi
 from torrentdist.supervisor.jobs.host_workers import HostWorkers
+from torrentdist.supervisor.jobs.job_signatures import JobSignatures
 from torrentdist.supervisor.jobs.local_state import read_left
 from torrentdist.supervisor.jobs.reporting import Reporting, job_facts
 from torrentdist.supervisor.jobs.worker_services import WorkerServices
@@ -85,10 +87,13 @@ class Supervisor:
         self._port, self._outside_port = (int(sock.getsockname()[1]) for sock in host.sockets)
         self.runtime, self.links, self._zookeeper = host.runtime, host.links, host.zookeeper
         self.znode_watch = ZnodeWatch(host.zookeeper, self.id)
+        folder = host.runtime.store.data_dir / "signatures"
+        self._signatures = BundleSignatures(self.config.trust, folder, host.links.signatures)
         self.keeper = Keeper(
             host.runtime,
             host.hand_outs,
             host.links,
+            self._signatures,
             joins_uploads=host.joins_uploads,
             seed_secs=self.config.supervisor.seed_secs,
         )
@@ -154,6 +159,7 @@ class Supervisor:
             store=host.runtime.store,
             facts=lambda job: job_facts(host.http, self.masters(), job),
             checked=self.keeper.checked,
+            spec_of=JobSignatures(self.config, self._signatures).spec_of,
             trouble=self._trouble,
             needs_changed=self._keep,
             lease_sent=self.znode_watch.recheck_masters,

@@ -23,6 +23,7 @@ COMMANDS = {
     "distribute": Lazy(
         "torrentdist_cli.bundles.distribute_command:distribute", "Bring a bundle to every host, and watch it arrive."
     ),
+    "sign": Lazy("torrentdist_cli.bundles.sign_command:sign", "Sign a bundle that is in the cluster."),
     "verify": Lazy(
         "torrentdist_cli.bundles.verify_command:verify", "Compare a directory or a file with a bundle, byte by byte."
     ),
@@ -135,6 +136,7 @@ def _one_table(view: BundleView) -> str:
             ("holders", ", ".join(view.holders) or "none"),
             ("created", created),
             ("pinned", "yes" if view.pinned else "no"),
+            ("signed by", ", ".join(view.signers) or "nobody"),
             *(("stuck", f"{host}: {reason}") for host, reason in view.stuck.items()),
         ]
     )

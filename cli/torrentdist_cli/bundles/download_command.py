@@ -17,6 +17,7 @@ from torrentdist_cli.frame.interruption import run
 from torrentdist_cli.frame.invocation import Session
 from torrentdist_cli.frame.progress_bar import Show, transfer_display
 from torrentdist_cli.frame.rendering import facts, show
+from torrentdist_cli.frame.terminal import say
 from torrentdist_cli.frame.units import DURATION, duration, origins, size
 
 
@@ -53,6 +54,8 @@ def download(
         session.flags["client.supervisor"] = ""
     with transfer_display(session) as progress:
         view = run(_download(session, name, dest, timeout, seed_for, force, progress))
+    if view.warning:
+        say(view.warning, label="warning:", color="yellow")
     show(session, view, value=view.path, table=lambda: _table(view))
 
 

@@ -12,6 +12,7 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, MasterId, bundle_id
 from torrentdist.model.wire.transfer_messages import UploadView
 from torrentdist.model.wording import counted
+from torrentdist.security.signing.signing_keys import read_signer
 from torrentdist_cli.frame.asking_masters import masters
 from torrentdist_cli.frame.command import Command
 from torrentdist_cli.frame.interruption import run
@@ -31,8 +32,11 @@ from torrentdist_cli.frame.units import DURATION, duration, size
     help="How many masters must hold it before this command returns; by default as many as the cluster wants.",
 )
 @click.option("--timeout", type=DURATION, default="1h", show_default=True, help="Longest time to wait for them.")
+@click.option("--sign", metavar="KEY", type=click.Path(path_type=Path), help="Sign it with this private key.")
 @click.pass_obj
-def upload(session: Session, path: Path, id: str | None, min_replicas: int | None, timeout: float) -> None:
+def upload(
+    session: Session, path: Path, id: str | None, min_replicas: int | None, timeout: float, sign: Path | None
+) -> None:
     """Put a directory or a file into the cluster as a bundle.
 
     Exit 10 if fewer masters than wanted hold it when time is up; the masters continue among
@@ -42,19 +46,33 @@ def upload(session: Session, path: Path, id: str | None, min_replicas: int | Non
     """
     name = None if id is None else bundle_id(id)
     with transfer_display(session) as progress:
-        view, missing = run(_upload(session, path, name, min_replicas, timeout, progress))
+        view, missing = run(_upload(session, path, name, min_replicas, timeout, sign, progress))
     show(session, view, value=view.id, table=lambda: _table(view))
     if not view.achieved:
         raise TorrentdistError("partly", detail=shortfall(view, missing))
 
 
 async def _upload(
-    session: Session, path: Path, name: BundleId | None, min_replicas: int | None, timeout: float, progress: Show
+    session: Session,
+    path: Path,
+    name: BundleId | None,
+    min_replicas: int | None,
+    timeout: float,
+    key: Path | None,
+    progress: Show,
 ) -> tuple[UploadView, list[MasterId]]:
     config = session.config()
+    signer = None if key is None else read_signer(key, config.trust)
     async with masters(config.client) as client:
         view = await upload_bundle(
-            client, path, name, min_replicas=min_replicas, timeout=timeout, progress=progress, swarm=config.client_swarm
+            client,
+            path,
+            name,
+            min_replicas=min_replicas,
+            timeout=timeout,
+            progress=progress,
+            swarm=config.client_swarm,
+            signer=signer,
         )
         return view, [] if view.achieved else await _missing(client, view.id)
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from torrentdist.client import job_client as client_jobs
 from torrentdist.model.wire.job_messages import JobView
+from torrentdist.security.signing.signing_keys import read_signer
 from torrentdist_cli.frame.asking_masters import masters
 from torrentdist_cli.frame.command import Command
 from torrentdist_cli.frame.interruption import run
@@ -22,11 +25,22 @@ from torrentdist_cli.jobs.job_tables import show_changed
     "--conf", metavar="K=V", multiple=True, help="Override a value of job.toml, such as restart.policy=never."
 )
 @click.option("--inactive", is_flag=True, help="Replicate and record it, but do not start it yet.")
+@click.option(
+    "--sign", metavar="KEY", type=click.Path(path_type=Path), help="Sign the job, and a directory's bundle, with it."
+)
 @click.pass_obj
 def submit(
-    session: Session, what: str, name: str | None, workers: int | None, conf: tuple[str, ...], inactive: bool
+    session: Session,
+    what: str,
+    name: str | None,
+    workers: int | None,
+    conf: tuple[str, ...],
+    inactive: bool,
+    sign: Path | None,
 ) -> None:
     """Submit a directory with a job.toml, or a bundle that has one.
+
+    Hosts whose [trust] enforces signatures start a job with overrides only if it is signed.
 
     With -q: the job's id.
     """
@@ -35,9 +49,18 @@ def submit(
 
     async def work() -> JobView:
         config = session.config()
+        signer = None if sign is None else read_signer(sign, config.trust)
         async with masters(config.client) as client:
             with transfer_display(session) as progress:
-                return await client_jobs.submit(client, what, choices, swarm=config.client_swarm, progress=progress)
+                return await client_jobs.submit(
+                    client,
+                    what,
+                    choices,
+                    swarm=config.client_swarm,
+                    progress=progress,
+                    signer=signer,
+                    trust=config.trust,
+                )
 
     show_changed(session, run(work()))
 

@@ -56,6 +56,8 @@ def job_facts(view: JobView) -> list[tuple[str, str]]:
     ]
     if view.dependencies:
         pairs.append(("needs", ", ".join(view.dependencies)))
+    if view.signature is not None:
+        pairs.append(("signed by", ", ".join(view.signature.key_ids)))
     if view.due_in is not None:
         pairs.append(("due in", duration(view.due_in)))
     pairs += [("application", f"{w.application} {w.ui}".strip()) for w in view.workers if w.application]

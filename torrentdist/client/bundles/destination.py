@@ -17,12 +17,14 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from torrentdist.bundle.content_check import finish_content, same_content
 from torrentdist.bundle.files.durability import disk_failure, fsync_dir, sync_filesystem
 from torrentdist.bundle.metafile import Metafile, parse_metafile
+from torrentdist.model.access.envelope import Envelope
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.wire.swarm_messages import PeerAddress
@@ -38,6 +40,15 @@ class Memo(msgspec.Struct, frozen=True, kw_only=True):
     bundle: BundleId
     digest: Digest
     peers: list[PeerAddress] = []
+    signatures: list[Envelope] = []
+    """Its signatures, to verify them again without a master."""
+
+
+class KeptDownload(NamedTuple):
+    """What an unfinished download has left."""
+
+    metafile: Metafile
+    memo: Memo
 
 
 class PartDirectory(msgspec.Struct, frozen=True):
@@ -70,7 +81,7 @@ class PartDirectory(msgspec.Struct, frozen=True):
         memo = self.memo()
         if memo is not None and memo.digest == meta.digest:
             if memo.bundle != bundle_id:
-                self.keep(Memo(bundle=bundle_id, digest=meta.digest, peers=memo.peers))
+                self.keep(msgspec.structs.replace(memo, bundle=bundle_id, signatures=[]))
             return memo.peers
         for entry in os.scandir(self.home):
             remove(Path(entry.path))
@@ -170,8 +181,8 @@ def drop_part(dest: Path) -> None:
             shutil.rmtree(home, ignore_errors=True)
 
 
-def find_kept(dest: str | os.PathLike[str], bundle_id: BundleId) -> Metafile | None:
-    """Returns the metafile that an earlier, unfinished download of this bundle to DEST left."""
+def find_kept(dest: str | os.PathLike[str], bundle_id: BundleId) -> KeptDownload | None:
+    """Returns what an earlier, unfinished download of this bundle to DEST left."""
     path = Path(os.path.abspath(dest))
     homes = [part_path(path)]
     if path.is_dir():
@@ -180,7 +191,7 @@ def find_kept(dest: str | os.PathLike[str], bundle_id: BundleId) -> Metafile | N
         part = PartDirectory(home)
         memo, meta = part.memo(), part.metafile()
         if memo is not None and meta is not None and (memo.bundle, memo.digest) == (bundle_id, meta.digest):
-            return meta
+            return KeptDownload(meta, memo)
     return None
 
 

@@ -32,8 +32,10 @@ from torrentdist.client.bundles.destination import (
 )
 from torrentdist.client.bundles.host_download import Held, NotHere, fetch_through_supervisor, is_held
 from torrentdist.client.bundles.protected_paths import refuse_protected
+from torrentdist.client.bundles.signed_content import CheckedSignatures, check_signatures
 from torrentdist.client.bundles.transfer_progress import TransferProgress, TransferStage, of_transfer
 from torrentdist.client.masters.master_client import MasterClient
+from torrentdist.model.access.envelope import Envelope
 from torrentdist.model.configuration.config import Config
 from torrentdist.model.errors import EXIT_UNAVAILABLE, TorrentdistError
 from torrentdist.model.ids import BundleId
@@ -79,6 +81,8 @@ class _Download(msgspec.Struct):
     seed_for: float
     force: bool
     progress: OnProgress
+    signed: CheckedSignatures = CheckedSignatures()
+    signatures: list[Envelope] = []
 
     async def run(self) -> DownloadView:
         try:
@@ -89,6 +93,7 @@ class _Download(msgspec.Struct):
             held = await self._held(None)
             if held is None:
                 raise
+            self._check(held.meta, held.signatures)
             return await self._from_supervisor(held)
         dest = resolve(self.wanted_dest, meta)
         if await self._is_there(meta, dest):
@@ -108,12 +113,19 @@ class _Download(msgspec.Struct):
             kept = await asyncio.to_thread(find_kept, self.wanted_dest, self.id)
             if kept is None or error.exit_code != EXIT_UNAVAILABLE:
                 raise
-            return kept
+            self._check(kept.metafile, kept.memo.signatures)
+            return kept.metafile
+        self._check(meta, record.signatures)
         if record.digest != meta.digest:
             raise TorrentdistError("corrupt", path=f"the metafile of {self.id}", detail=f"it is {meta.digest}")
         if record.state is BundleState.LOST:
             raise TorrentdistError("bundle_lost", id=self.id)
         return meta
+
+    def _check(self, meta: Metafile, signatures: list[Envelope]) -> None:
+        """Raises an error if [trust] does not allow this content."""
+        self.signed = check_signatures(self.config.trust, self.id, meta.digest, signatures)
+        self.signatures = signatures
 
     async def _is_there(self, meta: Metafile, dest: Path) -> bool:
         try:
@@ -136,6 +148,8 @@ class _Download(msgspec.Struct):
             files=meta.file_count,
             seconds=asyncio.get_running_loop().time() - self.began,
             sources=sources,
+            signers=list(self.signed.signers),
+            warning=self.signed.warning,
         )
 
     # through the supervisor
@@ -184,6 +198,7 @@ class _Download(msgspec.Struct):
         check_room(meta, dest, await asyncio.to_thread(PartDirectory(part_path(dest)).bytes_on_disk))
         with open_part(dest) as part:
             known = await asyncio.to_thread(part.begin, self.id, meta)
+            self._keep(part, meta, known)
             async with client_peer(self.client, self.config.client_swarm) as peer:
                 transfer = await self._fetch(peer, part, meta, known)
                 sources = transfer.view().sources
@@ -205,8 +220,11 @@ class _Download(msgspec.Struct):
             await self._until_done(transfer)
         finally:
             met = peer.peers(meta.digest)[:MAX_KEPT_PEERS] or known
-            part.keep(Memo(bundle=self.id, digest=meta.digest, peers=met))
+            self._keep(part, meta, met)
         return transfer
+
+    def _keep(self, part: PartDirectory, meta: Metafile, peers: list[PeerAddress]) -> None:
+        part.keep(Memo(bundle=self.id, digest=meta.digest, peers=peers, signatures=self.signatures))
 
     async def _until_done(self, transfer: Transfer) -> None:
         done = asyncio.create_task(transfer.wait_done())

@@ -15,6 +15,7 @@ from torrentdist.bundle.metafile import Metafile, parse_metafile
 from torrentdist.client.bundles.transfer_progress import TransferProgress, of_transfer
 from torrentdist.http.api_calls import Broken, Request, ask, send
 from torrentdist.http.connection_pool import Http
+from torrentdist.model.access.envelope import Envelope
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
 from torrentdist.model.wire.fleet_messages import HostBundleView, HostState
@@ -34,7 +35,8 @@ class NotHere(Exception):
 class Held:
     """A bundle that the supervisor has published and this process can read."""
 
-    def __init__(self, meta: Metafile, content: Path, sources: Sources) -> None:
+    def __init__(self, meta: Metafile, content: Path, sources: Sources, signatures: list[Envelope]) -> None:
+        self.signatures = signatures
         self.meta = meta
         self.content = content
         self.sources = sources
@@ -106,5 +108,6 @@ def _open(view: HostBundleView, was_here: bool) -> Held:
     if meta.digest != view.digest:
         raise NotHere(f"it names {view.digest} and holds {meta.digest}")
     if was_here:
-        return Held(meta, content, Sources(local=meta.size))
-    return Held(meta, content, Sources(plugin=meta.size) if view.transfer is None else view.transfer.sources)
+        return Held(meta, content, Sources(local=meta.size), view.signatures)
+    sources = Sources(plugin=meta.size) if view.transfer is None else view.transfer.sources
+    return Held(meta, content, sources, view.signatures)

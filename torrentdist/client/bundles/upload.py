@@ -29,6 +29,7 @@ from torrentdist.model.ids import MAX_ID_LENGTH, BundleId, Digest, MasterId
 from torrentdist.model.records import BundleState
 from torrentdist.model.wire.bundle_messages import BundleView
 from torrentdist.model.wire.transfer_messages import TransferPhase, UploadView
+from torrentdist.security.signing.signing_keys import Signer
 from torrentdist.swarm.engine.engine import Transfer
 
 REFRESH_SECS = 0.25
@@ -59,10 +60,11 @@ async def upload(
     progress: OnProgress = lambda news: None,
     swarm: SwarmConfig | None = None,
     unreachable_secs: float = UNREACHABLE_SECS,
+    signer: Signer | None = None,
 ) -> UploadView:
     """Returns once `min_replicas` masters (default: as many as the cluster wants) hold the bundle,
     or after `timeout` seconds. In the latter case `achieved` is false, and the masters continue
-    among themselves."""
+    among themselves. With `signer`, the digest that was computed here is signed."""
     clock = asyncio.get_running_loop().time
     began = clock()
     meta = await _hash(path, progress)
@@ -71,6 +73,8 @@ async def upload(
     if there is None or there.replicas < _wanted(there, min_replicas) or there.state is not BundleState.AVAILABLE:
         work = _Upload(client, meta, path, chosen, min_replicas, began + timeout, progress, unreachable_secs)
         there = await work.run(swarm or SwarmConfig())
+    if signer is not None:
+        await client.add_signature(chosen, signer.bundle(chosen, meta.digest))
     wanted = _wanted(there, min_replicas)
     return UploadView(
         id=chosen,

@@ -18,6 +18,7 @@ from torrentdist.client.masters.master_requests import ANSWER_SECS, MasterReques
 from torrentdist.client.masters.read_race import LEADER_SECS, READ_SECS
 from torrentdist.http.api_calls import Broken, Request, result_of
 from torrentdist.http.http_values import Answer
+from torrentdist.model.access.envelope import Envelope
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest, MasterId, SupervisorId
 from torrentdist.model.records import BundleState
@@ -139,6 +140,16 @@ class MasterClient(MasterRequests):
         path = f"/v1/bundles/{bundle_id}"
         request = Request("POST", path, params=params, content=raw_metafile, headers=headers, timeout=CHUNK_SECS)
         return await self.mutate(request, BundleView)
+
+    async def add_signature(self, bundle_id: BundleId, envelope: Envelope) -> BundleView:
+        path = f"/v1/bundles/{bundle_id}/signatures"
+        return await self.mutate(Request("POST", path, content=msgspec.json.encode(envelope)), BundleView)
+
+    async def file(self, bundle_id: BundleId, name: str) -> bytes:
+        """Returns one small file of a bundle from any master that holds it, without verifying
+        it."""
+        request = Request("GET", f"/v1/bundles/{bundle_id}/files/{name}", timeout=CHUNK_SECS, silence=ANSWER_SECS)
+        return await self.read_patiently(request, lambda response: response.content, self.config.deadline_secs)
 
     async def remove(self, bundle_id: BundleId) -> BundleView:
         return await self.mutate(Request("DELETE", f"/v1/bundles/{bundle_id}"), BundleView)

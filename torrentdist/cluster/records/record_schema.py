@@ -16,7 +16,10 @@ from torrentdist.cluster import paths
 from torrentdist.model import records
 from torrentdist.model.records import MasterRecord, SupervisorRecord
 
-ADDED: dict[str, dict[str, int]] = {"/jobs/*": {"ended_on": 2}}
+ADDED: dict[str, dict[str, int]] = {
+    "/jobs/*": {"ended_on": 2, "signature": 2},
+    "/code-distributor/*": {"signatures": 2},
+}
 """Fields that each schema added, by the shape of the path, such as `/code-distributor/*`.
 
 Every field has a default. Do not rely on its value before the cluster uses the field's schema."""

@@ -1,4 +1,4 @@
-"""The changes of bundles: open an upload, finish it, pin, distribute, remove.
+"""The changes of bundles: open an upload, finish it, sign, pin, distribute, remove.
 
 Each change is a pure function from a snapshot to ZooKeeper operations, which changes/commit.py
 commits.
@@ -22,10 +22,14 @@ from torrentdist.cluster.session.znode_operations import Check, Create, Op, Set
 from torrentdist.master.bundles.bundle_views import bundle_view, not_found, other_content
 from torrentdist.master.changes.answered_requests import Mutation
 from torrentdist.master.changes.commit import LeaderChanges, Render
+from torrentdist.model.access.envelope import MAX_SIGNATURES, Envelope
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, SupervisorId
 from torrentdist.model.records import AssignmentRecord, BundleRecord, BundleState, encode
+from torrentdist.security.signing.signatures import BundleStatement, difference, parse_statement
 
+SIGNING_SCHEMA = 2
+"""The schema of records that can hold signatures."""
 BATCH = 100
 """Most operations in one transaction: its size is bounded, the size of a fleet is not."""
 
@@ -72,6 +76,12 @@ class BundleOperations:
             return removal_ops(snapshot, bundle, self._index)
 
         return await self._changes.make_alone(mutation, decide, lambda s: bundle_view(s, bundle), batch=BATCH)
+
+    async def sign(self, mutation: Mutation | None, bundle: BundleId, envelope: Envelope) -> bytes:
+        """Adds a signature to a bundle's record. Masters know no keys, so they do not verify it."""
+        return await self._changes.make(
+            mutation, lambda s: signing_ops(s, bundle, envelope), lambda s: bundle_view(s, bundle)
+        )
 
     async def set_pinned(self, mutation: Mutation | None, bundle: BundleId, pinned: bool) -> bytes:
         return await self._changes.make(
@@ -134,6 +144,30 @@ def upload_ops(
         return _rewrite(entry, min_replicas=min_replicas)
     attainable = min(entry.record.min_replicas, len(snapshot.masters))
     return _rewrite(entry, min_replicas=max(min_replicas, attainable))
+
+
+def signing_ops(snapshot: ClusterSnapshot, bundle: BundleId, envelope: Envelope) -> Sequence[Op]:
+    """Adds an envelope with one signature, unless it is there. Refuses one that is about anything
+    else than this bundle."""
+    entry = _live(snapshot, bundle)
+    check_can_sign(snapshot)
+    record, what = entry.record, f"bundle {bundle!r}"
+    said = parse_statement(envelope, BundleStatement, what)
+    wanted = BundleStatement(cluster=said.cluster, id=record.id, digest=record.digest)
+    if detail := difference(said, wanted):
+        raise TorrentdistError("bad_signature", what=what, detail=detail)
+    if envelope in record.signatures:
+        return []
+    if len(record.signatures) + len(envelope.signatures) > MAX_SIGNATURES:
+        raise TorrentdistError("too_many_signatures", id=bundle, count=len(record.signatures))
+    return _rewrite(entry, signatures=(*record.signatures, envelope))
+
+
+def check_can_sign(snapshot: ClusterSnapshot) -> None:
+    """Raises `not_ready` while a daemon is registered whose release would lose a signature."""
+    if snapshot.cluster is not None and snapshot.cluster.schema < SIGNING_SCHEMA:
+        detail = "signatures are kept once every daemon runs this release"
+        raise TorrentdistError("not_ready", detail=detail)
 
 
 def removal_ops(snapshot: ClusterSnapshot, bundle: BundleId, index: RecordIndex | None = None) -> Sequence[Op]:

@@ -72,6 +72,8 @@ def bundle_view(snapshot: ClusterSnapshot, bundle: BundleId, now: float | None =
         state=record.state,
         pinned=record.pinned,
         age_secs=None if now is None else max(0.0, now - record.created_at),
+        signers=list(dict.fromkeys(key for envelope in record.signatures for key in envelope.key_ids)),
+        signatures=list(record.signatures),
     )
 
 
@@ -104,7 +106,7 @@ def replicated(snapshot: ClusterSnapshot, bundle: BundleId, replicas: int) -> bo
 
 def bundle_list(snapshot: ClusterSnapshot, now: float | None = None, page: Page = WHOLE) -> list[BundleView]:
     listed = page.of(snapshot.bundles, lambda id_: snapshot.bundles[id_].record.state in LISTED)
-    return [bundle_view(snapshot, id_, now) for id_ in listed]
+    return [msgspec.structs.replace(bundle_view(snapshot, id_, now), signatures=[]) for id_ in listed]
 
 
 def bundle_counts(snapshot: ClusterSnapshot) -> BundleCounts:

@@ -21,10 +21,14 @@ from torrentdist.master.http.mutation_requests import LONGEST_WAIT, answered, bu
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.swarm.swarms import Swarms
 from torrentdist.model import ids
+from torrentdist.model.access.envelope import Envelope
 from torrentdist.model.wire.bundle_messages import BundleView
 from torrentdist.model.wire.fleet_messages import DistributeBody, FleetView
 from torrentdist.model.wire.prune_views import UnusedView
 from torrentdist.security.principal import Role
+
+MOST_SIGNATURE_BYTES = 4096
+"""Longest envelope of a bundle, as JSON."""
 
 
 class BundleChangeApi:
@@ -48,6 +52,18 @@ class BundleChangeApi:
         yield Operation("DELETE", pin, self.pin, BundleView, "undo pin", Role.OPERATOR, changes=True)
         yield Operation(
             "POST",
+            "/v1/bundles/{id}/signatures",
+            self.sign,
+            BundleView,
+            "add a signature of its id and content",
+            Role.UPLOADER,
+            body=Envelope,
+            max_body=MOST_SIGNATURE_BYTES,
+            changes=True,
+            target=bundle_target,
+        )
+        yield Operation(
+            "POST",
             "/v1/bundles/{id}/distribute",
             self.distribute,
             FleetView,
@@ -64,6 +80,13 @@ class BundleChangeApi:
     async def remove(self, request: Request) -> Response:
         bundle = bundle_of(request)
         return answered(await self._operations.remove(await mutation_of(request), bundle))
+
+    async def sign(self, request: Request) -> Response:
+        bundle = bundle_of(request)
+        self._leadership.fence()
+        raw = await body_of(request)
+        envelope = decode_body(raw, Envelope)
+        return answered(await self._operations.sign(await mutation_of(request, raw), bundle, envelope))
 
     async def pin(self, request: Request) -> Response:
         bundle = bundle_of(request)

@@ -8,17 +8,21 @@ Never: place workers. job_duties.py does.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.records.snapshot import ClusterSnapshot, JobEntry
 from torrentdist.cluster.session.znode_operations import Create, Delete, Op, Set
+from torrentdist.master.bundles.bundle_operations import check_can_sign
 from torrentdist.master.bundles.bundle_views import not_found
 from torrentdist.master.jobs.lifecycle import Event, Gone, Rebalance, apply
+from torrentdist.model.access.envelope import Envelope
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, JobId
 from torrentdist.model.jobs.job import JobSpec
 from torrentdist.model.jobs.job_overrides import with_overrides
 from torrentdist.model.records import BundleState, JobRecord, JobStatus, encode
+from torrentdist.security.signing.signatures import JobStatement, SignedContent, check_job, parse_statement
 
 
 def find_job(snapshot: ClusterSnapshot, wanted: str) -> JobEntry:
@@ -36,32 +40,58 @@ def find_job(snapshot: ClusterSnapshot, wanted: str) -> JobEntry:
     raise TorrentdistError("job_not_found", id=wanted)
 
 
-def submit_ops(
-    snapshot: ClusterSnapshot, job: JobId, bundle: BundleId, spec: JobSpec, now: float, *, activate: bool
-) -> Sequence[Op]:
-    """Returns the creation of a job's record. Raises an error if its name is taken or a bundle is
-    missing."""
+@dataclass(frozen=True)
+class NewJob:
+    """A checked job that is to be recorded."""
+
+    id: JobId
+    bundle: BundleId
+    spec: JobSpec
+    activate: bool = True
+    signature: Envelope | None = None
+
+
+def submit_ops(snapshot: ClusterSnapshot, job: NewJob, now: float) -> Sequence[Op]:
+    """Returns the creation of a job's record. Raises an error if its id or name is taken, a bundle
+    is missing, or its signature is about something else."""
+    spec = job.spec
+    if job.id in snapshot.jobs:
+        raise TorrentdistError("job_exists", id=job.id)
     for other in snapshot.jobs.values():
         if other.record.name == spec.name and other.record.live:
             raise TorrentdistError("job_exists", id=spec.name)
-    for needed in (bundle, *spec.dependencies):
+    for needed in (job.bundle, *spec.dependencies):
         entry = snapshot.bundles.get(needed)
         if entry is None or entry.record.state in (BundleState.REMOVED, BundleState.UPLOADING):
             raise not_found(needed, entry)  # an upload that never ends would bar every master
         if entry.record.state is BundleState.LOST:
             raise TorrentdistError("bundle_lost", id=needed)
+    if job.signature is not None:
+        check_can_sign(snapshot)
+        _check_statement(snapshot, job, job.signature)
     record = JobRecord(
-        id=job,
+        id=job.id,
         name=spec.name,
         status=JobStatus.SUBMITTED,
-        bundle=bundle,
+        bundle=job.bundle,
         spec=spec,
         workers=spec.workers,
-        activate=activate,
+        activate=job.activate,
         created_at=now,
         dependencies=spec.dependencies,
+        signature=job.signature,
     )
-    return [Create(paths.job(job), encode(record))]
+    return [Create(paths.job(job.id), encode(record))]
+
+
+def _check_statement(snapshot: ClusterSnapshot, job: NewJob, signature: Envelope) -> None:
+    """Refuses a signature that no host would accept, as far as this can be seen without keys."""
+    what = f"job {job.id!r}"
+    said = parse_statement(signature, JobStatement, what)
+    digests = {id_: snapshot.bundles[id_].record.digest for id_ in (job.bundle, *job.spec.dependencies)}
+    detail = check_job(said, job.id, SignedContent(job.bundle, digests[job.bundle]), digests, said.cluster)
+    if detail:
+        raise TorrentdistError("bad_signature", what=what, detail=detail)
 
 
 def event_ops(snapshot: ClusterSnapshot, wanted: str, event: Event) -> Sequence[Op]:

@@ -8,6 +8,7 @@ Never: place workers. The job loop does.
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from torrentdist.master.changes.answered_requests import Mutation, Requests
 from torrentdist.master.changes.commit import LeaderChanges
 from torrentdist.master.jobs.heartbeats import Heartbeats
 from torrentdist.master.jobs.job_duties import drain_ops
-from torrentdist.master.jobs.job_operations import event_ops, find_job, submit_ops
+from torrentdist.master.jobs.job_operations import NewJob, event_ops, find_job, submit_ops
 from torrentdist.master.jobs.job_validation import Validation
 from torrentdist.master.jobs.job_views import job_list, job_view
 from torrentdist.master.jobs.lifecycle import Event
@@ -32,11 +33,13 @@ from torrentdist.master.reads.paging import Page
 from torrentdist.model import ids
 from torrentdist.model.configuration.config import JobsConfig
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import BundleId, SupervisorId
+from torrentdist.model.ids import BundleId, JobId, SupervisorId
 from torrentdist.model.jobs.job import FILE_NAME, JobSpec
 from torrentdist.model.jobs.job_overrides import with_overrides
 from torrentdist.model.records import BundleState
 from torrentdist.model.wire.job_messages import JobView, SubmitBody
+
+_ID_END = re.compile(r"[0-9a-f]{8}", re.ASCII)
 
 
 class JobRequests:
@@ -72,11 +75,9 @@ class JobRequests:
         if problem is not None:
             raise TorrentdistError("job_invalid", origin=f"{bundle}/{FILE_NAME}", detail=": ".join(problem))
         await self._validation.check(spec, content)
-        job = ids.job_id(f"{spec.name}-{secrets.token_hex(4)}")
+        job = NewJob(_id_of(body, spec), bundle, spec, body.activate, body.signature)
         return await self._changes.make_alone(
-            mutation,
-            lambda s: submit_ops(s, job, bundle, spec, self._session.server_now(), activate=body.activate),
-            lambda s: self.view(s, job),
+            mutation, lambda s: submit_ops(s, job, self._session.server_now()), lambda s: self.view(s, job.id)
         )
 
     async def _spec_of(self, bundle: BundleId) -> tuple[Path, JobSpec]:
@@ -118,3 +119,13 @@ class JobRequests:
     def views(self, snapshot: ClusterSnapshot, page: Page) -> list[JobView]:
         reports, recent = self._heartbeats.reports(snapshot), self._heartbeats.recent()
         return job_list(snapshot, reports, recent, self._session.zookeeper.server_now(), page)
+
+
+def _id_of(body: SubmitBody, spec: JobSpec) -> JobId:
+    """Returns the id of a new job: the one that its submitter has signed, else a new one."""
+    if body.signature is None:
+        return ids.job_id(f"{spec.name}-{secrets.token_hex(4)}")
+    name, _, digits = body.id.rpartition("-")
+    if name != spec.name or not _ID_END.fullmatch(digits):  # so that no id is another job's name
+        raise TorrentdistError("job_invalid", origin="id", detail=f"{body.id!r} is not {spec.name}- and 8 hex digits")
+    return ids.job_id(body.id)

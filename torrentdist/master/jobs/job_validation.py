@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,10 +17,10 @@ import msgspec
 
 from torrentdist.model.configuration.config import JobsConfig
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.jobs.job import JobSpec, parse_job, problems_of, spelled_out
+from torrentdist.model.jobs.job import JobSpec
+from torrentdist.model.jobs.job_defaults import check_defaults, job_with_defaults
 
 VALIDATE_SECS = 20.0
-DEFAULTS_ORIGIN = "jobs.defaults"
 
 
 class JobValidator(Protocol):
@@ -35,16 +34,14 @@ class JobValidator(Protocol):
 
 class Validation:
     def __init__(self, config: JobsConfig) -> None:
-        self._defaults = spelled_out(config.defaults)
+        self._defaults = config.defaults
         self._name = config.validator
         self._validate = _load(config.validator) if config.validator else None
-        if config.defaults:
-            _completed({"name": "a-job", "command": ["true"]}, self._defaults)
+        check_defaults(config.defaults)
 
     def parse(self, text: str, origin: str) -> JobSpec:
         """Returns the job of a job.toml, with the cluster's defaults."""
-        spec = parse_job(text, origin=origin)
-        return _completed(spelled_out(tomllib.loads(text)), self._defaults) if self._defaults else spec
+        return job_with_defaults(text, self._defaults, origin=origin)
 
     async def check(self, spec: JobSpec, bundle: Path) -> None:
         """Raises `job_refused` unless the plug-in accepts the job."""
@@ -65,25 +62,6 @@ class Validation:
 
 def _ask(validate: Callable[..., Iterable[str]], document: Mapping[str, Any], bundle: str) -> list[str]:
     return [str(problem) for problem in validate(document, bundle) or ()]
-
-
-def _completed(document: Mapping[str, Any], defaults: Mapping[str, Any]) -> JobSpec:
-    try:
-        spec = msgspec.convert(_over(defaults, document), JobSpec)
-    except msgspec.ValidationError as exc:
-        raise TorrentdistError("config_invalid", origin=DEFAULTS_ORIGIN, detail=str(exc)) from None
-    for key, detail in problems_of(spec):
-        raise TorrentdistError("config_invalid", origin=DEFAULTS_ORIGIN, detail=f"{key}: {detail}")
-    return spec
-
-
-def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Merges key by key, also within tables."""
-    merged = dict(below)
-    for key, value in above.items():
-        under = merged.get(key)
-        merged[key] = _over(under, value) if isinstance(under, dict) and isinstance(value, dict) else value
-    return merged
 
 
 def _load(name: str) -> Callable[..., Iterable[str]]:

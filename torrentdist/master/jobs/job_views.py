@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 
+import msgspec
+
 from torrentdist.cluster.records.snapshot import ClusterSnapshot, JobEntry
 from torrentdist.master.jobs.job_duties import placement
 from torrentdist.master.jobs.job_replication import lacking
@@ -60,6 +62,7 @@ def job_view(
         due_in=due_in,
         reason=job.reason or _note(snapshot, job, workers),
         spec=job.spec,
+        signature=job.signature,
     )
 
 
@@ -76,7 +79,8 @@ def job_list(
     if page == WHOLE:
         entries.sort(key=lambda entry: (entry.record.name, entry.record.created_at))
     places = placement(snapshot)
-    return [job_view(snapshot, entry, reports, heard, server_now, places) for entry in entries]
+    views = (job_view(snapshot, entry, reports, heard, server_now, places) for entry in entries)
+    return [msgspec.structs.replace(view, signature=None) for view in views]
 
 
 def _note(snapshot: ClusterSnapshot, job: JobRecord, workers: list[WorkerView]) -> str:

@@ -102,6 +102,22 @@ class TlsConfig(Section, frozen=True, kw_only=True):
     there. Empty: certificates are issued elsewhere."""
 
 
+class TrustRule(Section, frozen=True, kw_only=True):
+    """The value of one pattern in `trust.bundles`."""
+
+    mode: str = "enforce"
+    keys: list[str] = []
+
+
+class TrustConfig(Section, frozen=True, kw_only=True):
+    cluster: str = ""
+    """Name of this cluster in signatures. A signature for another name is refused here."""
+    bundles: dict[str, TrustRule] = {}
+    """Patterns of bundle ids, each with a `mode` (off, warn or enforce) and the public `keys` that
+    may sign. The most specific pattern counts. An id that none matches has the strictest mode of
+    the table, and no key."""
+
+
 class ZooKeeperConfig(Section, frozen=True, kw_only=True):
     servers: list[str] = msgspec.field(default_factory=lambda: ["127.0.0.1:2181"])
     chroot: str = "/torrentdist"
@@ -230,6 +246,7 @@ class Config(Section, frozen=True, kw_only=True):
     supervisor: SupervisorConfig = SupervisorConfig()
     api: ApiConfig = ApiConfig()
     tls: TlsConfig = TlsConfig()
+    trust: TrustConfig = TrustConfig()
     zookeeper: ZooKeeperConfig = ZooKeeperConfig()
     swarm: SwarmConfig = SwarmConfig()
     store: StoreConfig = StoreConfig()

@@ -207,7 +207,9 @@ def type_complaint(key: str, value: Any) -> str:
     """Describes what is wrong with the type of a value from a file; empty if nothing is."""
     try:
         msgspec.convert(value, KEYS[key], strict=True)
-    except msgspec.ValidationError:
+    except msgspec.ValidationError as exc:
+        if isinstance(value, dict) and get_origin(KEYS[key]) is dict:
+            return f"{key}: {exc}"
         return f"{key}: expected {_expected(key)}, got {_shown(value)}"
     return ""
 
@@ -301,7 +303,7 @@ def _truth(text: str) -> bool:
 def _table(text: str, key: str) -> dict[str, Any]:
     if text.lstrip().startswith("{"):
         try:
-            return msgspec.json.decode(text, type=KEYS[key])  # type: ignore[no-any-return]
+            return msgspec.to_builtins(msgspec.json.decode(text, type=KEYS[key]))  # type: ignore[no-any-return]
         except msgspec.MsgspecError as exc:
             raise ValueError(text) from exc
     table = {}

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from torrentdist.model.configuration.config import Config
+from torrentdist.model.access.envelope import parse_public_key_text
+from torrentdist.model.configuration.config import Config, TrustConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import master_id, supervisor_id
 
@@ -19,6 +20,8 @@ _PLUGIN = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)
 TLS_MODES = ("off", "mutual")
 _USERS = re.compile(r"[A-Za-z_][\w.@-]*\$?|\d{1,10}|[1-9]\d{0,9}-\d{1,10}", re.ASCII)
 ISOLATION_MODES = ("", "required", "preferred", "none")
+TRUST_MODES = ("off", "warn", "enforce")
+_PATTERN = re.compile(r"[A-Za-z0-9._*?-]{1,128}", re.ASCII)
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("auto", "console", "json")
 
@@ -101,6 +104,7 @@ RULES: dict[str, Rule] = {
     "api.max_request_bytes": COUNT,
     "api.shutdown_secs": SECONDS,
     "tls.mode": Rule(lambda mode: mode in TLS_MODES, f"one of {', '.join(TLS_MODES)}"),
+    "trust.cluster": Rule(_is_id(master_id), "a name of letters, digits, '.', '_' and '-'"),
     "zookeeper.servers": Rule(
         lambda servers: bool(servers) and all(map(_is_host_port, servers)), "a list of HOST:PORT"
     ),
@@ -169,5 +173,25 @@ def problems_of(config: Config) -> Iterator[tuple[str, str]]:
         for name in ("ca_file", "certificate_file", "key_file"):
             if not getattr(config.tls, name):
                 yield "tls.mode", f"tls.mode mutual needs tls.{name}"
+    yield from _trust_problems(config.trust)
     if bool(zookeeper.tls_cert) != bool(zookeeper.tls_key):
         yield "zookeeper.tls_cert", "zookeeper.tls_cert and zookeeper.tls_key are given together or not at all"
+
+
+def _trust_problems(trust: TrustConfig) -> Iterator[tuple[str, str]]:
+    key = "trust.bundles"
+    for pattern, rule in trust.bundles.items():
+        if not _PATTERN.fullmatch(pattern):
+            yield key, f"{key}: {pattern!r} is no pattern of bundle ids"
+        if rule.mode not in TRUST_MODES:
+            yield key, f"{key}.{pattern}: mode must be one of {', '.join(TRUST_MODES)}, not {rule.mode!r}"
+        for text in rule.keys:
+            try:
+                parse_public_key_text(text)
+            except ValueError as exc:
+                yield (
+                    key,
+                    f"{key}.{pattern}: {text[:80]!r} is no public key: {exc}; `key generate` writes them to FILE.pub",
+                )
+    if not trust.cluster and any(rule.mode != "off" for rule in trust.bundles.values()):
+        yield key, "trust.bundles needs trust.cluster, the cluster's name in signatures"

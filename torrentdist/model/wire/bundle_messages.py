@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from torrentdist.model.access.envelope import Envelope
 from torrentdist.model.ids import BundleId, Digest, MasterId
 from torrentdist.model.records import BundleState
 from torrentdist.model.wire.view import View
@@ -31,6 +32,10 @@ class BundleView(View, frozen=True, kw_only=True):
     """The live masters without a copy, and why each does not have it yet."""
     stuck: dict[str, str] = {}
     """The hosts on which the bundle does not arrive, with the reason. Empty in lists."""
+    signers: list[str] = []
+    """The ids of the keys that have signed it, as the record says."""
+    signatures: list[Envelope] = []
+    """Their signatures. Empty in lists."""
 
 
 class UploadOffset(msgspec.Struct, frozen=True):

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 import msgspec
 
+from torrentdist.model.access.envelope import Envelope
 from torrentdist.model.ids import BundleId, Digest, SupervisorId
 from torrentdist.model.wire.transfer_messages import Sources, TransferView
 from torrentdist.model.wire.view import View
@@ -88,6 +89,8 @@ class HostBundleView(View, frozen=True, kw_only=True):
     files: int = 0
     transfer: TransferView | None = None
     reason: str = ""
+    signatures: list[Envelope] = []
+    """The signatures that this host has verified, once `state` is `done`."""
 
 
 class HostProblem(View, frozen=True, kw_only=True):

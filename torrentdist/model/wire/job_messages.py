@@ -6,13 +6,14 @@ from enum import StrEnum
 
 import msgspec
 
+from torrentdist.model.access.envelope import Envelope
 from torrentdist.model.ids import BundleId, JobId, SupervisorId
 from torrentdist.model.jobs.job import JobSpec
 from torrentdist.model.records import JobEvent, JobStatus
 from torrentdist.model.wire.view import View
 
 
-class SubmitBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SubmitBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """The body of POST /v1/jobs: the bundle of the job, and what the submitter overrides."""
 
     bundle: str
@@ -20,6 +21,10 @@ class SubmitBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     workers: int | None = None
     conf: dict[str, str] = {}
     activate: bool = True
+    id: str = ""
+    """The job's id, which a signed job has before it is submitted. Empty: the leader chooses it."""
+    signature: Envelope | None = None
+    """The submitter's signature over the job."""
 
 
 class WorkerState(StrEnum):
@@ -115,6 +120,8 @@ class JobView(View, frozen=True, kw_only=True):
     spec: JobSpec | None = None
     events: list[JobEvent] | None = []
     """The last events, in order. Empty in lists; null if they cannot be read now."""
+    signature: Envelope | None = None
+    """The submitter's signature. Null in lists."""
 
 
 class WorkerOutput(View, frozen=True, kw_only=True):

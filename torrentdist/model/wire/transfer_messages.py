@@ -71,3 +71,7 @@ class DownloadView(View, frozen=True, kw_only=True):
     files: int
     seconds: float
     sources: Sources
+    signers: list[str] = []
+    """The ids of the keys of [trust] that have signed it. Empty where the mode is off."""
+    warning: str = ""
+    """What is wrong with its signatures, where the mode is warn."""

@@ -27,6 +27,7 @@ from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.wire.fleet_messages import HostBundleView, HostState
 from torrentdist.model.wire.transfer_messages import TransferView
 from torrentdist.supervisor.bundles import keeping_plan
+from torrentdist.supervisor.bundles.bundle_signatures import BundleSignatures
 from torrentdist.supervisor.bundles.keeping_plan import DropBundle, FetchBundle, StopSeeding
 
 log = get_logger()
@@ -37,8 +38,16 @@ LOOK_SECS = 10.0
 
 class Keeper:
     def __init__(
-        self, runtime: HostRuntime, hand_outs: HandOuts, links: MasterLinks, *, joins_uploads: bool, seed_secs: float
+        self,
+        runtime: HostRuntime,
+        hand_outs: HandOuts,
+        links: MasterLinks,
+        signatures: BundleSignatures,
+        *,
+        joins_uploads: bool,
+        seed_secs: float,
     ) -> None:
+        self._signatures = signatures
         self._runtime = runtime
         self._hand_outs = hand_outs
         self._links = links
@@ -195,12 +204,13 @@ class Keeper:
                 await self._runtime.drop(digest)
                 for bundle in names:
                     await self._runtime.store.unbind(bundle)
+                await asyncio.to_thread(self._signatures.forget, names)
             case StopSeeding(digest):
                 await self._runtime.transfers.stop_seeding(digest)
 
     async def _fetch(self, bundle: BundleId) -> None:
         try:
-            meta = await self._metafile(bundle)
+            meta = await self._trusted_metafile(bundle)
             plugin = None if self._plain_metafile else await self._links.plugin_metafile(meta.digest)
             await self._runtime.fetches.fetch(bundle, meta, plugin_metafile=plugin)
             self._failures.pop(bundle, None)
@@ -234,6 +244,16 @@ class Keeper:
             self._not_before.pop(bundle, None)
         log.warning("fetch failed", bundle=bundle, error=error.code, detail=error.message, failures=failures)
 
+    async def _trusted_metafile(self, bundle: BundleId) -> Metafile:
+        """Returns the metafile of content that may be used under this id."""
+        meta = await self._metafile(bundle)
+        try:
+            await self._signatures.check(bundle, meta.digest)
+        except TorrentdistError as error:
+            self._runtime.fetches.refuse(meta, error)
+            raise
+        return meta
+
     async def _metafile(self, bundle: BundleId) -> Metafile:
         """Returns the metafile from a master or, if no master answers, from the local store."""
         try:
@@ -246,14 +266,21 @@ class Keeper:
             return meta
 
     async def view(self, bundle: BundleId) -> HostBundleView:
+        """Returns the view. Raises an error if the bundle is here and must not be used."""
         view = self._view(bundle)
-        if view.files != 1 or view.digest is None:
+        if view.digest is None or view.state is not HostState.DONE:
             return view
-        meta = await self._runtime.store.metafile(view.digest)
-        return msgspec.structs.replace(view, single_file=meta is not None and meta.single_file)
+        await self.verify(bundle, view.digest)
+        meta = await self._runtime.store.metafile(view.digest) if view.files == 1 else None
+        single_file = meta is not None and meta.single_file
+        return msgspec.structs.replace(view, single_file=single_file, signatures=self._signatures.of(bundle))
+
+    async def verify(self, bundle: BundleId, digest: Digest) -> None:
+        """Raises an error if this host must not use this content under this id."""
+        await self._signatures.check(bundle, digest)
 
     def _view(self, bundle: BundleId) -> HostBundleView:
-        """Returns the view without `single_file`, which only the metafile knows."""
+        """Returns the view without what only the metafile and the signatures know."""
         store = self._runtime.store
         digest = store.lookup(bundle)
         stored = store.get(digest) if digest else None

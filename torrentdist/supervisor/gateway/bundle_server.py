@@ -1,7 +1,8 @@
 """Serves bundles over the loopback gateway: files and archives, also while they still arrive.
 
-Always: what is sent is verified and confined to its bundle. A bundle that is not here is fetched
-once, however many clients ask. An answer that cannot be finished is cut off, never ended.
+Always: what is sent is verified, confined to its bundle, and signed where [trust] wants that. A
+bundle that is not here is fetched once, however many clients ask. An answer that cannot be finished
+is cut off, never ended.
 Never: decide how long anything is kept.
 """
 
@@ -78,6 +79,7 @@ class BundleServer:
         store = self._runtime.store
         if (digest := self._published(bundle)) is None:
             digest = (await self._content(bundle)).meta.digest
+        await self._keeper.verify(bundle, digest)
         path = await self._keeper.checked_file(bundle, digest, relative)
         stored = store.get(digest)
         if path is None or stored is None:
@@ -138,6 +140,7 @@ class BundleServer:
             if begun and digest is not None:
                 meta = await self._metafiles.get(digest)
                 if meta is not None:  # else its directory is about to be made
+                    await self._keeper.verify(bundle, digest)
                     return self._content_of(bundle, meta)
             if (error := self._failure(bundle)) is not None:
                 raise error

@@ -19,6 +19,7 @@ import msgspec
 from torrentdist.bundle.files.durability import write_durably
 from torrentdist.cluster.session.znode_operations import SessionId
 from torrentdist.log import get_logger
+from torrentdist.model.access.envelope import Envelope
 from torrentdist.model.ids import BundleId, JobId
 from torrentdist.model.jobs.job import JobSpec
 from torrentdist.supervisor.exclusivity.barriers import Seat
@@ -40,6 +41,8 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
     dependencies: tuple[BundleId, ...] = ()
     workers: int
     spec: JobSpec
+    signature: Envelope | None = None
+    """The submitter's signature, as the master passed it on."""
 
     @property
     def needs(self) -> frozenset[BundleId]:

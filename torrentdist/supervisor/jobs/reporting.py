@@ -81,6 +81,7 @@ async def job_facts(http: Http, urls: Sequence[str], job: JobId) -> JobFacts | N
         dependencies=tuple(view.dependencies),
         workers=view.wanted,
         spec=view.spec,
+        signature=view.signature,
     )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from torrentdist.bundle.store.store import StoredBundle, StoreView
 from torrentdist.model.ids import BundleId, JobId
+from torrentdist.model.jobs.job import JobSpec
 from torrentdist.supervisor.jobs.local_state import JobFacts
 
 Facts = Callable[[JobId], Awaitable[JobFacts | None]]
@@ -20,6 +21,8 @@ class WorkerServices:
     facts: Facts
     checked: Callable[[BundleId], Awaitable[StoredBundle | None]]
     """Returns a bundle if its files here are as they were published."""
+    spec_of: Callable[[JobId, JobFacts, Mapping[BundleId, StoredBundle]], Awaitable[JobSpec]]
+    """Returns what to run. Raises an error if this host must not run the job."""
     trouble: Callable[[BundleId], str]
     """Returns why fetching a bundle failed; empty if it has not failed."""
     needs_changed: Callable[[], None]

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from pathlib import Path
 
 import msgspec
 
+from torrentdist.bundle.store.store import StoredBundle
 from torrentdist.launcher.run.run_lease import clock
 from torrentdist.log import get_logger
-from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.errors import EXIT_NOT_ALLOWED, TorrentdistError
 from torrentdist.model.ids import BundleId, JobId
 from torrentdist.security.job_token import token_of_job
 from torrentdist.supervisor.exclusivity.barriers import resource_of
@@ -37,6 +37,8 @@ MARK_SECS = 5.0
 """Timeout for ZooKeeper to provide a fencing number."""
 FAILED_START_SECS = 1.0
 """Pause after a failed start."""
+REFUSED_START_SECS = 10.0
+"""Pause after a start that a signature does not allow."""
 
 
 class WorkerStarts:
@@ -90,7 +92,9 @@ class WorkerStarts:
             log.info("worker started", job=key[0], worker=key[1], fencing=fencing)
         except (TorrentdistError, TimeoutError, OSError) as error:
             log.warning("worker not started", job=key[0], worker=key[1], reason=str(error))
-            reason, not_before = str(error) or "ZooKeeper does not answer", clock() + FAILED_START_SECS
+            refused = isinstance(error, TorrentdistError) and error.exit_code == EXIT_NOT_ALLOWED
+            reason = str(error) or "ZooKeeper does not answer"
+            not_before = clock() + (REFUSED_START_SECS if refused else FAILED_START_SECS)
             await local.note(lambda state: placement.not_started(state, key, reason, not_before))
             running.abort(key)
 
@@ -98,9 +102,11 @@ class WorkerStarts:
         """Creates the worker's directory and its guardian's orders. Raises an error if the
         worker's place, its session or one of its bundles is gone meanwhile."""
         place = placement.place_of(self._table.local.state, key)
-        contents = await self._contents(facts)
-        if place is None or self._leases.barriers.session != run.session or len(contents) < len(facts.needs):
+        stored = await self._stored(facts)
+        if place is None or self._leases.barriers.session != run.session or len(stored) < len(facts.needs):
             raise TorrentdistError("closing", what=f"worker {key[1]} of {key[0]}")
+        facts = msgspec.structs.replace(facts, spec=await self._services.spec_of(key[0], facts, stored))
+        contents = {bundle: held.content for bundle, held in stored.items()}
         program = launching.program_of(place, facts, contents, self._services.gateway())
         program = replace(program, surroundings=await self._surroundings(key[0]))
         await asyncio.to_thread(launching.prepare, self._homes, program, run)
@@ -120,7 +126,7 @@ class WorkerStarts:
             raise TorrentdistError("jobs_not_isolated", detail=f"each user of {users} has a job here")
         return Surroundings(policy.pass_env, policy.hidden, uid, token)
 
-    async def _contents(self, facts: JobFacts) -> dict[BundleId, Path]:
-        """Returns the directories of the needed bundles whose files are as they were published."""
+    async def _stored(self, facts: JobFacts) -> dict[BundleId, StoredBundle]:
+        """Returns the needed bundles whose files are as they were published."""
         found = {bundle: await self._services.checked(bundle) for bundle in facts.needs}
-        return {bundle: stored.content for bundle, stored in found.items() if stored is not None}
+        return {bundle: stored for bundle, stored in found.items() if stored is not None}
