@@ -33,7 +33,7 @@ def key(tmp_path_factory: pytest.TempPathFactory) -> NewKeyView:
 def strict(tmp_path_factory: pytest.TempPathFactory, key: NewKeyView) -> Iterator[Cluster]:
     """One master and one supervisor; every bundle needs a signature, on the client too."""
     trust = {"cluster": "prod", "bundles": {"*": {"mode": "enforce", "keys": [key.public_key]}}}
-    settings: Settings = {"trust": trust, "jobs": {"isolation": "none"}}
+    settings: Settings = {"trust": trust, "jobs": {"isolation": "none"}, "supervisor": {"slots": 50}}
     with running_cluster(settings, work=tmp_path_factory.mktemp("strict"), masters=1, supervisors=1) as cluster:
         yield cluster
 
@@ -92,8 +92,9 @@ def refusal(cluster: Cluster, job: str) -> str:
     said: list[str] = []
 
     def refused() -> bool:
-        said[:] = [worker["detail"] for worker in cluster.run("job", "show", job).ok()["workers"]]
-        return bool(said and said[0])
+        workers = cluster.run("job", "show", job).ok()["workers"]
+        said[:] = [worker["detail"] for worker in workers if worker["state"] == "backoff"]
+        return bool(said)
 
     until(refused, f"{job} is refused", 30.0)
     return said[0]
