@@ -17,7 +17,7 @@ import pytest
 from group_oracle import Oracle, Shift
 from zookeeper_fixtures import Connect
 
-from torrentdist.cluster.rebalance import Algorithm, ResourceGroup, Settings, join
+from torrentdist.cluster.rebalance import Algorithm, ResourceGroup, Settings, add_resource, join
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 
 GROUP = "ingest"
@@ -153,6 +153,12 @@ class MemberProcess:
         if self.alive:
             self._process.terminate()
         await self._process.wait()
+
+
+async def add_resources(zk: ZooKeeper, count: int) -> None:
+    """Adds the resources r0, r1, … to the group."""
+    for number in range(count):
+        await add_resource(zk, GROUP, f"r{number}")
 
 
 async def holds_exactly(workers: list[Worker], loads: list[int], timeout: float = 10.0) -> None:

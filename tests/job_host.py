@@ -41,7 +41,7 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, JobId, MasterId, StoreId, SupervisorId
 from torrentdist.model.jobs.job import JobSpec
 from torrentdist.model.records import AssignmentRecord, JobStatus, MasterRecord, WorkerAssignment, encode
-from torrentdist.model.wire.ha_views import SightView
+from torrentdist.model.wire.ha_views import OutageView
 from torrentdist.model.wire.job_messages import HeartbeatAnswer, HeartbeatBody, JobView, WorkerReport
 from torrentdist.supervisor.process.guardian_processes import left_of
 
@@ -73,7 +73,7 @@ class Masters:
         routes = [
             Route("/v1/jobs/{job}", self._job),
             Route("/v1/heartbeat", self._heartbeat, methods=["POST"]),
-            Route("/v1/sight", self._sight),
+            Route("/v1/sight", self._outage_view),
         ]
         app = Starlette(routes=routes, exception_handlers={TorrentdistError: on_torrentdist_error})
         self._server = WebServer(app, bind_socket("127.0.0.1", 0, what="a test's master"))
@@ -95,8 +95,8 @@ class Masters:
         self.heard.append(msgspec.json.decode(await request.body(), type=HeartbeatBody))
         return json_response(self.answer)
 
-    async def _sight(self, _: Request) -> Response:
-        return json_response(SightView(sees=not self.blind, newest=self.newest, masters=self.named))
+    async def _outage_view(self, _: Request) -> Response:
+        return json_response(OutageView(sees=not self.blind, newest=self.newest, masters=self.named))
 
     def said(self, job: str, worker: int) -> WorkerReport | None:
         """Returns the last report about a worker."""

@@ -34,6 +34,25 @@ SHORT: dict[str, Any] = {"session_timeout_secs": SESSION_SECS, "operation_timeou
 Connect = Callable[..., Awaitable[ZooKeeper]]
 
 
+def write_auth(path: Path, line: str) -> str:
+    """Writes a file for `zookeeper.auth_file`, and returns its path."""
+    path.write_text(line + "\n")
+    path.chmod(0o600)
+    return str(path)
+
+
+@contextlib.contextmanager
+def records_client(zookeeper: str) -> Iterator[KazooClient]:
+    """Yields a connected client of the cluster whose ZooKeeper servers are `zookeeper`."""
+    client = KazooClient(hosts=zookeeper + "/torrentdist")
+    client.start(10)
+    try:
+        yield client
+    finally:
+        client.stop()
+        client.close()
+
+
 @pytest.fixture(scope="session")
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZooKeeper]:
     """One server per worker. Do not stop, pause or wipe it."""

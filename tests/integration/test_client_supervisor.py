@@ -3,16 +3,16 @@ used."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from engines_in_process import run
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -95,14 +95,6 @@ async def serving(supervisor: Supervisor) -> AsyncIterator[str]:
         yield supervisor.url
     finally:
         await supervisor.server.stop()
-
-
-def run(test: Coroutine[Any, Any, None]) -> None:
-    async def within() -> None:
-        async with asyncio.timeout(30):
-            await test
-
-    asyncio.run(within())
 
 
 async def fetch(url: str, dest: Path | str, token_file: Path | None = None, **options: Any) -> DownloadView:

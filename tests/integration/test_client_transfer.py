@@ -7,13 +7,14 @@ import asyncio
 import os
 import shutil
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from engines_in_process import run
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -171,14 +172,6 @@ class Master:
     async def finish(self, request: Request) -> Response:
         self.replicas = 1
         return json_response(self.view())
-
-
-def run(test: Coroutine[Any, Any, None]) -> None:
-    async def within() -> None:
-        async with asyncio.timeout(30):
-            await test
-
-    asyncio.run(within())
 
 
 @asynccontextmanager

@@ -7,14 +7,12 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from cluster_fixtures import Cluster, NewCluster, make_source, part_bytes, picture, until
-from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
+from zookeeper_fixtures import records_client
 
 from torrentdist.bundle.content_check import verify_content
 from torrentdist.bundle.metafile import parse_metafile
@@ -25,17 +23,6 @@ SLOW = 2 * MIB
 """Bytes per second, slow enough to do harm in the middle of a transfer."""
 
 
-@contextmanager
-def records_of(cluster: Cluster) -> Iterator[KazooClient]:
-    client = KazooClient(hosts=cluster.dev.state.zookeeper + "/torrentdist")
-    client.start(10)
-    try:
-        yield client
-    finally:
-        client.stop()
-        client.close()
-
-
 def test_a_replica_record_means_bytes_on_disk(battered: Cluster, tmp_path: Path) -> None:
     """A12: if this failed, a replica would count although a power cut can take it away, or although
     it never existed."""
@@ -43,7 +30,7 @@ def test_a_replica_record_means_bytes_on_disk(battered: Cluster, tmp_path: Path)
     meta = make_metafile(source)
     early: list[str] = []
     seen: set[str] = set()
-    with records_of(battered) as zookeeper:
+    with records_client(battered.dev.state.zookeeper) as zookeeper:
         uploading = battered.begin(
             "upload", source, "--id", "watched", "--min-replicas", 3, swarm__upload_limit=4 * MIB
         )

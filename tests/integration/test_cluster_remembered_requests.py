@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,21 +13,11 @@ from urllib.parse import urlsplit
 import pytest
 from cluster_fixtures import Cluster, make_source, running_cluster, until
 from kazoo.client import KazooClient
+from zookeeper_fixtures import records_client
 
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.http.api_calls import Request
 from torrentdist.model.configuration.config import ClientConfig
-
-
-@contextmanager
-def records_of(cluster: Cluster) -> Iterator[KazooClient]:
-    client = KazooClient(hosts=cluster.dev.state.zookeeper + "/torrentdist")
-    client.start(10)
-    try:
-        yield client
-    finally:
-        client.stop()
-        client.close()
 
 
 def version_of(records: KazooClient, bundle: str) -> int:
@@ -90,7 +79,7 @@ def test_a_request_is_made_once_across_a_failover(trio: Cluster, tmp_path: Path)
     until(lambda: (trio.get(standby, "/v1/bundles/spread/hosts") or {}).get("hosts"), "the distribution is made")
     trio.kill(leader)
     retry(trio, "DELETE", "/v1/bundles/pinned/pin", "b7-somebody-else")
-    with records_of(trio) as records:
+    with records_client(trio.dev.state.zookeeper) as records:
         before = [version_of(records, bundle) for bundle in ("pinned", "gone", "spread")]
         pinned = retry(trio, "PUT", "/v1/bundles/pinned/pin", "b7-pin")
         removed = retry(trio, "DELETE", "/v1/bundles/gone", "b7-remove")
@@ -114,7 +103,7 @@ def test_five_failovers_in_a_row_and_a_mutation_after_each(trio: Cluster, tmp_pa
     """B10: if this failed, a mutation sent just as the leader dies would be lost, made twice or
     reported wrongly."""
     leaders, answers, versions = [], [], []
-    with records_of(trio) as records:
+    with records_client(trio.dev.state.zookeeper) as records:
         for n in range(5):
             bundle = f"row-{n}"
             trio.upload(make_source(tmp_path / bundle, 10 + n), bundle, replicas=2)

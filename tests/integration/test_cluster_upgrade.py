@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 from cluster_fixtures import Cluster, NewCluster, until
-from kazoo.client import KazooClient
+from zookeeper_fixtures import records_client
 
 from torrentdist.model.records import SCHEMA
 from torrentdist.testing.sample_trees import some_bytes, write_tree
@@ -29,13 +29,8 @@ def upgrade(cluster: Cluster, *names: str) -> None:
 
 @contextmanager
 def records_of(cluster: Cluster) -> Iterator[Any]:
-    client = KazooClient(hosts=cluster.dev.state.zookeeper + "/torrentdist")
-    client.start(10)
-    try:
+    with records_client(cluster.dev.state.zookeeper) as client:
         yield lambda path: msgspec.json.decode(client.get(path)[0])
-    finally:
-        client.stop()
-        client.close()
 
 
 def test_masters_of_two_releases_side_by_side(new_cluster: NewCluster, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from torrentdist.model.configuration.config import Config
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import MasterId, StoreId, SupervisorId
 from torrentdist.model.records import AssignmentRecord, MasterRecord, encode
-from torrentdist.model.wire.ha_views import SightView
+from torrentdist.model.wire.ha_views import OutageView
 
 pytestmark = pytest.mark.anyio
 
@@ -78,7 +78,7 @@ async def test_a_master_knows_a_hosts_assignment_only_after_it_has_read_it(conne
     none: Any = _Nobody()
     jobs = _job_loop(_session(zk, mirror), none)
     s1, s2 = SupervisorId("s1"), SupervisorId("s2")
-    before = await jobs.sight(s1, 5.0)
+    before = await jobs.outage_view(s1, 5.0)
     for path, data in (
         (paths.master(M1.id), encode(M1)),
         (paths.assignment(s1), encode(AssignmentRecord(generation=7))),
@@ -86,16 +86,16 @@ async def test_a_master_knows_a_hosts_assignment_only_after_it_has_read_it(conne
         await other.create(path, data)
     await mirror.start(5.0)
     try:
-        read = [await jobs.sight(s1, 5.0), await jobs.sight(s2, 5.0)]
+        read = [await jobs.outage_view(s1, 5.0), await jobs.outage_view(s2, 5.0)]
         proxy.hold_answers()
-        blind = await jobs.sight(s1, 0.2)
+        blind = await jobs.outage_view(s1, 0.2)
     finally:
         proxy.mend()
         await mirror.close()
 
-    assert SightView(sees=True, newest=None) == before
-    assert [SightView(sees=True, newest=n, masters={M1.id: M1.url}) for n in (7, 0)] == read
-    assert SightView(sees=False, newest=7, masters={M1.id: M1.url}) == blind
+    assert OutageView(sees=True, newest=None) == before
+    assert [OutageView(sees=True, newest=n, masters={M1.id: M1.url}) for n in (7, 0)] == read
+    assert OutageView(sees=False, newest=7, masters={M1.id: M1.url}) == blind
 
 
 async def test_a_master_that_may_have_moved_workers_names_no_newest_assignment(connect: Connect) -> None:
@@ -106,12 +106,12 @@ async def test_a_master_that_may_have_moved_workers_names_no_newest_assignment(c
     jobs = _job_loop(_session(zk, mirror), leadership)
     await mirror.start(5.0)
     try:
-        before = await jobs.sight(s1, 5.0)
+        before = await jobs.outage_view(s1, 5.0)
         with pytest.raises(TorrentdistError):
             await jobs._commit([Create(paths.assignment(s1), encode(AssignmentRecord(generation=1)))])
-        doubtful = await jobs.sight(s1, 5.0)
+        doubtful = await jobs.outage_view(s1, 5.0)
         await jobs._resync()
-        after = await jobs.sight(s1, 5.0)
+        after = await jobs.outage_view(s1, 5.0)
     finally:
         await mirror.close()
 

@@ -6,7 +6,7 @@ import asyncio
 import time
 
 import pytest
-from group_members import GROUP, QUICK, Worker, Workers, holds_exactly, oracle, worker
+from group_members import GROUP, QUICK, Worker, Workers, add_resources, holds_exactly, oracle, worker
 from zookeeper_fixtures import SESSION_SECS, Connect, eventually, eventually_async
 
 from torrentdist.cluster.rebalance import (
@@ -26,16 +26,11 @@ both = pytest.mark.parametrize("algorithm", Algorithm)
 __all__ = ["oracle", "worker"]  # fixtures
 
 
-async def add(zk: ZooKeeper, count: int) -> None:
-    for number in range(count):
-        await add_resource(zk, GROUP, f"r{number}")
-
-
 @both
 async def test_c1_resources_are_shared_by_who_is_left(connect: Connect, worker: Workers, algorithm: Algorithm) -> None:
     """C1: if this fails, the resources of a member that stops have no owner, or others have more
     than their share."""
-    await add(await connect(), 6)
+    await add_resources(await connect(), 6)
     members = [await worker(name, algorithm) for name in "abc"]
     await holds_exactly(members, [2, 2, 2])
 
@@ -49,7 +44,7 @@ async def test_c1_resources_are_shared_by_who_is_left(connect: Connect, worker: 
 async def test_c2_who_comes_gets_a_share(connect: Connect, worker: Workers, algorithm: Algorithm) -> None:
     """C2: if this fails, a member that joins later has nothing to do, or takes more than the
     others."""
-    await add(await connect(), 6)
+    await add_resources(await connect(), 6)
     members: list[Worker] = []
 
     for loads in ([6], [3, 3], [2, 2, 2]):
@@ -68,7 +63,7 @@ async def test_c3_a_spare_member_disturbs_nobody(connect: Connect, worker: Worke
     """C3: if this fails, work stops and starts again because of a member without resources, even
     the coordinator."""
     admin = await connect()
-    await add(admin, 2)
+    await add_resources(admin, 2)
     first, second, third = [await worker(name, algorithm) for name in "abc"]
     await holds_exactly([first, second], [1, 1])
     await remove_resource(admin, GROUP, next(iter(first.member.resources)))
@@ -92,7 +87,7 @@ async def test_c3_a_spare_member_disturbs_nobody(connect: Connect, worker: Worke
 @both
 async def test_c4_a_lost_member_is_replaced(connect: Connect, worker: Workers, algorithm: Algorithm) -> None:
     """C4, C7: if this fails, the resources of a member that vanished have no owner."""
-    await add(await connect(), 6)
+    await add_resources(await connect(), 6)
     members = [await worker(name, algorithm) for name in "abc"]
     await holds_exactly(members, [2, 2, 2])
 
@@ -111,7 +106,7 @@ async def test_c5_triggers_within_the_interval_become_one(
 ) -> None:
     """C5: if this fails, each of many changes stops the work of all members again."""
     admin = await connect()
-    await add(admin, 2)
+    await add_resources(admin, 2)
     one = await worker("one", algorithm, settings=Settings(min_interval_secs=2.0))
     await holds_exactly([one], [2])
 
@@ -127,7 +122,7 @@ async def test_c5_triggers_within_the_interval_become_one(
 async def test_the_interval_holds_across_coordinators(connect: Connect, worker: Workers, algorithm: Algorithm) -> None:
     """C5: if this fails, a new coordinator rebalances at once, so a rolling restart stops all work
     again and again."""
-    await add(await connect(), 4)
+    await add_resources(await connect(), 4)
     slow = Settings(min_interval_secs=1.5)
     first, second = [await worker(name, algorithm, settings=slow) for name in "ab"]
     await holds_exactly([first, second], [2, 2])
@@ -143,7 +138,7 @@ async def test_the_interval_holds_across_coordinators(connect: Connect, worker: 
 async def test_an_administrator_sees_the_group(connect: Connect, worker: Workers, algorithm: Algorithm) -> None:
     """If this fails, `group show` is wrong about members, coordinator and resources."""
     admin = await connect()
-    await add(admin, 3)
+    await add_resources(admin, 3)
     first = await worker("first", algorithm)
     second = await worker("second", algorithm)
     await holds_exactly([first, second], [1, 2])

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from group_members import GROUP, QUICK, Worker, Workers, holds_exactly, oracle, worker
+from group_members import GROUP, QUICK, Worker, Workers, add_resources, holds_exactly, oracle, worker
 from zookeeper_fixtures import SESSION_SECS, SHORT, Connect, TcpProxy, eventually, eventually_async, proxy
 
 from torrentdist.cluster.paths import GroupPaths
@@ -20,11 +20,6 @@ TREE = GroupPaths(GROUP)
 __all__ = ["oracle", "proxy", "worker"]  # fixtures
 
 
-async def add(zk: ZooKeeper, count: int) -> None:
-    for number in range(count):
-        await add_resource(zk, GROUP, f"r{number}")
-
-
 async def owners(zk: ZooKeeper) -> dict[str, int]:
     """Returns barriers and the sessions that own them."""
     found = {name: await zk.exists(TREE.barrier(name)) for name in await zk.children(TREE.barriers) or ()}
@@ -35,7 +30,7 @@ async def test_c8_a_cancelled_start_leaves_others_barriers_alone(connect: Connec
     """C8: if this fails, a member whose start is cancelled deletes the barriers of working
     members."""
     admin = await connect()
-    await add(admin, 2)
+    await add_resources(admin, 2)
     holder = await worker("holder", Algorithm.RESOURCE_BARRIER)
     await holds_exactly([holder], [2])
     stopping = asyncio.Event()
@@ -54,7 +49,7 @@ async def test_c8_a_cancelled_join_leaves_nothing(connect: Connect) -> None:
     """C8: if this fails, a cancelled join leaves a member that does nothing, or a barrier that
     nobody releases."""
     zk, admin = await connect(), await connect()
-    await add(admin, 2)
+    await add_resources(admin, 2)
     starting = asyncio.Event()
 
     async def on_start(_: object) -> None:
@@ -79,7 +74,7 @@ async def test_c8_a_cancelled_join_leaves_nothing(connect: Connect) -> None:
 async def test_c9_work_stops_before_its_barrier_goes(connect: Connect, worker: Workers) -> None:
     """C9: if this fails, a barrier goes at shutdown while its work is still stopping."""
     admin = await connect()
-    await add(admin, 2)
+    await add_resources(admin, 2)
     leaving = await worker("leaving", Algorithm.RESOURCE_BARRIER)
     await holds_exactly([leaving], [2])
     seen: list[dict[str, int]] = []
@@ -96,7 +91,7 @@ async def test_c9_work_stops_before_its_barrier_goes(connect: Connect, worker: W
 
 async def test_c9_nobody_starts_before_all_have_stopped(connect: Connect, worker: Workers) -> None:
     """C9: if this fails, a member with the global barrier works before the last one has stopped."""
-    await add(await connect(), 4)
+    await add_resources(await connect(), 4)
     members = [await worker(name, Algorithm.GLOBAL_BARRIER) for name in "ab"]
     await holds_exactly(members, [2, 2])
     slow, quick = members
@@ -115,7 +110,7 @@ async def test_c9_nobody_starts_before_all_have_stopped(connect: Connect, worker
 async def test_c10_a_start_that_throws_wedges_nothing(connect: Connect, worker: Workers, algorithm: Algorithm) -> None:
     """C10: if this fails, the resources of a member whose on_start raises have no owner, or the
     member never gets any again."""
-    await add(await connect(), 4)
+    await add_resources(await connect(), 4)
     good = await worker("good", algorithm)
     bad = await worker("bad", None)
 
@@ -134,7 +129,7 @@ async def test_c10_a_start_that_throws_wedges_nothing(connect: Connect, worker: 
 @both
 async def test_c10_a_stop_that_throws_wedges_nothing(connect: Connect, worker: Workers, algorithm: Algorithm) -> None:
     """C10: if this fails, the resources of a member whose on_stop raises have no owner."""
-    await add(await connect(), 4)
+    await add_resources(await connect(), 4)
     bad = await worker("bad", algorithm)
     await holds_exactly([bad], [4])
 
@@ -149,7 +144,7 @@ async def test_c10_a_stop_that_throws_wedges_nothing(connect: Connect, worker: W
 
 async def test_c10_a_start_that_hangs_can_be_left(connect: Connect, worker: Workers) -> None:
     """C10: if this fails, leaving waits for ever for an on_start that hangs."""
-    await add(await connect(), 1)
+    await add_resources(await connect(), 1)
     member = await worker("hangs", None)
     member.before_start = asyncio.Event().wait
     await member.join(Algorithm.RESOURCE_BARRIER)
@@ -168,7 +163,7 @@ async def test_c11_a_lost_answer_leaves_no_ghost(
     """C11: if this fails, a member whose join got no answer is in the group twice, and the ghost
     gets resources."""
     admin = await connect()
-    await add(admin, 2)
+    await add_resources(admin, 2)
     await (await worker("first", algorithm)).leave()
     zk = await connect(servers=[proxy.address], session_timeout_secs=6.0)
     proxy.swallow_answer_to(b'"id":"cut"')
@@ -193,7 +188,7 @@ async def test_c12_a_resource_removed_while_held_stays_exclusive(connect: Connec
     """C12: if this fails, a resource that is removed and added again gets a second holder before
     the first has stopped."""
     admin = await connect()
-    await add(admin, 2)
+    await add_resources(admin, 2)
     quick, slow = [await worker(name, Algorithm.RESOURCE_BARRIER) for name in ("quick", "slow")]
     await holds_exactly([slow, quick], [1, 1])
     may_stop = asyncio.Event()
@@ -217,7 +212,7 @@ async def test_c12_nobody_gets_it_while_its_holder_stops(connect: Connect, worke
     """C12: if this fails, a resource that comes back gets a new holder while its old one has not
     stopped (global barrier)."""
     admin = await connect()
-    await add(admin, 2)
+    await add_resources(admin, 2)
     quick, slow = [await worker(name, Algorithm.GLOBAL_BARRIER) for name in ("quick", "slow")]
     await holds_exactly([slow, quick], [1, 1])
     may_stop = asyncio.Event()
@@ -236,7 +231,7 @@ async def test_c12_nobody_gets_it_while_its_holder_stops(connect: Connect, worke
 async def test_c13_an_old_coordinator_writes_nothing(connect: Connect, worker: Workers) -> None:
     """C13: if this fails, a deposed coordinator overwrites the plan of its successor."""
     admin = await connect()
-    await add(admin, 2)
+    await add_resources(admin, 2)
     old = await worker("old", Algorithm.RESOURCE_BARRIER)
     await holds_exactly([old], [2])
     await eventually(old.member.is_coordinator)
@@ -261,7 +256,7 @@ async def test_who_is_cut_off_stops_before_others_start(
     connect: Connect, proxy: TcpProxy, worker: Workers, algorithm: Algorithm
 ) -> None:
     """If this fails, a member without ZooKeeper works on while others have its resources."""
-    await add(await connect(), 4)
+    await add_resources(await connect(), 4)
     cut = await worker("cut", algorithm, zk=await connect(servers=[proxy.address], **SHORT))
     other = await worker("other", algorithm)
     await holds_exactly([cut, other], [2, 2])
@@ -282,7 +277,7 @@ async def test_a_short_outage_moves_nothing(connect: Connect, proxy: TcpProxy, w
     """If this fails, a member that is back before its session ends loses its resources, or never
     works again."""
     admin = await connect()
-    await add(admin, 2)
+    await add_resources(admin, 2)
     zk = await connect(servers=[proxy.address], session_timeout_secs=8.0)
     member = await worker("cut", Algorithm.RESOURCE_BARRIER, zk=zk, settings=Settings(stop_secs=4.5))
     await holds_exactly([member], [2])
@@ -298,7 +293,7 @@ async def test_a_short_outage_moves_nothing(connect: Connect, proxy: TcpProxy, w
 
 async def test_fencing_numbers_grow_from_holder_to_holder(connect: Connect, worker: Workers) -> None:
     """If this fails, an outside system cannot tell an old holder's act from the new one's."""
-    await add(await connect(), 1)
+    await add_resources(await connect(), 1)
     first = await worker("first", Algorithm.RESOURCE_BARRIER)
     await holds_exactly([first], [1])
     before = first.member.resources["r0"]

@@ -11,7 +11,7 @@ import anyio
 import pytest
 import structlog
 from cluster_fixtures import Cluster, NewCluster, throughout, until
-from zookeeper_fixtures import Connect
+from zookeeper_fixtures import Connect, write_auth
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.session.zookeeper_session import SessionState, ZooKeeper
@@ -25,12 +25,6 @@ pytestmark = pytest.mark.case("G9")
 WATCHED_SECS = 4.0
 
 
-def secret(path: Path, line: str) -> str:
-    path.write_text(line + "\n")
-    path.chmod(0o600)
-    return str(path)
-
-
 def processor_secs(cluster: Cluster, name: str) -> float:
     fields = Path(f"/proc/{cluster.dev.member(name).pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -41,8 +35,8 @@ def processor_secs(cluster: Cluster, name: str) -> float:
 def test_a_refused_daemon_is_quiet_and_says_why(new_cluster: NewCluster, tmp_path: Path, auth: str) -> None:
     """If this fails, a daemon with the wrong secret writes 1,600 lines a second and takes a whole
     processor."""
-    right = secret(tmp_path / "right", "td:secret")
-    given = secret(tmp_path / "given", auth) if auth else ""
+    right = write_auth(tmp_path / "right", "td:secret")
+    given = write_auth(tmp_path / "given", auth) if auth else ""
     cluster = new_cluster({"zookeeper": {"auth_file": right}}, masters=1, supervisors=1)
     names = ["supervisor-1", "master-1"]
     for name in names:
@@ -68,7 +62,7 @@ async def test_loops_of_a_refused_session_pause(
 ) -> None:
     """If this fails, a supervisor whose rights are taken away while it runs says so over and
     over."""
-    owner = await connect(auth_file=secret(tmp_path / "auth", "td:secret"))
+    owner = await connect(auth_file=write_auth(tmp_path / "auth", "td:secret"))
     for path in (paths.MASTERS, paths.SUPERVISORS, paths.ASSIGNMENTS):
         await owner.ensure(path)
     stranger = ZooKeeper(ZooKeeperConfig(servers=list(zookeeper.addresses), chroot=chroot))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE
-from zookeeper_fixtures import Connect
+from zookeeper_fixtures import Connect, write_auth
 
 from torrentdist.client.zookeeper_probe import TreeAccess, ask_access
 from torrentdist.cluster.session import acl
@@ -25,12 +25,6 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 def auth_file(tmp_path: Path) -> str:
     return write_auth(tmp_path / "auth", "td:s3cret:with:colons")
-
-
-def write_auth(path: Path, line: str) -> str:
-    path.write_text(line + "\n")
-    path.chmod(0o600)
-    return str(path)
 
 
 async def test_others_are_refused(

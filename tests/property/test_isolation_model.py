@@ -21,7 +21,7 @@ from torrentdist.cluster.rebalance.barrier_ownership import BarrierLease
 from torrentdist.launcher.run.run_lease import NEVER
 from torrentdist.master.jobs.job_duties import settling_secs
 from torrentdist.model.ids import MasterId
-from torrentdist.model.wire.ha_views import SightView
+from torrentdist.model.wire.ha_views import OutageView
 from torrentdist.supervisor.exclusivity import isolation
 from torrentdist.supervisor.exclusivity.barriers import KILL_SHARE
 from torrentdist.supervisor.exclusivity.isolation import Known
@@ -104,11 +104,11 @@ class World(RuleBasedStateMachine):
         until = max(self.lease_kill, self.proven + ENDING) if self.told == 1 else NEVER
         return self.now < until
 
-    def _view(self, known: Known) -> SightView | None:
+    def _view(self, known: Known) -> OutageView | None:
         master = self.masters[known[0]]
         if not master.connected:
             master.since = self.now
-        return SightView(sees=master.connected, newest=master.newest, masters=dict(master.heard))
+        return OutageView(sees=master.connected, newest=master.newest, masters=dict(master.heard))
 
     # events
 

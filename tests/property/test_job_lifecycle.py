@@ -21,7 +21,7 @@ from records_of import bundle, snapshot, supervisor
 from torrentdist.cluster import paths
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.cluster.session.znode_operations import Delete, Op, Set
-from torrentdist.master.changes.predicted_records import foreseen
+from torrentdist.master.changes.predicted_records import predicted
 from torrentdist.master.jobs.job_duties import assignment_ops, drain_ops, happened, ops_of, placement
 from torrentdist.master.jobs.job_operations import NewJob, event_ops, submit_ops
 from torrentdist.master.jobs.lifecycle import Activate, Deactivate, Event, Kill, Rebalance, keeps_places, runs
@@ -69,7 +69,7 @@ class World(RuleBasedStateMachine):
                 continue
             if isinstance(op, Set):
                 assert op.version == self._version(op.path), "ZooKeeper refuses the write"
-            self.seen = foreseen(self.seen, [op])
+            self.seen = predicted(self.seen, [op])
             name = JobId(paths.name(op.path))
             if paths.parent(op.path) == paths.JOBS:  # ZooKeeper gives the time
                 entry = dataclasses.replace(self.seen.jobs[name], mtime=self.now)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torrentdist.cluster import paths
 from torrentdist.cluster.records.snapshot import ClusterSnapshot, ReadTree, updated
 from torrentdist.cluster.session.znode_operations import Create, Op, Set, Stat
-from torrentdist.master.changes.predicted_records import foreseen
+from torrentdist.master.changes.predicted_records import predicted
 from torrentdist.model.ids import BundleId, Digest, MasterId, StoreId, SupervisorId
 from torrentdist.model.records import AssignmentRecord, BundleRecord, BundleState, ReplicaRecord, encode
 
@@ -76,7 +76,7 @@ def seen_after(before: ClusterSnapshot, tree: ReadTree, touched: set[str]) -> Cl
 
 
 @given(st.lists(writes()), st.lists(writes()))
-def test_what_is_foreseen_is_what_the_mirror_shows(
+def test_what_is_predicted_is_what_the_mirror_shows(
     first: list[tuple[str, bytes]], second: list[tuple[str, bytes]]
 ) -> None:
     """B7: if this failed, the answer that is kept for retries would describe a change that was
@@ -84,7 +84,7 @@ def test_what_is_foreseen_is_what_the_mirror_shows(
     tree = ReadTree()
     before = seen_after(ClusterSnapshot(), tree, applied(tree, as_ops(tree, first)))
     ops = as_ops(tree, second)
-    guess = foreseen(before, ops)
+    guess = predicted(before, ops)
     after = seen_after(before, tree, applied(tree, ops))
 
     assert dataclasses.replace(after, version=0) == dataclasses.replace(guess, version=0)

@@ -14,7 +14,7 @@ from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.cluster.session.znode_operations import Set
 from torrentdist.master.bundles.bundle_operations import removal_ops
 from torrentdist.master.bundles.replication_plan import Abandon, DropReplica, Local, WithdrawReplica, plan
-from torrentdist.master.changes.predicted_records import foreseen
+from torrentdist.master.changes.predicted_records import predicted
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, MasterId
 from torrentdist.model.records import BundleState
@@ -86,7 +86,7 @@ def test_a_prediction_leaves_what_is_not_written_as_it_is() -> None:
     """If this fails, every answer to a change copies all records."""
     seen = snapshot([bundle("a")], jobs=[job("etl", ["b"])], supervisors=[supervisor("s1")], assigned={"s1": ["b"]})
     ops = [op for op in removal_ops(seen, A) if isinstance(op, Set)]
-    guess = foreseen(seen, ops)
+    guess = predicted(seen, ops)
 
     assert BundleState.REMOVED is guess.bundles[A].record.state
     assert guess.jobs is seen.jobs

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from announced_peers import D1, D2, announce, has, hosts_of, lacks
 
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import Digest, PeerId
-from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry
+from torrentdist.model.ids import PeerId
+from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmAnnounce
 from torrentdist.swarm.directory.directory import Periods, SwarmDirectory, SwarmFacts
 
-D1, D2 = Digest("1" * 64), Digest("2" * 64)
 PERIODS = Periods(fetching_secs=1.0, seeding_secs=10.0, grace_secs=0.5)
 
 
@@ -19,41 +19,12 @@ def directory(own_host: str = "") -> SwarmDirectory:
     return SwarmDirectory(own_host=own_host, periods=PERIODS)
 
 
-def say(
-    into: SwarmDirectory,
-    name: str,
-    *entries: SwarmEntry,
-    host: str = "",
-    source: str = "10.0.0.1",
-    role: PeerRole = PeerRole.SUPERVISOR,
-    port: int = 7000,
-    now: float = 0.0,
-    addresses: str = "",
-) -> SwarmAnswer:
-    request = SwarmAnnounce(
-        peer=PeerId(name), role=role, port=port, host=host, swarms=list(entries), addresses=addresses
-    )
-    return into.announce(request, source_host=source, now=now)
-
-
-def has(digest: Digest = D1) -> SwarmEntry:
-    return SwarmEntry(digest=digest, complete=True)
-
-
-def lacks(digest: Digest = D1, *, done: int = 0) -> SwarmEntry:
-    return SwarmEntry(digest=digest, complete=False, done=done)
-
-
-def places(peers: list[PeerAddress]) -> set[str]:
-    return {peer.host for peer in peers}
-
-
 def test_a_fetching_peer_is_told_of_a_holder() -> None:
     """No peer would find another."""
     here = directory()
-    say(here, "m1", has(), source="10.0.0.1", role=PeerRole.MASTER, port=7001)
+    announce(here, "m1", has(), source="10.0.0.1", role=PeerRole.MASTER, port=7001)
 
-    answer = say(here, "s1", lacks(), source="10.0.0.2")
+    answer = announce(here, "s1", lacks(), source="10.0.0.2")
 
     expected = [PeerAddress(host="10.0.0.1", port=7001, role=PeerRole.MASTER, complete=True)]
     assert expected == answer.swarms[D1].peers
@@ -64,21 +35,21 @@ def test_a_fetching_peer_is_told_of_a_holder() -> None:
 def test_a_swarm_that_is_not_named_any_more_is_left() -> None:
     """Peers would dial a host that dropped the bundle."""
     here = directory()
-    say(here, "s1", has(D1), has(D2), source="10.0.0.1")
-    say(here, "s1", has(D2), source="10.0.0.1")
+    announce(here, "s1", has(D1), has(D2), source="10.0.0.1")
+    announce(here, "s1", has(D2), source="10.0.0.1")
 
-    assert say(here, "s2", lacks(D1), source="10.0.0.2").swarms[D1].peers == []
-    assert {"10.0.0.1"} == places(say(here, "s2", lacks(D2), source="10.0.0.2").swarms[D2].peers)
+    assert announce(here, "s2", lacks(D1), source="10.0.0.2").swarms[D1].peers == []
+    assert {"10.0.0.1"} == hosts_of(announce(here, "s2", lacks(D2), source="10.0.0.2").swarms[D2].peers)
 
 
 def test_a_peer_that_says_goodbye_is_forgotten() -> None:
     """Peers would dial a process that has ended, for two periods."""
     here = directory()
-    say(here, "s1", has(), source="10.0.0.1")
+    announce(here, "s1", has(), source="10.0.0.1")
     goodbye = SwarmAnnounce(peer=PeerId("s1"), role=PeerRole.SUPERVISOR, port=0, left=True)
     here.announce(goodbye, source_host="10.0.0.1", now=1.0)
 
-    assert say(here, "s2", lacks(), source="10.0.0.2").swarms[D1].peers == []
+    assert announce(here, "s2", lacks(), source="10.0.0.2").swarms[D1].peers == []
     assert here.addresses() == ["10.0.0.2"]
 
 
@@ -108,7 +79,7 @@ def test_a_goodbye_of_somebody_unknown_is_no_error() -> None:
 )
 def test_a_peer_is_known_by_an_address_that_others_can_dial(said: str, source: str, own: str, expected: str) -> None:
     """Peers on a master's host would be handed out as 127.0.0.1 to the whole cluster."""
-    answer = say(directory(own), "s1", lacks(), host=said, source=source)
+    answer = announce(directory(own), "s1", lacks(), host=said, source=source)
 
     assert expected == answer.you
 
@@ -119,7 +90,7 @@ def test_what_nobody_can_dial_is_refused(host: str) -> None:
     here = directory()
 
     with pytest.raises(TorrentdistError) as caught:
-        say(here, "s1", has(), host=host)
+        announce(here, "s1", has(), host=host)
 
     assert caught.value.code == "invalid_request"
     assert here.statistics().refused == 1
@@ -131,9 +102,9 @@ def test_the_period_is_short_only_while_something_is_being_fetched() -> None:
     late."""
     here = directory()
 
-    say(here, "s1", has(D1), lacks(D2))
-    fetching = say(here, "s1", has(D1), lacks(D2), now=2.0)
-    seeding = say(here, "s1", has(D1), has(D2), now=2.0)
+    announce(here, "s1", has(D1), lacks(D2))
+    fetching = announce(here, "s1", has(D1), lacks(D2), now=2.0)
+    seeding = announce(here, "s1", has(D1), has(D2), now=2.0)
 
     assert fetching.interval == 1.0
     assert 8.0 <= seeding.interval <= 10.0
@@ -143,14 +114,14 @@ def test_a_receiver_that_comes_with_unexpected_others_comes_again_soon() -> None
     """If this failed, the first of many downloads would follow no plan, or an old one, for a
     second."""
     here = directory()
-    newcomer = say(here, "c1", lacks(D1))
+    newcomer = announce(here, "c1", lacks(D1))
     told = here.announce(
         SwarmAnnounce(peer=PeerId("s1"), role=PeerRole.SUPERVISOR, port=7000, swarms=[lacks(D1)]),
         source_host="10.0.0.2",
         now=1.0,
         facts=lambda _: SwarmFacts(expected=(PeerId("s1"),)),
     )
-    master = say(here, "m1", lacks(D1), role=PeerRole.MASTER, source="10.0.0.3", now=1.0)
+    master = announce(here, "m1", lacks(D1), role=PeerRole.MASTER, source="10.0.0.3", now=1.0)
 
     assert newcomer.interval == 0.25
     assert (told.interval, master.interval) == (1.0, 1.0)
@@ -159,17 +130,17 @@ def test_a_receiver_that_comes_with_unexpected_others_comes_again_soon() -> None
 def test_idle_seeders_come_at_different_times() -> None:
     """A thousand seeders that started together would announce together for ever."""
     here = directory()
-    intervals = [say(here, f"s{n}", has(), source=f"10.0.{n // 250}.{n % 250 + 1}").interval for n in range(1000)]
+    intervals = [announce(here, f"s{n}", has(), source=f"10.0.{n // 250}.{n % 250 + 1}").interval for n in range(1000)]
     slots = Counter(int(interval * 10) for interval in intervals)
 
     assert max(slots.values()) < 100
-    assert intervals[0] == say(here, "s0", has()).interval
+    assert intervals[0] == announce(here, "s0", has()).interval
 
 
 def test_a_wave_of_fetching_peers_is_slowed_down() -> None:
     """Ten thousand fetching peers would drown a master with ten thousand announces per second."""
     here = SwarmDirectory(periods=Periods(fetching_secs=1.0, fetching_per_sec=10.0))
-    intervals = [say(here, f"s{n}", lacks(), source=f"10.0.0.{n + 1}").interval for n in range(100)]
+    intervals = [announce(here, f"s{n}", lacks(), source=f"10.0.0.{n + 1}").interval for n in range(100)]
 
     assert intervals[0] == 0.25
     assert intervals[-1] == 10.0
@@ -187,20 +158,20 @@ def test_of_many_that_fetch_each_comes_less_often() -> None:
 def test_a_silent_peer_is_handed_out_no_more_after_two_periods() -> None:
     """Peers would go on dialling the dead, as Dragonfly's did."""
     here = directory()
-    say(here, "dead", lacks(), source="10.0.0.1", now=100.0)
+    announce(here, "dead", lacks(), source="10.0.0.1", now=100.0)
 
-    before = say(here, "s2", lacks(), source="10.0.0.2", now=102.4)
-    after = say(here, "s2", lacks(), source="10.0.0.2", now=102.6)
+    before = announce(here, "s2", lacks(), source="10.0.0.2", now=102.4)
+    after = announce(here, "s2", lacks(), source="10.0.0.2", now=102.6)
 
-    assert {"10.0.0.1"} == places(before.swarms[D1].peers)
+    assert {"10.0.0.1"} == hosts_of(before.swarms[D1].peers)
     assert after.swarms[D1].peers == []
 
 
 def test_expiry_forgets_the_silent_and_nobody_else() -> None:
     """The memory of a master would grow with every peer that ever existed."""
     here = directory()
-    say(here, "dead", lacks(), source="10.0.0.1", now=100.0)
-    say(here, "idle", has(), source="10.0.0.2", now=100.0)
+    announce(here, "dead", lacks(), source="10.0.0.1", now=100.0)
+    announce(here, "idle", has(), source="10.0.0.2", now=100.0)
 
     assert here.expire(103.0) == ["dead"]
     assert here.addresses() == ["10.0.0.2"]
@@ -217,28 +188,28 @@ def test_expiry_forgets_the_silent_and_nobody_else() -> None:
 def test_an_announce_after_expiry_brings_everything_back() -> None:
     """A peer that was paused would never be found again."""
     here = directory()
-    say(here, "s1", has(), source="10.0.0.1", now=0.0)
+    announce(here, "s1", has(), source="10.0.0.1", now=0.0)
     here.expire(1000.0)
-    say(here, "s1", has(), source="10.0.0.1", now=1000.0)
+    announce(here, "s1", has(), source="10.0.0.1", now=1000.0)
 
-    assert {"10.0.0.1"} == places(say(here, "s2", lacks(), source="10.0.0.2", now=1000.0).swarms[D1].peers)
+    assert {"10.0.0.1"} == hosts_of(announce(here, "s2", lacks(), source="10.0.0.2", now=1000.0).swarms[D1].peers)
 
 
 def test_a_peer_that_moves_is_known_at_its_new_address_only() -> None:
     """After a restart on another port or host, others would dial the old one."""
     here = directory()
-    say(here, "s1", has(), source="10.0.0.1", port=7001)
-    say(here, "s1", has(), source="10.0.0.9", port=7009)
+    announce(here, "s1", has(), source="10.0.0.1", port=7001)
+    announce(here, "s1", has(), source="10.0.0.9", port=7009)
 
     expected = [PeerAddress(host="10.0.0.9", port=7009, role=PeerRole.SUPERVISOR, complete=True)]
-    assert expected == say(here, "s2", lacks(), source="10.0.0.2").swarms[D1].peers
+    assert expected == announce(here, "s2", lacks(), source="10.0.0.2").swarms[D1].peers
     assert {"10.0.0.2", "10.0.0.9"} == set(here.addresses())
 
 
 def test_what_the_cluster_knows_is_in_the_answer() -> None:
     """A peer would never learn that a bundle was removed, or that it has the last copy."""
     here = directory()
-    say(here, "m1", has(D1), has(D2), source="10.0.0.1", role=PeerRole.MASTER)
+    announce(here, "m1", has(D1), has(D2), source="10.0.0.1", role=PeerRole.MASTER)
     known = {D1: SwarmFacts(removed=True), D2: SwarmFacts(pinned=True, replicas=3)}
     request = SwarmAnnounce(peer=PeerId("s1"), role=PeerRole.SUPERVISOR, port=7000, swarms=[lacks(D1), lacks(D2)])
     answer = here.announce(
@@ -259,8 +230,8 @@ def test_what_the_cluster_knows_is_in_the_answer() -> None:
 def test_members_show_what_each_peer_said() -> None:
     """`bundle distribute` could not show the fleet."""
     here = directory()
-    say(here, "s2", lacks(done=5), source="10.0.0.2", now=3.0)
-    say(here, "s1", has(), source="10.0.0.1", now=2.0)
+    announce(here, "s2", lacks(done=5), source="10.0.0.2", now=3.0)
+    announce(here, "s1", has(), source="10.0.0.1", now=2.0)
 
     members = here.members(D1)
 
@@ -274,9 +245,9 @@ def test_members_show_what_each_peer_said() -> None:
 def test_statistics_are_a_picture_of_one_moment() -> None:
     """/metrics would show numbers that change during the read."""
     here = directory()
-    say(here, "m1", has(D1), has(D2), role=PeerRole.MASTER)
+    announce(here, "m1", has(D1), has(D2), role=PeerRole.MASTER)
     before = here.statistics()
-    say(here, "s1", lacks(D1), source="10.0.0.2")
+    announce(here, "s1", lacks(D1), source="10.0.0.2")
 
     assert (
         before.peers[PeerRole.MASTER],
@@ -291,7 +262,7 @@ def test_statistics_are_a_picture_of_one_moment() -> None:
 def test_complete_bundles_of_a_peer_are_counted() -> None:
     """The list of supervisors would show how much a host is told to keep, not how much it has."""
     here = directory()
-    say(here, "s1", has(D1), lacks(D2))
+    announce(here, "s1", has(D1), lacks(D2))
 
     assert here.complete_bundles(PeerId("s1")) == 1
     assert here.complete_bundles(PeerId("s2")) is None
@@ -301,23 +272,23 @@ def test_a_master_is_in_the_swarms_of_what_it_holds_by_the_records() -> None:
     """G11: a master would have to name thousands of bundles in each of its announces."""
     here = directory()
     here.record(D1, frozenset({PeerId("m1"), PeerId("s2")}))
-    assert [] == say(here, "s1", lacks()).swarms[D1].peers  # its address is not known yet
-    say(here, "m1", source="10.0.0.9", role=PeerRole.MASTER)
-    say(here, "s2", source="10.0.0.8")  # it is not a master, so what records say of it does not count
+    assert [] == announce(here, "s1", lacks()).swarms[D1].peers  # its address is not known yet
+    announce(here, "m1", source="10.0.0.9", role=PeerRole.MASTER)
+    announce(here, "s2", source="10.0.0.8")  # it is not a master, so what records say of it does not count
 
-    assert {"10.0.0.9"} == places(say(here, "s1", lacks()).swarms[D1].peers)
+    assert {"10.0.0.9"} == hosts_of(announce(here, "s1", lacks()).swarms[D1].peers)
     here.record(D1, frozenset())
-    assert [] == say(here, "s1", lacks()).swarms[D1].peers
+    assert [] == announce(here, "s1", lacks()).swarms[D1].peers
 
 
 def test_what_a_master_says_itself_counts_more_than_its_record() -> None:
     """G2: peers would dial a master that lost its copy until its record is withdrawn."""
     here = directory()
     here.record(D1, frozenset({PeerId("m1")}))
-    say(here, "m1", lacks(), role=PeerRole.MASTER)
+    announce(here, "m1", lacks(), role=PeerRole.MASTER)
 
     assert (0, 1) == here.counts(D1)
-    say(here, "m1", role=PeerRole.MASTER)
+    announce(here, "m1", role=PeerRole.MASTER)
     assert (1, 0) == here.counts(D1)
 
 
@@ -325,9 +296,9 @@ def test_a_silent_master_is_not_handed_out_whatever_its_records_say() -> None:
     """B4: peers would dial a dead master until its session is over."""
     here = directory()
     here.record(D1, frozenset({PeerId("m1")}))
-    say(here, "m1", role=PeerRole.MASTER)
+    announce(here, "m1", role=PeerRole.MASTER)
     here.expire(1000.0)
 
     assert (0, 0) == here.counts(D1)
-    say(here, "m1", role=PeerRole.MASTER, now=1000.0)
+    announce(here, "m1", role=PeerRole.MASTER, now=1000.0)
     assert (1, 0) == here.counts(D1)

@@ -5,36 +5,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-from torrentdist.model.ids import Digest, PeerId
-from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry
+from announced_peers import D1, announce, has, hosts_of, lacks
+
+from torrentdist.model.ids import PeerId
+from torrentdist.model.wire.swarm_messages import PeerRole
 from torrentdist.swarm.directory.directory import Limits, SwarmDirectory
-
-D1 = Digest("1" * 64)
-
-
-def has(digest: Digest = D1) -> SwarmEntry:
-    return SwarmEntry(digest=digest, complete=True)
-
-
-def lacks(digest: Digest = D1) -> SwarmEntry:
-    return SwarmEntry(digest=digest, complete=False)
-
-
-def say(
-    into: SwarmDirectory,
-    name: str,
-    *entries: SwarmEntry,
-    source: str = "10.0.0.1",
-    role: PeerRole = PeerRole.SUPERVISOR,
-    port: int = 7000,
-    now: float = 0.0,
-) -> SwarmAnswer:
-    request = SwarmAnnounce(peer=PeerId(name), role=role, port=port, swarms=list(entries))
-    return into.announce(request, source_host=source, now=now)
-
-
-def places(peers: list[PeerAddress]) -> set[str]:
-    return {peer.host for peer in peers}
 
 
 def host(number: int) -> str:
@@ -44,11 +19,11 @@ def host(number: int) -> str:
 def crowd(holders: int = 0, fetching: int = 0, masters: int = 0, limit: int = 50) -> SwarmDirectory:
     here = SwarmDirectory(limits=Limits(handout=limit))
     for n in range(masters):
-        say(here, f"m{n}", has(), source=host(n), role=PeerRole.MASTER)
+        announce(here, f"m{n}", has(), source=host(n), role=PeerRole.MASTER)
     for n in range(masters, masters + holders):
-        say(here, f"h{n}", has(), source=host(n))
+        announce(here, f"h{n}", has(), source=host(n))
     for n in range(masters + holders, masters + holders + fetching):
-        say(here, f"f{n}", lacks(), source=host(n))
+        announce(here, f"f{n}", lacks(), source=host(n))
     return here
 
 
@@ -56,36 +31,36 @@ def test_nobody_is_handed_out_to_itself() -> None:
     """A peer would dial itself, by its id or, after a restart under another id, by its old
     address."""
     here = SwarmDirectory()
-    say(here, "old-me", has(), source="10.0.0.1", port=7000)
-    answer = say(here, "me", lacks(), source="10.0.0.1", port=7000)
+    announce(here, "old-me", has(), source="10.0.0.1", port=7000)
+    answer = announce(here, "me", lacks(), source="10.0.0.1", port=7000)
 
     assert answer.swarms[D1].peers == []
-    assert say(here, "me", lacks(), source="10.0.0.1", port=7000, now=1.0).swarms[D1].peers == []
+    assert announce(here, "me", lacks(), source="10.0.0.1", port=7000, now=1.0).swarms[D1].peers == []
 
 
 def test_two_peers_on_one_host_find_each_other() -> None:
     """Masters and supervisors that share a host would never exchange a byte."""
     here = SwarmDirectory()
-    say(here, "m1", has(), source="10.0.0.1", port=7001)
+    announce(here, "m1", has(), source="10.0.0.1", port=7001)
 
-    assert {"10.0.0.1"} == places(say(here, "s1", lacks(), source="10.0.0.1", port=7002).swarms[D1].peers)
+    assert {"10.0.0.1"} == hosts_of(announce(here, "s1", lacks(), source="10.0.0.1", port=7002).swarms[D1].peers)
 
 
 def test_one_address_is_handed_out_once() -> None:
     """Places would be wasted on earlier lives of one process."""
     here = SwarmDirectory()
     for life in range(5):
-        say(here, f"client-{life}", lacks(), source="10.0.0.1", port=7000)
+        announce(here, f"client-{life}", lacks(), source="10.0.0.1", port=7000)
 
-    assert len(say(here, "s1", lacks(), source="10.0.0.2").swarms[D1].peers) == 1
+    assert len(announce(here, "s1", lacks(), source="10.0.0.2").swarms[D1].peers) == 1
 
 
 def test_a_peer_that_does_not_listen_is_not_handed_out() -> None:
     """Others would dial port 0."""
     here = SwarmDirectory()
-    say(here, "s1", has(), source="10.0.0.1", port=0)
+    announce(here, "s1", has(), source="10.0.0.1", port=0)
 
-    assert say(here, "s2", lacks(), source="10.0.0.2").swarms[D1].peers == []
+    assert announce(here, "s2", lacks(), source="10.0.0.2").swarms[D1].peers == []
     assert here.counts(D1) == (1, 1)
 
 
@@ -95,14 +70,14 @@ def test_at_most_the_limit_is_handed_out_and_the_limit_is_used() -> None:
         holders, fetching, masters = shape
         here = crowd(holders, fetching, masters)
 
-        assert len(say(here, "me", lacks(), source="10.2.0.1").swarms[D1].peers) == 50, shape
+        assert len(announce(here, "me", lacks(), source="10.2.0.1").swarms[D1].peers) == 50, shape
 
 
 def test_a_fetching_peer_gets_a_mix() -> None:
     """All peers would depend on the masters, or none would hear of a holder. Kraken's slots fill up
     with empty peers."""
     here = crowd(holders=100, fetching=20, masters=40)
-    peers = say(here, "me", lacks(), source="10.2.0.1").swarms[D1].peers
+    peers = announce(here, "me", lacks(), source="10.2.0.1").swarms[D1].peers
     kinds = Counter((peer.role, peer.complete) for peer in peers)
 
     assert kinds[PeerRole.MASTER, True] == 12
@@ -115,9 +90,9 @@ def test_one_of_many_receivers_gets_its_neighbours_and_the_first_ones_get_holder
     other."""
     here = crowd(holders=20, fetching=400, masters=3)
     for name, source in (("f0", "10.2.0.1"), ("z", "10.2.0.2")):
-        say(here, name, lacks(), source=source)
-    first = say(here, "f0", lacks(), source="10.2.0.1", now=1.0).swarms[D1].peers
-    last = say(here, "z", lacks(), source="10.2.0.2", now=1.0).swarms[D1].peers
+        announce(here, name, lacks(), source=source)
+    first = announce(here, "f0", lacks(), source="10.2.0.1", now=1.0).swarms[D1].peers
+    last = announce(here, "z", lacks(), source="10.2.0.2", now=1.0).swarms[D1].peers
 
     assert 3 == sum(peer.role is PeerRole.MASTER for peer in first)
     assert 0 == sum(peer.role is PeerRole.MASTER for peer in last)
@@ -128,8 +103,8 @@ def test_one_of_many_receivers_gets_its_neighbours_and_the_first_ones_get_holder
 def test_a_receiver_that_waits_for_long_gets_holders_whatever_its_place() -> None:
     """A host whose neighbours all stall would never finish."""
     here = crowd(fetching=400, masters=3)
-    say(here, "z", lacks(), source="10.2.0.2")
-    later = say(here, "z", lacks(), source="10.2.0.2", now=4.0).swarms[D1].peers
+    announce(here, "z", lacks(), source="10.2.0.2")
+    later = announce(here, "z", lacks(), source="10.2.0.2", now=4.0).swarms[D1].peers
 
     assert 3 == sum(peer.role is PeerRole.MASTER for peer in later)
 
@@ -137,7 +112,7 @@ def test_a_receiver_that_waits_for_long_gets_holders_whatever_its_place() -> Non
 def test_every_master_of_a_small_cluster_is_handed_out() -> None:
     """With three masters, a crowd of peers would hide the reliable sources."""
     here = crowd(holders=300, fetching=20, masters=3)
-    peers = say(here, "me", lacks(), source="10.2.0.1").swarms[D1].peers
+    peers = announce(here, "me", lacks(), source="10.2.0.1").swarms[D1].peers
 
     assert sum(peer.role is PeerRole.MASTER for peer in peers) == 3
 
@@ -148,7 +123,7 @@ def test_load_spreads_over_the_peers() -> None:
     given = Counter(
         peer.host
         for n in range(400)
-        for peer in say(here, f"asker-{n}", lacks(), source="10.2.0.1", port=n + 1).swarms[D1].peers
+        for peer in announce(here, f"asker-{n}", lacks(), source="10.2.0.1", port=n + 1).swarms[D1].peers
         if peer.complete
     )
     mean = sum(given.values()) / 200
@@ -160,14 +135,14 @@ def test_load_spreads_over_the_peers() -> None:
 def test_the_choice_is_stable_for_a_while_and_changes_then() -> None:
     """A peer would see other peers at every announce, or never leave a bad choice."""
     here = crowd(holders=500)
-    say(here, "me", lacks(), source="10.2.0.1")
+    announce(here, "me", lacks(), source="10.2.0.1")
     first, same, later = (here.handout(D1, PeerId("me"), now=now) for now in (0.0, 10.0, 25.0))
     for n in range(500):
-        say(here, f"h{n}", has(), source=host(n), now=70.0)
+        announce(here, f"h{n}", has(), source=host(n), now=70.0)
     rotated = here.handout(D1, PeerId("me"), now=70.0)
 
-    assert places(first) == places(same) == places(later)
-    assert len(places(first) & places(rotated)) < 25
+    assert hosts_of(first) == hosts_of(same) == hosts_of(later)
+    assert len(hosts_of(first) & hosts_of(rotated)) < 25
 
 
 def test_a_complete_peer_waits_to_be_dialled() -> None:
@@ -175,25 +150,25 @@ def test_a_complete_peer_waits_to_be_dialled() -> None:
     every few seconds."""
     here = crowd(fetching=10)
 
-    assert say(here, "me", has(), source="10.2.0.1").swarms[D1].peers == []
+    assert announce(here, "me", has(), source="10.2.0.1").swarms[D1].peers == []
 
 
 def test_an_uploading_client_dials_the_masters_that_lack_its_bundle() -> None:
     """An uploader that no host can dial could never send its bundle."""
     here = crowd(fetching=10)
-    say(here, "m1", lacks(), source="10.0.0.1", role=PeerRole.MASTER)
-    say(here, "m2", has(), source="10.0.0.2", role=PeerRole.MASTER)
-    answer = say(here, "uploader", has(), source="10.2.0.1", role=PeerRole.CLIENT)
+    announce(here, "m1", lacks(), source="10.0.0.1", role=PeerRole.MASTER)
+    announce(here, "m2", has(), source="10.0.0.2", role=PeerRole.MASTER)
+    answer = announce(here, "uploader", has(), source="10.2.0.1", role=PeerRole.CLIENT)
 
-    assert {"10.0.0.1"} == places(answer.swarms[D1].peers)
+    assert {"10.0.0.1"} == hosts_of(answer.swarms[D1].peers)
 
 
 def test_a_role_that_changes_moves_the_peer() -> None:
     """The peer would be listed twice, once under each role."""
     here = SwarmDirectory()
-    say(here, "x", has(), source="10.0.0.1", role=PeerRole.MASTER)
-    say(here, "x", has(), source="10.0.0.1", role=PeerRole.SUPERVISOR)
-    peers = say(here, "s2", lacks(), source="10.0.0.2").swarms[D1].peers
+    announce(here, "x", has(), source="10.0.0.1", role=PeerRole.MASTER)
+    announce(here, "x", has(), source="10.0.0.1", role=PeerRole.SUPERVISOR)
+    peers = announce(here, "s2", lacks(), source="10.0.0.2").swarms[D1].peers
 
     assert [peer.role for peer in peers] == [PeerRole.SUPERVISOR]
     assert here.counts(D1) == (1, 1)

@@ -5,34 +5,12 @@ from __future__ import annotations
 import time
 
 import pytest
+from announced_peers import D1, D2, announce, has, lacks
 
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import Digest, PeerId
-from torrentdist.model.wire.swarm_messages import PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry
+from torrentdist.model.ids import Digest
+from torrentdist.model.wire.swarm_messages import PeerRole, SwarmEntry
 from torrentdist.swarm.directory.directory import MAX_PROBLEM_LENGTH, Limits, SwarmDirectory
-
-D1, D2 = Digest("1" * 64), Digest("2" * 64)
-
-
-def has(digest: Digest = D1) -> SwarmEntry:
-    return SwarmEntry(digest=digest, complete=True)
-
-
-def lacks(digest: Digest = D1) -> SwarmEntry:
-    return SwarmEntry(digest=digest, complete=False)
-
-
-def say(
-    into: SwarmDirectory,
-    name: str,
-    *entries: SwarmEntry,
-    source: str = "10.0.0.1",
-    role: PeerRole = PeerRole.SUPERVISOR,
-    port: int = 7000,
-    now: float = 0.0,
-) -> SwarmAnswer:
-    request = SwarmAnnounce(peer=PeerId(name), role=role, port=port, swarms=list(entries))
-    return into.announce(request, source_host=source, now=now)
 
 
 def numbered(number: int) -> Digest:
@@ -41,7 +19,7 @@ def numbered(number: int) -> Digest:
 
 def refusal(here: SwarmDirectory, name: str, *entries: SwarmEntry, source: str = "10.0.0.1", port: int = 7000) -> str:
     with pytest.raises(TorrentdistError) as caught:
-        say(here, name, *entries, source=source, port=port)
+        announce(here, name, *entries, source=source, port=port)
     return caught.value.code
 
 
@@ -70,7 +48,7 @@ def test_nonsense_is_refused(name: str, entry: SwarmEntry, port: int, code: str)
 def test_a_refused_announce_changes_nothing() -> None:
     """A peer would be half known: in some of the swarms, under an old address."""
     here = SwarmDirectory()
-    say(here, "s1", has(D1), source="10.0.0.1")
+    announce(here, "s1", has(D1), source="10.0.0.1")
     refusal(here, "s1", has(D2), has(Digest("zz")), source="10.0.0.9")
 
     members = here.members(D1)
@@ -86,7 +64,7 @@ def test_a_swarm_named_twice_is_refused() -> None:
 def test_the_number_of_swarms_of_a_peer_is_bounded() -> None:
     """One announce could fill a master's memory."""
     here = SwarmDirectory(limits=Limits(swarms_per_peer=3))
-    say(here, "s1", *(has(numbered(n)) for n in range(3)))
+    announce(here, "s1", *(has(numbered(n)) for n in range(3)))
 
     assert refusal(here, "s1", *(has(numbered(n)) for n in range(4))) == "invalid_request"
 
@@ -97,26 +75,26 @@ def test_the_number_of_swarms_of_a_peer_is_bounded() -> None:
 def test_a_full_directory_refuses_newcomers_and_keeps_its_peers(limits: Limits) -> None:
     """A flood of made-up peers would fill the memory, or push out the real ones."""
     here = SwarmDirectory(limits=limits)
-    say(here, "s1", has(), port=1)
-    say(here, "s2", lacks(), port=2)
+    announce(here, "s1", has(), port=1)
+    announce(here, "s2", lacks(), port=2)
 
     assert refusal(here, "s3", has(), port=3) == "not_ready"
-    assert say(here, "s2", has(), port=2).you == "10.0.0.1"
+    assert announce(here, "s2", has(), port=2).you == "10.0.0.1"
 
 
 def test_the_dead_make_room() -> None:
     """A flood would keep a master closed until an operator restarts it."""
     here = SwarmDirectory(limits=Limits(peers=2))
-    say(here, "s1", has(), now=0.0)
-    say(here, "s2", has(), port=2, now=0.0)
+    announce(here, "s1", has(), now=0.0)
+    announce(here, "s2", has(), port=2, now=0.0)
 
-    assert say(here, "s3", has(), port=3, now=1000.0).you == "10.0.0.1"
+    assert announce(here, "s3", has(), port=3, now=1000.0).you == "10.0.0.1"
 
 
 def test_long_problems_are_cut() -> None:
     """A peer could store as much text as it likes in every master, for each swarm."""
     here = SwarmDirectory()
-    say(here, "s1", SwarmEntry(digest=D1, complete=False, problem="x" * 5000))
+    announce(here, "s1", SwarmEntry(digest=D1, complete=False, problem="x" * 5000))
 
     assert len(here.members(D1)[0].entry.problem) == MAX_PROBLEM_LENGTH
 
@@ -126,16 +104,16 @@ def test_an_announce_is_cheap_in_a_big_cluster() -> None:
     here = SwarmDirectory()
     entries = [has(numbered(n)) for n in range(500)]
     for n in range(3):
-        say(here, f"m{n}", *entries, source=f"10.9.0.{n + 1}", role=PeerRole.MASTER)
+        announce(here, f"m{n}", *entries, source=f"10.9.0.{n + 1}", role=PeerRole.MASTER)
     hot = numbered(0)
     began = time.process_time()
     for _ in range(2):
         for n in range(1000):
-            say(here, f"s{n}", lacks(hot), source=f"10.1.{n // 250}.{n % 250 + 1}")
+            announce(here, f"s{n}", lacks(hot), source=f"10.1.{n // 250}.{n % 250 + 1}")
     fetching = (time.process_time() - began) / 2000
     began = time.process_time()
     for n in range(30):
-        say(here, f"m{n % 3}", *entries, source=f"10.9.0.{n % 3 + 1}", role=PeerRole.MASTER)
+        announce(here, f"m{n % 3}", *entries, source=f"10.9.0.{n % 3 + 1}", role=PeerRole.MASTER)
     holding = (time.process_time() - began) / 30
 
     assert fetching < 0.010, f"{fetching * 1000:.2f} ms"

@@ -11,7 +11,7 @@ import pytest
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.cluster.session.znode_operations import Op
 from torrentdist.master.access import host_operations as hosts
-from torrentdist.master.changes.predicted_records import foreseen
+from torrentdist.master.changes.predicted_records import predicted
 from torrentdist.master.swarm.swarm_records import SwarmRecords
 from torrentdist.model.access.host_messages import InvitationBody, MembershipState
 from torrentdist.model.access.host_record import InvitationRecord
@@ -43,7 +43,7 @@ def body(**changes: Any) -> InvitationBody:
 
 
 def applied(snapshot: ClusterSnapshot, ops: Sequence[Op]) -> ClusterSnapshot:
-    return foreseen(snapshot, ops)
+    return predicted(snapshot, ops)
 
 
 def inviting(snapshot: ClusterSnapshot = EMPTY, now: float = NOW, **changes: Any) -> ClusterSnapshot:

@@ -9,7 +9,7 @@ from records_of import bundle, job, snapshot, supervisor
 
 from torrentdist.cluster.records.snapshot import AssignmentEntry, ClusterSnapshot, JobEntry
 from torrentdist.cluster.session.znode_operations import Op, Set
-from torrentdist.master.changes.predicted_records import foreseen
+from torrentdist.master.changes.predicted_records import predicted
 from torrentdist.master.jobs.job_duties import (
     Happened,
     assignment_ops,
@@ -161,7 +161,7 @@ def test_until_it_has_settled_a_leader_moves_nobody_at_all() -> None:
     just given."""
     seen = running(5, on={H1: (0, 1, 2), H2: ()}, up=("h1", "h2"))
     (drain,) = drain_ops(seen, H1, True)
-    drained = foreseen(seen, [drain])
+    drained = predicted(seen, [drain])
     fewer = {H1: msgspec.structs.replace(seen.supervisors[H1], slots=1), H2: seen.supervisors[H2]}
 
     for world in (seen, drained, dataclasses.replace(seen, supervisors=fewer)):

@@ -22,7 +22,7 @@ from torrentdist.model.configuration.settings import WORKER_VARIABLES
 from torrentdist.model.ids import BundleId, JobId, MasterId
 from torrentdist.model.jobs.job import JobSpec, OnIsolation, Resources, parse_job
 from torrentdist.model.records import AssignmentRecord, WorkerAssignment
-from torrentdist.model.wire.ha_views import SightView
+from torrentdist.model.wire.ha_views import OutageView
 from torrentdist.supervisor.exclusivity.barriers import Seat
 from torrentdist.supervisor.exclusivity.isolation import Known, is_proof
 from torrentdist.supervisor.exclusivity.lease_file import Inherited, LeaseFile, ToProve
@@ -36,7 +36,7 @@ from torrentdist.supervisor.process.worker_homes import Homes, clean_up, drop_ol
 from torrentdist.supervisor.worker.worker_types import Life, Run, RunLease
 
 ETL = JobId("etl")
-BLIND = SightView(sees=False, newest=4)
+BLIND = OutageView(sees=False, newest=4)
 RUN = RunRecord(
     id="run-1", incarnation="1", session=7, fencing=42, grace_secs=1.0, lenient=False, started_at=0.0,
     needs=(BundleId("b"),),
@@ -391,18 +391,18 @@ def test_one_that_runs_on_when_isolated_hears_of_us_now_and_then(tmp_path: Path)
     [
         ({A: BLIND, B: BLIND, C: BLIND}, True),
         ({A: BLIND, B: BLIND, C: None}, False),
-        ({A: BLIND, B: BLIND, C: SightView(sees=True, newest=4)}, False),
-        ({A: BLIND, B: BLIND, C: SightView(sees=False, newest=5)}, False),
-        ({A: BLIND, B: BLIND, C: SightView(sees=False, newest=None)}, False),
-        ({A: BLIND, B: BLIND, C: SightView(sees=False, newest=3)}, False),
-        ({A: BLIND, B: SightView(sees=False, newest=4, masters=dict([A, B]))}, True),
-        ({A: BLIND, B: SightView(sees=False, newest=4, masters=dict([A, B, C]))}, False),
-        ({A: BLIND, B: SightView(sees=False, newest=4, masters={A[0]: "http://it-moved"})}, False),
+        ({A: BLIND, B: BLIND, C: OutageView(sees=True, newest=4)}, False),
+        ({A: BLIND, B: BLIND, C: OutageView(sees=False, newest=5)}, False),
+        ({A: BLIND, B: BLIND, C: OutageView(sees=False, newest=None)}, False),
+        ({A: BLIND, B: BLIND, C: OutageView(sees=False, newest=3)}, False),
+        ({A: BLIND, B: OutageView(sees=False, newest=4, masters=dict([A, B]))}, True),
+        ({A: BLIND, B: OutageView(sees=False, newest=4, masters=dict([A, B, C]))}, False),
+        ({A: BLIND, B: OutageView(sees=False, newest=4, masters={A[0]: "http://it-moved"})}, False),
         ({}, False),
     ],
 )
 def test_only_all_masters_together_prove_that_nobody_was_given_our_place(
-    said: Mapping[Known, SightView | None], proof: bool
+    said: Mapping[Known, OutageView | None], proof: bool
 ) -> None:
     """If this fails, a host on the wrong side of a partition runs a worker that a leader has moved,
     or is about to move."""

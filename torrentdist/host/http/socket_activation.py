@@ -1,8 +1,8 @@
-"""A listening socket that systemd opened for us (sd_listen_fds): nobody else can take the port
-while we are down.
+"""Takes over a listening socket that systemd opened for this daemon (sd_listen_fds). Nobody else
+can take the port while the daemon is down.
 
-Always holds: only a socket that was meant for this very process is taken, once; what we start
-inherits nothing of it.
+Always: takes only a socket that was meant for this process, and only once. Processes that the
+daemon starts do not inherit it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ FIRST_FD = 3
 
 
 def inherited_socket(environ: MutableMapping[str, str], *, what: str) -> socket.socket | None:
-    """The socket that was handed over, if one was; it has to listen on loopback."""
+    """Returns the socket that systemd handed over, or None if there is none. Raises `port_in_use`
+    if it does not listen on loopback."""
     pid, count = environ.pop("LISTEN_PID", ""), environ.pop("LISTEN_FDS", "")
     environ.pop("LISTEN_FDNAMES", None)
     if pid != str(os.getpid()) or not count.isdigit() or int(count) < 1:

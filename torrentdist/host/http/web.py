@@ -1,7 +1,7 @@
 """The HTTP shell of both daemons: sockets, the server in our own event loop, JSON, errors.
 
-Always holds: every failure leaves as an error of the table, with its status. Must not do: listen
-anywhere but on loopback without a token.
+Always: a failure leaves as an error of the table, with its status. Never: listens beyond loopback
+without a token.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from torrentdist.cluster.records.mirror import Mirror
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.cluster.session.znode_operations import Op, TransactionFailed
 from torrentdist.master.changes.answered_requests import Kept, Mutation, Requests, note
-from torrentdist.master.changes.predicted_records import foreseen
+from torrentdist.master.changes.predicted_records import predicted
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.model.errors import TorrentdistError
 
@@ -64,7 +64,7 @@ class LeaderChanges:
                     return await self._answer_again(kept) or _json(render(self._mirror.snapshot))
                 snapshot = self._mirror.snapshot
                 ops = decide(snapshot)
-                answer = _json(render(foreseen(snapshot, ops))) if len(ops) <= batch else None
+                answer = _json(render(predicted(snapshot, ops))) if len(ops) <= batch else None
                 if answer is not None and not ops and kept is None:
                     return answer
                 if not await self._commit(fence, [*ops[:batch], *note(mutation, kept, answer)], mutation):

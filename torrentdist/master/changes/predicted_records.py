@@ -28,7 +28,7 @@ from torrentdist.model.ids import BundleId, JobId, SupervisorId
 from torrentdist.model.records import AssignmentRecord, BundleRecord, JobRecord, decode
 
 
-def foreseen(snapshot: ClusterSnapshot, ops: Sequence[Op]) -> ClusterSnapshot:
+def predicted(snapshot: ClusterSnapshot, ops: Sequence[Op]) -> ClusterSnapshot:
     """Returns the snapshot with the bundle, assignment and job records that `ops` write."""
     bundles: dict[BundleId, BundleEntry] = {}
     assignments: dict[SupervisorId, AssignmentEntry] = {}

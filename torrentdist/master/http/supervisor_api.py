@@ -16,7 +16,7 @@ from torrentdist.master.jobs.job_loop import JobLoop
 from torrentdist.master.jobs.job_requests import JobRequests
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.model import ids
-from torrentdist.model.wire.ha_views import SightView
+from torrentdist.model.wire.ha_views import OutageView
 from torrentdist.model.wire.job_messages import HeartbeatAnswer, HeartbeatBody
 from torrentdist.security.principal import Role
 
@@ -43,7 +43,7 @@ class SupervisorApi:
             max_body=MAX_JSON_BYTES,
         )
         summary = "whether it sees ZooKeeper, asked by a host that sees none"
-        yield Operation("GET", "/v1/sight", self.sight, SightView, summary, Role.READER)
+        yield Operation("GET", "/v1/sight", self.outage_view, OutageView, summary, Role.READER)
 
     async def drain(self, request: Request) -> Response:
         supervisor = ids.supervisor_id(request.path_params["supervisor"])
@@ -54,7 +54,7 @@ class SupervisorApi:
         body = decode_body(await body_of(request), HeartbeatBody)
         return json_response(self._heartbeats.hear(body))
 
-    async def sight(self, request: Request) -> Response:
+    async def outage_view(self, request: Request) -> Response:
         supervisor = ids.supervisor_id(request.query_params.get("supervisor", ""))
         within = number_parameter(request, "within", 1.0, low=0.0, high=10.0)
-        return json_response(await self._loop.sight(supervisor, within))
+        return json_response(await self._loop.outage_view(supervisor, within))

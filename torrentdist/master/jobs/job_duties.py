@@ -17,7 +17,7 @@ import msgspec
 from torrentdist.cluster import paths
 from torrentdist.cluster.records.snapshot import AssignmentEntry, ClusterSnapshot, JobEntry
 from torrentdist.cluster.session.znode_operations import Create, Delete, Op, Set
-from torrentdist.master.changes.predicted_records import foreseen
+from torrentdist.master.changes.predicted_records import predicted
 from torrentdist.master.jobs.job_operations import event_ops
 from torrentdist.master.jobs.job_replication import lacking, wait_ends
 from torrentdist.master.jobs.lifecycle import Due, Event, Replicated, Replicating, WorkerEnded, keeps_places, runs
@@ -192,7 +192,7 @@ def ops_of(snapshot: ClusterSnapshot, what: Happened, *, silent: Collection[Supe
     ops = [*event_ops(snapshot, what.job, what.event)]
     before = snapshot.jobs[what.job].record
     if ops and isinstance(what.event, Due) and before.status is JobStatus.REBALANCING:
-        return [*assignment_ops(foreseen(snapshot, ops), [what.job], silent=silent), *ops]
+        return [*assignment_ops(predicted(snapshot, ops), [what.job], silent=silent), *ops]
     return ops
 
 

@@ -36,7 +36,7 @@ from torrentdist.model.backoff import Retry
 from torrentdist.model.configuration.config import Config
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import JobId, SupervisorId
-from torrentdist.model.wire.ha_views import SightView
+from torrentdist.model.wire.ha_views import OutageView
 
 log = get_logger()
 
@@ -87,15 +87,15 @@ class JobLoop:
         self._in_doubt = False
         """Whether workers may have been placed otherwise than the mirror shows."""
 
-    async def sight(self, supervisor: SupervisorId, within: float) -> SightView:
+    async def outage_view(self, supervisor: SupervisorId, within: float) -> OutageView:
         """Returns what a supervisor without ZooKeeper must know to let its workers run on."""
         sees = await self._reachability.sees(within)
         snapshot = self._mirror.snapshot
         masters = {master.id: master.url for master in snapshot.masters.values()}
         if self._in_doubt or not snapshot.present:
-            return SightView(sees=sees, newest=None, masters=masters)
+            return OutageView(sees=sees, newest=None, masters=masters)
         entry = snapshot.assignments.get(supervisor)
-        return SightView(sees=sees, newest=0 if entry is None else entry.record.generation, masters=masters)
+        return OutageView(sees=sees, newest=0 if entry is None else entry.record.generation, masters=masters)
 
     async def run(self) -> None:
         while True:

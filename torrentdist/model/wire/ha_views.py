@@ -60,7 +60,7 @@ class DialView(View, frozen=True, kw_only=True):
     detail: str = ""
 
 
-class SightView(View, frozen=True, kw_only=True):
+class OutageView(View, frozen=True, kw_only=True):
     """The answer of GET /v1/sight, which supervisors ask during a ZooKeeper outage: what this
     master sees, and which assignment it knows."""
 

@@ -21,7 +21,7 @@ from torrentdist.http.http_errors import HttpError
 from torrentdist.launcher.run.run_lease import NEVER, clock
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import MasterId, SupervisorId
-from torrentdist.model.wire.ha_views import SightView
+from torrentdist.model.wire.ha_views import OutageView
 from torrentdist.supervisor.exclusivity.barriers import Barriers
 from torrentdist.supervisor.exclusivity.lease_file import Inherited, ToProve
 
@@ -48,7 +48,7 @@ Known = tuple[MasterId, str]
 """A master and its URL. A master that has moved counts twice, once per URL."""
 
 
-def is_proof(said: Mapping[Known, SightView | None], generation: int) -> bool:
+def is_proof(said: Mapping[Known, OutageView | None], generation: int) -> bool:
     """Whether the answers of all known masters form a proof. None stands for a missing answer.
 
     `generation` belongs to the assignment that this host has adopted.
@@ -56,7 +56,7 @@ def is_proof(said: Mapping[Known, SightView | None], generation: int) -> bool:
     return bool(said) and not unheard_of(said) and all(_proves(view, generation) for view in said.values())
 
 
-def unheard_of(said: Mapping[Known, SightView | None]) -> frozenset[Known]:
+def unheard_of(said: Mapping[Known, OutageView | None]) -> frozenset[Known]:
     """Returns masters that an answer named but that were not asked."""
     named = {known for view in said.values() if view is not None for known in view.masters.items()}
     return frozenset(named - said.keys())
@@ -73,7 +73,7 @@ def good_until(written_at: float, known_at: float, lease: float, proven: float) 
     return max(lease, proven) if known_at >= written_at else NEVER
 
 
-def _proves(view: SightView | None, generation: int) -> bool:
+def _proves(view: OutageView | None, generation: int) -> bool:
     return view is not None and not view.sees and view.newest == generation
 
 
@@ -169,11 +169,11 @@ class Isolation:
         self._named |= unheard_of(said)
         return is_proof(said, generation)
 
-    async def _ask(self, url: str) -> SightView | None:
+    async def _ask(self, url: str) -> OutageView | None:
         params = {"supervisor": self._supervisor, "within": f"{REACHABILITY_SECS:g}"}
         try:
             async with asyncio.timeout(ANSWER_SECS):
                 response = await self._http.get(f"{url}/v1/sight", params=params)
-            return result_of(response, SightView)
+            return result_of(response, OutageView)
         except (HttpError, Broken, TorrentdistError, TimeoutError):
             return None
