@@ -15,6 +15,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -42,6 +43,9 @@ _JVM = (
     "-Dzookeeper.forceSync=no",
     "-Dzookeeper.preAllocSize=1024",  # KiB per transaction log; 64 MiB by default
 )
+
+CLASSES = Path(sys.prefix, "share", "torrentdist", "zookeeper.jsa")
+"""Where java_classes.py puts the classes of a server, ready to be mapped."""
 
 _LOG4J = """\
 rootLogger.level=info
@@ -111,7 +115,8 @@ class ZooKeeperServer:
     """One server process.
 
     `config` holds lines of zoo.cfg beyond those of every server. `within` is a command that starts
-    it elsewhere, for example in another network, where it listens on `host`.
+    it elsewhere, for example in another network, where it listens on `host`. `java`: options for
+    Java, by default the use of CLASSES.
     """
 
     def __init__(
@@ -123,8 +128,10 @@ class ZooKeeperServer:
         config: Sequence[str] = (),
         host: str = HOST,
         within: Sequence[str] = (),
+        java: Sequence[str] = (f"-XX:SharedArchiveFile={CLASSES}",),
     ) -> None:
         self._host = host
+        self._java = tuple(java)
         self._within = tuple(within)
         self.directory = directory
         self.port = port
@@ -171,6 +178,7 @@ class ZooKeeperServer:
             *self._within,
             java,
             *_JVM,
+            *self._java,
             f"-Djava.io.tmpdir={self.directory}",
             f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}",
             "-cp",
@@ -235,6 +243,20 @@ class ZooKeeperServer:
         return True
 
 
+def wait_until_serving(servers: Sequence[ZooKeeperServer], timeout: float) -> None:
+    """Returns when each server accepts requests. Raises `zookeeper_unavailable`."""
+    deadline = time.monotonic() + timeout
+    for server in servers:
+        while not server.serves():
+            if server.exited():
+                raise TorrentdistError("zookeeper_unavailable", detail=f"it ended at once, see {server.log_file}")
+            if time.monotonic() > deadline:
+                raise TorrentdistError(
+                    "zookeeper_unavailable", detail=f"not up within {timeout:g} s, see {server.log_file}"
+                )
+            time.sleep(0.02)
+
+
 class EmbeddedZooKeeper:
     """One server or an ensemble of three in `directory`.
 
@@ -297,16 +319,7 @@ class EmbeddedZooKeeper:
                 shutil.rmtree(self.directory)
 
     def wait_until_serving(self, timeout: float) -> None:
-        deadline = time.monotonic() + timeout
-        for server in self.servers:
-            while not server.serves():
-                if server.exited():
-                    raise TorrentdistError("zookeeper_unavailable", detail=f"it ended at once, see {server.log_file}")
-                if time.monotonic() > deadline:
-                    raise TorrentdistError(
-                        "zookeeper_unavailable", detail=f"not up within {timeout:g} s, see {server.log_file}"
-                    )
-                time.sleep(0.02)
+        wait_until_serving(self.servers, timeout)
 
     def kill(self) -> None:
         for server in self.servers:
