@@ -115,8 +115,7 @@ class ZooKeeperServer:
     """One server process.
 
     `config` holds lines of zoo.cfg beyond those of every server. `within` is a command that starts
-    it elsewhere, for example in another network, where it listens on `host`. `java`: options for
-    Java, by default the use of CLASSES.
+    it elsewhere, for example in another network, where it listens on `host`.
     """
 
     def __init__(
@@ -128,10 +127,8 @@ class ZooKeeperServer:
         config: Sequence[str] = (),
         host: str = HOST,
         within: Sequence[str] = (),
-        java: Sequence[str] = (f"-XX:SharedArchiveFile={CLASSES}",),
     ) -> None:
         self._host = host
-        self._java = tuple(java)
         self._within = tuple(within)
         self.directory = directory
         self.port = port
@@ -151,9 +148,10 @@ class ZooKeeperServer:
     def log_file(self) -> Path:
         return self.directory / "zookeeper.log"
 
-    def spawn(self) -> None:
-        """Starts the process and returns at once. Earlier data is kept."""
-        java, classpath = find_java(), find_classpath()
+    def spawn(self, java: str = f"-XX:SharedArchiveFile={CLASSES}") -> None:
+        """Starts the process, with this option for Java, and returns at once. Earlier data is
+        kept."""
+        program, classpath = find_java(), find_classpath()
         data = self.directory / "data"
         data.mkdir(parents=True, exist_ok=True)
         if self.number:
@@ -176,9 +174,9 @@ class ZooKeeperServer:
         (self.directory / "log4j2.properties").write_text(_LOG4J)
         command = [
             *self._within,
-            java,
+            program,
             *_JVM,
-            *self._java,
+            java,
             f"-Djava.io.tmpdir={self.directory}",
             f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}",
             "-cp",

@@ -20,8 +20,8 @@ def make_archive(timeout: float = 60.0) -> None:
     """Starts a server once, and lets it leave the archive when it ends."""
     with tempfile.TemporaryDirectory(prefix="torrentdist-zookeeper-") as directory:
         made = Path(directory) / CLASSES.name
-        server = ZooKeeperServer(Path(directory), free_ports(1)[0], java=(f"-XX:ArchiveClassesAtExit={made}",))
-        server.spawn()
+        server = ZooKeeperServer(Path(directory), free_ports(1)[0])
+        server.spawn(f"-XX:ArchiveClassesAtExit={made}")
         try:
             wait_until_serving([server], timeout)
         finally:
