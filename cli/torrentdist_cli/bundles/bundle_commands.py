@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import click
 
 from torrentdist.client.masters.master_client import MasterClient
+from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, bundle_id
 from torrentdist.model.wire.bundle_messages import BundleView
 from torrentdist_cli.frame.asking_masters import ask_masters
@@ -57,7 +58,7 @@ def show_bundle(session: Session, id: str) -> None:
     """
     name = bundle_id(id)
     view = ask_masters(session, lambda client: client.bundle(name))
-    show(session, view, value=view.digest, table=lambda: _one_table(view))
+    show(session, view, value=view.digest, table=lambda: _one_table(view, _trust(session, view)))
 
 
 @bundle.command(cls=Command)
@@ -123,7 +124,18 @@ def _list_table(views: Sequence[BundleView]) -> str:
     )
 
 
-def _one_table(view: BundleView) -> str:
+def _trust(session: Session, view: BundleView) -> str:
+    """Says what this client's [trust] makes of the signatures; empty where it does not look."""
+    from torrentdist.client.bundles.signed_content import check_signatures
+
+    try:
+        checked = check_signatures(session.config().trust, view.id, view.digest, view.signatures)
+    except TorrentdistError as error:
+        return f"refused: {error.message}"
+    return checked.warning or (f"verified: {', '.join(checked.signers)}" if checked.signers else "")
+
+
+def _one_table(view: BundleView, trust: str) -> str:
     created = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(view.created_at))
     return facts(
         [
@@ -137,6 +149,7 @@ def _one_table(view: BundleView) -> str:
             ("created", created),
             ("pinned", "yes" if view.pinned else "no"),
             ("signed by", ", ".join(view.signers) or "nobody"),
+            *([("trust", trust)] if trust else []),
             *(("stuck", f"{host}: {reason}") for host, reason in view.stuck.items()),
         ]
     )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.client.bundles.signed_content import sign_bundle
 from torrentdist.model import ids
 from torrentdist.security.signing.signing_keys import read_signer
@@ -19,17 +20,22 @@ from torrentdist_cli.frame.rendering import facts, show
 @click.argument("id")
 @click.option("--key", type=click.Path(path_type=Path), required=True, help="The private key of `key generate`.")
 @click.option("--digest", metavar="DIGEST", help="Sign only if this is the content's digest.")
+@click.option("--path", type=click.Path(path_type=Path), help="Sign only if this directory or file is its content.")
 @click.pass_obj
-def sign(session: Session, id: str, key: Path, digest: str | None) -> None:
+def sign(session: Session, id: str, key: Path, digest: str | None, path: Path | None) -> None:
     """Sign a bundle that is in the cluster.
 
-    You sign the digest that the masters name. Give --digest if you know it, or compare what you
-    get: `bundle verify ID PATH` says whether a directory of yours is this bundle.
+    Without --path or --digest you sign the content that the masters name. Exits 9 if the bundle has
+    other content than you expect.
 
     With -q: the digest that was signed.
     """
+    if digest is not None and path is not None:
+        raise click.UsageError("give --digest or --path, not both")
     name, expected = ids.bundle_id(id), None if digest is None else ids.digest(digest)
     signer = read_signer(key, session.config().trust)
+    if path is not None:
+        expected = make_metafile(path).digest
     view = ask_masters(session, lambda client: sign_bundle(client, name, signer, expected))
     pairs = [("id", view.id), ("digest", view.digest), ("signed by", ", ".join(view.signers))]
     show(session, view, value=view.digest, table=lambda: facts(pairs))

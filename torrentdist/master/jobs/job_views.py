@@ -98,7 +98,8 @@ def _failing(workers: list[WorkerView]) -> str:
     code = "" if first.exit_code is None else f"exit code {first.exit_code}"
     others = f" and {len(failing) - 1} more" if len(failing) > 1 else ""
     why = ": ".join(filter(None, (code, first.detail)))
-    return f"worker {first.worker}{others} ended and will be started again" + (f": {why}" if why else "")
+    did = "did not start and will be tried again" if first.exit_code is None else "ended and will be started again"
+    return f"worker {first.worker}{others} {did}" + (f": {why}" if why else "")
 
 
 def _shortage(workers: list[WorkerView]) -> str:

@@ -208,9 +208,8 @@ def type_complaint(key: str, value: Any) -> str:
     try:
         msgspec.convert(value, KEYS[key], strict=True)
     except msgspec.ValidationError as exc:
-        if isinstance(value, dict) and get_origin(KEYS[key]) is dict:
-            return f"{key}: {exc}"
-        return f"{key}: expected {_expected(key)}, got {_shown(value)}"
+        within = f": {exc}" if isinstance(value, dict) and get_origin(KEYS[key]) is dict else ""
+        return f"{key}: expected {_expected(key)}, got {_shown(value)}{within}"
     return ""
 
 
