@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace as record_of
 from records_of import bundle, snapshot, supervisor
 
-from torrentdist.master.bundles.bundle_views import bundle_view, cluster_view, lacking, replicated, with_stuck
+from torrentdist.master.bundles.bundle_views import bundle_view, cluster_view, replicated, with_lacking, with_stuck
 from torrentdist.model.ids import BundleId, PeerId
 from torrentdist.model.records import BundleState
 from torrentdist.model.wire.swarm_messages import SwarmEntry
@@ -59,7 +59,8 @@ def test_what_an_upload_waits_for_is_named_by_master() -> None:
         "m5": "records its copy",
         "m6": "has not begun",
     }
-    assert expected == lacking(there, B, heard)
+    view = with_lacking(there, bundle_view(there, B), heard)
+    assert (expected, size) == (view.lacking, view.arrived)
 
 
 def test_ages_are_by_the_given_clock() -> None:

@@ -35,7 +35,7 @@ def rendered(view: FleetView, height: int, width: int = 100) -> list[str]:
 
 MIXED = fleet(
     host("h1", HostState.DONE, done=100 * MIB),
-    host("h2", done=50 * MIB, rate=10 * MIB, from_peers=40 * MIB, from_masters=10 * MIB),
+    host("h2", done=50 * MIB, rate=10 * MIB, from_peers=32 * MIB, from_masters=8 * MIB, local=10 * MIB),
     host("h3", HostState.STUCK, done=20 * MIB, reason="disk full"),
     host("h4", HostState.WAITING),
 )
@@ -52,7 +52,7 @@ def test_a_host_in_progress_shows_rate_and_time_left_and_a_stuck_one_its_reason(
     """A stuck host without a reason sends the operator to its logs."""
     rows = [tuple(cells(view).values()) for view in MIXED.hosts]
 
-    assert rows[1][1:] == ("in progress", "━" * 10 + "╌" * 10, "50%", "10.0 MiB/s", "5.0s", "80% peers", "")
+    assert rows[1][1:] == ("in progress", "━" * 10 + "╌" * 10, "50%", "10.0 MiB/s", "5.0s", "10%", "80% peers", "")
     assert rows[2][1:2] + rows[2][-1:] == ("stuck", "disk full")
 
 

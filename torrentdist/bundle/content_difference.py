@@ -1,10 +1,12 @@
-"""Describes in a sentence how one bundle's content differs from another's.
+"""Compares the content of two bundles: in a sentence, or file by file.
 
 Always: compares names, modes, symlinks, empty directories and content, using only the metafiles.
 Never: read a file.
 """
 
 from __future__ import annotations
+
+import msgspec
 
 from torrentdist.bundle.metafile import FileEntry, Metafile
 
@@ -62,3 +64,31 @@ def _entry_differences(kind: str, old: dict[str, str], new: dict[str, str]) -> l
         *(f"the {kind} {path} is new" for path in new if path not in old),
         *(f"the {kind} {path} is gone" for path in old if path not in new),
     ]
+
+
+class FileChanges(msgspec.Struct, frozen=True):
+    """How the files of a bundle differ from those of an older one."""
+
+    added: list[str]
+    removed: list[str]
+    changed: list[str]
+    """Files with other content or another mode under the same path."""
+    new_bytes: int
+    """Bytes of the files whose content the older bundle has under no path."""
+
+
+def file_changes(old: Metafile, new: Metafile) -> FileChanges:
+    """Compares two bundles file by file. Symlinks count as files; moved content is not new."""
+    before, after = _entries(old), _entries(new)
+    roots = {file.root for file in old.files}
+    return FileChanges(
+        added=sorted(after.keys() - before.keys()),
+        removed=sorted(before.keys() - after.keys()),
+        changed=sorted(path for path in after.keys() & before.keys() if after[path] != before[path]),
+        new_bytes=sum(file.size for file in new.files if file.root not in roots),
+    )
+
+
+def _entries(meta: Metafile) -> dict[str, object]:
+    entries: dict[str, object] = {file.path: (file.root, file.size, file.executable) for file in meta.files}
+    return entries | {link.path: link.target for link in meta.symlinks}

@@ -18,7 +18,7 @@ import msgspec
 
 from torrentdist.bundle import bencode, merkle, safe_paths
 from torrentdist.bundle.bencode import Value
-from torrentdist.bundle.file_tree import MAX_PIECE_LENGTH, MAX_PIECES, read_tree, refused, shown
+from torrentdist.bundle.file_tree import MAX_PIECE_LENGTH, MAX_PIECES, TreeFile, read_tree, refused, shown
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
 
@@ -135,6 +135,15 @@ def _parsed(raw: bytes) -> Metafile:
     )
     _check_whole(metafile)
     return metafile
+
+
+def read_files(raw: bytes) -> Iterator[TreeFile]:
+    """Yields the files of a metafile that was parsed before, without checking anything else of
+    it."""
+    try:
+        yield from read_tree(_info(_top(raw).get(b"info", b"")).get(b"file tree", b""))
+    except bencode.BencodeError as exc:
+        raise refused(f"it is not canonical bencode: {exc}") from None
 
 
 def with_trackers(raw: bytes, urls: Sequence[str]) -> bytes:

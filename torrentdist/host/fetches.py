@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
@@ -48,6 +49,9 @@ class Fetches:
         self._begun = asyncio.Event()
         """Set when a fetch has reserved its room, and then replaced."""
         self._threads = ThreadPoolExecutor(MAX_FETCHES, thread_name_prefix="fetch")
+        self._indexing: asyncio.Task[None] | None = None
+        self.on_suspect: list[Callable[[Digest], None]] = []
+        """Called with the digest of a published bundle that was found to have wrong content."""
 
     def under_way(self) -> set[Digest]:
         return set(self._tasks)
@@ -78,12 +82,13 @@ class Fetches:
 
     def _ended(self, meta: Metafile, task: asyncio.Task[StoredBundle]) -> None:
         self._tasks.pop(meta.digest, None)
-        self._transfers.forget_verified(meta.digest)
+        self._transfers.forget(meta.digest)
         if task.cancelled():
             return
         error = task.exception()
         if error is None:
             self._failures.pop(meta.digest, None)
+            self._indexing = asyncio.create_task(self._store.catch_up(), name="index files")
         else:
             internal = TorrentdistError("internal", detail=str(error))
             self._failures[meta.digest] = (meta.size, error if isinstance(error, TorrentdistError) else internal)
@@ -98,14 +103,29 @@ class Fetches:
             self._begun.set()
             self._begun = asyncio.Event()
             await self._store.bind(bundle_id, meta.digest)
-            download.prepared()
+            filled = await self._fill(meta)
+            download.prepared(filled)
             await self._run_plugin(bundle_id, home, plugin_metafile)
             if not self._transfers.is_verified(meta.digest):
-                self._by_plugin[meta.digest] = meta.size
+                self._by_plugin[meta.digest] = meta.size - filled
             download.fetched()
             stored = await self.publish(meta)
         log.info("bundle published", bundle=bundle_id, digest=meta.digest, size=meta.size)
         return stored
+
+    async def _fill(self, meta: Metafile) -> int:
+        """Takes what this host has already into the arriving bundle. Returns the verified bytes."""
+        filling = await self._store.fill(meta, lambda done: self._transfers.note_filled(meta, done))
+        for digest in filling.suspects:
+            log.warning("a bundle to take files from is damaged", digest=digest, arriving=meta.digest)
+            for suspect in self.on_suspect:
+                suspect(digest)
+        if filling.size:
+            self._transfers.note_filled(meta, filling.size)
+            log.info("taken from this host", digest=meta.digest, bytes=filling.size, size=meta.size)
+        if filling.have is not None:
+            self._transfers.trust_pieces(meta.digest, filling.have)
+        return filling.size
 
     def _reported(self, bundle_id: BundleId, meta: Metafile) -> AbstractAsyncContextManager[Download]:
         return reported_download(self._events, bundle_id, meta, lambda: self._engine.transfer(meta.digest))
@@ -134,7 +154,7 @@ class Fetches:
         it yet."""
         async with self._reported(bundle_id, meta) as download:
             home = await self._store.begin(meta)
-            download.prepared()
+            download.prepared(await self._fill(meta))
             await self._transfers.fetch(meta, home)
             download.fetched()
             # The plug-in must see the empty files too.
@@ -207,6 +227,8 @@ class Fetches:
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        if self._indexing is not None:
+            await asyncio.gather(self._indexing, return_exceptions=True)
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 

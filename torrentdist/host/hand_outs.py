@@ -39,6 +39,7 @@ class HandOuts:
         self._rejecting = asyncio.Lock()
         self._checks: dict[Digest, asyncio.Task[None]] = {}
         runtime.events.subscribe(self._on_event)
+        runtime.fetches.on_suspect.append(self._on_suspect)
 
     async def checked(self, digest: Digest, paths: Collection[str] | None = None) -> StoredBundle | None:
         """Returns a published bundle if its files `paths` (None: all) are as they were published,
@@ -96,6 +97,21 @@ class HandOuts:
             digest = Digest(fact.digest)
             if digest not in self._checks and self._store.get(digest) is not None:
                 self._checks[digest] = asyncio.create_task(self._check_after_pause(digest), name=f"check of {digest}")
+
+    def _on_suspect(self, digest: Digest) -> None:
+        """Reads a bundle that gave wrong bytes to another one, although its files may look
+        right."""
+        if digest not in self._checks and self._store.get(digest) is not None:
+            self._checks[digest] = asyncio.create_task(self._read(digest), name=f"reading of {digest}")
+
+    async def _read(self, digest: Digest) -> None:
+        try:
+            if await self._runtime.verify(digest):
+                self._on_damage()
+        except TorrentdistError as error:
+            log.warning("cannot verify a bundle", digest=digest, error=error.message)
+        finally:
+            del self._checks[digest]
 
     async def _check_after_pause(self, digest: Digest) -> None:
         """Checks a bundle once after a pause, for all peers that have left it by then."""

@@ -9,11 +9,16 @@ Never: decide anything. `Store` does the work.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+import threading
+import time
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from torrentdist.bundle.content_check import Damage
 from torrentdist.bundle.metafile import Metafile
+from torrentdist.bundle.reuse.reuse_plan import KnownFile
+from torrentdist.bundle.reuse.store_reuse import Filling, StoreReuse
 from torrentdist.bundle.store.store import (
     Arrival,
     Claims,
@@ -27,7 +32,13 @@ from torrentdist.bundle.store.store import (
     keep_everything,
 )
 from torrentdist.host.process.heavy_work import in_heavy_thread
+from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
+
+FILLS_AT_ONCE = 2
+"""More would not be faster, since each hashes with all processors."""
+TELL_SECS = 0.5
+"""Shortest interval between two reports of how much of a bundle is filled."""
 
 
 class HostStore(StoreView):
@@ -40,6 +51,8 @@ class HostStore(StoreView):
         self._store = store
         self._claims = claims
         self._make_room = make_room
+        self._reuse = StoreReuse(store)
+        self._filling = ThreadPoolExecutor(FILLS_AT_ONCE, thread_name_prefix="fill")
 
     async def raw_metafile(self, digest: Digest) -> bytes | None:
         return await asyncio.to_thread(self._store.raw_metafile, digest)
@@ -48,7 +61,49 @@ class HostStore(StoreView):
         return await in_heavy_thread(self._store.metafile, digest)
 
     async def begin(self, meta: Metafile) -> Path:
-        return await asyncio.to_thread(self._store.begin, meta, claims=self._claims, make_room=self._make_room)
+        return await asyncio.to_thread(self._begin, meta)
+
+    def _begin(self, meta: Metafile) -> Path:
+        """Reserves room, at the cost of the bundles that this one is taken from only if there is no
+        other way."""
+        sources = frozenset(self._reuse.sources(meta)) if self._store.get(meta.digest) is None else frozenset()
+
+        def claims(digest: Digest) -> Collection[KeepReason]:
+            return {*self._claims(digest), *({KeepReason.IN_USE} if digest in sources else ())}
+
+        try:
+            return self._store.begin(meta, claims=claims, make_room=self._make_room)
+        except TorrentdistError as error:
+            if error.code != "disk_full" or not sources:
+                raise
+        return self._store.begin(meta, claims=self._claims, make_room=self._make_room)
+
+    async def catch_up(self) -> None:
+        """Indexes the bundles that were published since the last call."""
+        await asyncio.to_thread(self._reuse.catch_up)
+
+    async def known(self, meta: Metafile) -> list[KnownFile[Digest]]:
+        """Returns the files of this bundle that published bundles hold."""
+        return await in_heavy_thread(self._reuse.known, meta)
+
+    async def fill(self, meta: Metafile, progress: Callable[[int], None]) -> Filling:
+        """Takes everything that published bundles hold into the arriving bundle. When it returns,
+        also by being cancelled, no thread writes there any more."""
+        loop, stop, told_at = asyncio.get_running_loop(), threading.Event(), time.monotonic()
+
+        def tell(done: int) -> None:
+            nonlocal told_at
+            if time.monotonic() - told_at >= TELL_SECS:
+                told_at = time.monotonic()
+                loop.call_soon_threadsafe(progress, done)
+
+        work = loop.run_in_executor(self._filling, self._reuse.fill, meta, lambda: not stop.is_set(), tell)
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            stop.set()
+            await asyncio.wait({work})
+            raise
 
     async def publish(self, digest: Digest) -> StoredBundle:
         return await asyncio.to_thread(self._store.publish, digest)

@@ -67,7 +67,11 @@ class HostRuntime:
         entries = [self._entry(self._with_plugin(t.view())) for t in self.engine.transfers(among)]
         named = {entry.digest for entry in entries}
         joining = self.transfers.joining
-        entries += [SwarmEntry(digest=digest, complete=False, size=size) for digest, size in joining.items()]
+        entries += [
+            SwarmEntry(digest=digest, complete=False, done=one.local, local=one.local, size=one.size)
+            for digest, one in joining.items()
+            if digest not in named
+        ]
         named |= joining.keys()
         entries += [
             SwarmEntry(digest=digest, complete=False, size=size, problem=failure.message)
@@ -88,6 +92,7 @@ class HostRuntime:
             from_peers=view.sources.peers,
             from_masters=view.sources.masters,
             from_plugin=view.sources.plugin,
+            local=view.sources.local,
             problem=view.error or self._waits_for_peers(view),
         )
 

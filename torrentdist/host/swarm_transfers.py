@@ -9,8 +9,9 @@ Never: publish, or decide what this host wants.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.host.host_parts import HostParts
@@ -29,6 +30,14 @@ FIRST_PEERS_SECS = 0.3
 later ones at the engine's next tick."""
 
 
+class Joining(NamedTuple):
+    """A bundle that is about to be fetched."""
+
+    size: int
+    local: int = 0
+    """Bytes that were on this host already."""
+
+
 class SwarmTransfers:
     def __init__(
         self, parts: HostParts, known: KnownSwarms, peers_at_hand: Callable[[Digest], list[PeerAddress]]
@@ -41,19 +50,32 @@ class SwarmTransfers:
         self._peers_at_hand = peers_at_hand
         self._verified: set[Digest] = set()
         self._limits: dict[Digest, int] = {}
-        self._joining: dict[Digest, int] = {}
+        self._joining: dict[Digest, Joining] = {}
+        self._have: dict[Digest, Sequence[bool]] = {}
 
     @property
-    def joining(self) -> Mapping[Digest, int]:
-        """The sizes of the bundles whose swarms this host is about to join."""
+    def joining(self) -> Mapping[Digest, Joining]:
+        """The bundles whose swarms this host is about to join."""
         return self._joining
+
+    def note_filled(self, meta: Metafile, done: int) -> None:
+        """Announces how much of a bundle that arrives this host had already."""
+        self._joining[meta.digest] = Joining(size=meta.size, local=done)
+        self._tell_masters()
+
+    def trust_pieces(self, digest: Digest, have: Sequence[bool]) -> None:
+        """Records which pieces of a bundle that is about to be fetched are on disk and verified."""
+        self._have[digest] = have
 
     def is_verified(self, digest: Digest) -> bool:
         """Whether the engine has verified every byte of a bundle that is not published yet."""
         return digest in self._verified
 
-    def forget_verified(self, digest: Digest) -> None:
+    def forget(self, digest: Digest) -> None:
+        """Forgets everything about a fetch that has ended."""
         self._verified.discard(digest)
+        self._joining.pop(digest, None)
+        self._have.pop(digest, None)
 
     def share_limit(self, digests: Collection[Digest], rate: int) -> None:
         """Limits these bundles together to `rate` bytes per second, or removes the limit if `rate`
@@ -70,8 +92,12 @@ class SwarmTransfers:
         """
         transfer = self._engine.transfer(meta.digest)
         if transfer is None:
+            have = self._have.pop(meta.digest, None)
+            if have and all(have):
+                self._verified.add(meta.digest)
+                return
             peers = await self._first_peers(meta)
-            ready = await in_heavy_thread(ready_to_fetch, meta, home)
+            ready = await in_heavy_thread(ready_to_fetch, meta, home, have)
             transfer = self._engine.fetch(meta, home, peers, self._known.place(meta.digest), ready)
             transfer.limit(self._limits.get(meta.digest, 0))
             self._tell_masters()
@@ -83,7 +109,7 @@ class SwarmTransfers:
         self._verified.add(meta.digest)
 
     async def _first_peers(self, meta: Metafile) -> list[PeerAddress]:
-        self._joining[meta.digest] = meta.size
+        self._joining.setdefault(meta.digest, Joining(size=meta.size))
         self._tell_masters()
         try:
             async with asyncio.timeout(FIRST_PEERS_SECS):
@@ -93,7 +119,7 @@ class SwarmTransfers:
         except TimeoutError:
             return []
         finally:
-            del self._joining[meta.digest]
+            self._joining.pop(meta.digest, None)
 
     async def seed(self, digest: Digest) -> Transfer | None:
         """Seeds a published bundle. Returns None if its metafile is missing."""

@@ -1,6 +1,6 @@
 """`torrentdist bundle`: lists, shows, pins and removes the cluster's bundles.
 
-`distribute`, `verify` and `prune` have files of their own.
+`distribute`, `verify`, `diff` and `prune` have files of their own.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ COMMANDS = {
     "verify": Lazy(
         "torrentdist_cli.bundles.verify_command:verify", "Compare a directory or a file with a bundle, byte by byte."
     ),
+    "diff": Lazy("torrentdist_cli.bundles.diff_command:diff", "Show what changes from bundle A to bundle B."),
     "prune": Lazy("torrentdist_cli.bundles.prune_command:prune", "Drop bundles that nothing on this host needs."),
 }
 

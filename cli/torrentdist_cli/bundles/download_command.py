@@ -34,15 +34,32 @@ from torrentdist_cli.frame.units import DURATION, duration, origins, size
 )
 @click.option("--force", is_flag=True, help="Replace DEST if it holds different content; see below.")
 @click.option("--no-supervisor", is_flag=True, help="Download as a peer even if this host has a supervisor.")
+@click.option(
+    "--from",
+    "known_in",
+    type=click.Path(path_type=Path, exists=True),
+    metavar="DIR",
+    multiple=True,
+    help="Take known files from this directory, such as an older version; only without a supervisor.",
+)
 @click.pass_obj
 def download(
-    session: Session, id: str, dest: Path, timeout: float, seed_for: float, force: bool, no_supervisor: bool
+    session: Session,
+    id: str,
+    dest: Path,
+    timeout: float,
+    seed_for: float,
+    force: bool,
+    no_supervisor: bool,
+    known_in: tuple[Path, ...],
 ) -> None:
     """Get a bundle into a directory or a file of this host.
 
     A bundle that is a single file becomes the file DEST.
 
     If it ends early, what has arrived is kept: the same command continues from there.
+
+    Files that are in a store of this host, or in the directory that --from names, are not fetched.
 
     --force never replaces the current directory, a home directory, a mount point, or a directory
     that contains one of these.
@@ -53,14 +70,21 @@ def download(
     if no_supervisor:
         session.flags["client.supervisor"] = ""
     with transfer_display(session) as progress:
-        view = run(_download(session, name, dest, timeout, seed_for, force, progress))
+        view = run(_download(session, name, dest, timeout, seed_for, force, known_in, progress))
     if view.warning:
         say(view.warning, label="warning:", color="yellow")
     show(session, view, value=view.path, table=lambda: _table(view))
 
 
 async def _download(
-    session: Session, name: BundleId, dest: Path, timeout: float, seed_for: float, force: bool, progress: Show
+    session: Session,
+    name: BundleId,
+    dest: Path,
+    timeout: float,
+    seed_for: float,
+    force: bool,
+    known_in: tuple[Path, ...],
+    progress: Show,
 ) -> DownloadView:
     config = session.config()
     async with masters(config.client) as client:
@@ -72,6 +96,7 @@ async def _download(
             timeout=timeout,
             seed_for=seed_for,
             force=force,
+            known_in=known_in,
             progress=progress,
         )
 

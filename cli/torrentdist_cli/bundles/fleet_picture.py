@@ -107,6 +107,7 @@ def cells(host: HostProgress) -> dict[str, str]:
     filled = math.floor(share * _BAR_WIDTH)
     under_way = host.state is HostState.FETCHING
     received = host.from_masters + host.from_peers
+    known = host.local / host.size if host.size else 0.0
     return {
         "HOST": printable(host.supervisor),
         "STATE": _WORDS.get(host.state, host.state.value),
@@ -114,6 +115,7 @@ def cells(host: HostProgress) -> dict[str, str]:
         "DONE": percent(share),
         "RATE": rate(host.rate) if under_way else "",
         "LEFT": duration(eta(host)) if under_way else "",
+        "HAD": percent(known) if known else "",
         "FROM": f"{percent(host.from_peers / received)} peers" if received else "",
         "WHY": printable(host.reason),
     }
@@ -149,7 +151,7 @@ def picture(fleet: FleetView, height: int, width: int) -> Any:
 def _headers(width: int) -> tuple[str, ...]:
     """Returns the columns that fit. The problem of a host is always shown."""
     if width >= 100:
-        return ("HOST", "STATE", "", "DONE", "RATE", "LEFT", "FROM", "WHY")
+        return ("HOST", "STATE", "", "DONE", "RATE", "LEFT", "HAD", "FROM", "WHY")
     return ("HOST", "STATE", "DONE", "RATE", "LEFT", "WHY") if width >= 70 else ("HOST", "STATE", "DONE", "WHY")
 
 

@@ -6,19 +6,22 @@ from pathlib import Path
 
 import click
 
+from torrentdist.client.bundles.upload import preview_upload
 from torrentdist.client.bundles.upload import upload as upload_bundle
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, MasterId, bundle_id
-from torrentdist.model.wire.transfer_messages import UploadView
+from torrentdist.model.wire.transfer_messages import UploadPreview, UploadView
 from torrentdist.model.wording import counted
 from torrentdist.security.signing.signing_keys import read_signer
+from torrentdist_cli.bundles.reuse_wording import compressed_warning, reuse_line
 from torrentdist_cli.frame.asking_masters import masters
 from torrentdist_cli.frame.command import Command
 from torrentdist_cli.frame.interruption import run
 from torrentdist_cli.frame.invocation import Session
 from torrentdist_cli.frame.progress_bar import Show, transfer_display
 from torrentdist_cli.frame.rendering import facts, show
+from torrentdist_cli.frame.terminal import say
 from torrentdist_cli.frame.units import DURATION, duration, size
 
 
@@ -33,11 +36,20 @@ from torrentdist_cli.frame.units import DURATION, duration, size
 )
 @click.option("--timeout", type=DURATION, default="1h", show_default=True, help="Longest time to wait for them.")
 @click.option("--sign", metavar="KEY", type=click.Path(path_type=Path), help="Sign it with this private key.")
+@click.option("--dry-run", is_flag=True, help="Only say how much would move; nothing is uploaded.")
 @click.pass_obj
 def upload(
-    session: Session, path: Path, id: str | None, min_replicas: int | None, timeout: float, sign: Path | None
+    session: Session,
+    path: Path,
+    id: str | None,
+    min_replicas: int | None,
+    timeout: float,
+    sign: Path | None,
+    dry_run: bool,
 ) -> None:
     """Put a directory or a file into the cluster as a bundle.
+
+    Files that the masters have in any other bundle are not sent again.
 
     Exit 10 if fewer masters than wanted hold it when time is up; the masters continue among
     themselves.
@@ -45,11 +57,32 @@ def upload(
     With -q: the bundle's id.
     """
     name = None if id is None else bundle_id(id)
+    if dry_run:
+        _preview(session, path, name)
+        return
     with transfer_display(session) as progress:
         view, missing = run(_upload(session, path, name, min_replicas, timeout, sign, progress))
     show(session, view, value=view.id, table=lambda: _table(view))
+    _warn(view.compressed)
     if not view.achieved:
         raise TorrentdistError("partly", detail=shortfall(view, missing))
+
+
+def _preview(session: Session, path: Path, name: BundleId | None) -> None:
+    with transfer_display(session) as progress:
+
+        async def work() -> UploadPreview:
+            async with masters(session.config().client) as client:
+                return await preview_upload(client, path, name, progress=progress)
+
+        view = run(work())
+    show(session, view, value=view.id, table=lambda: reuse_line(view.new_bytes, view.size, view.reused_from))
+    _warn(view.compressed)
+
+
+def _warn(compressed: str) -> None:
+    if compressed:
+        say(compressed_warning(compressed), label="warning:", color="yellow")
 
 
 async def _upload(
@@ -99,6 +132,7 @@ def _table(view: UploadView) -> str:
             ("id", view.id),
             ("digest", view.digest),
             ("size", f"{size(view.size)} in {counted(view.files, 'file')}"),
+            ("moved", reuse_line(view.new_bytes, view.size, view.reused_from)),
             ("replicas", f"{view.replicas} of {view.min_replicas} wanted"),
             ("time", duration(view.seconds)),
         ]

@@ -20,18 +20,15 @@ from pathlib import Path
 
 from torrentdist.bundle.content_check import DIRECTORY_MODE
 from torrentdist.bundle.files.durability import disk_failure, fsync_dir, sync_filesystem
-from torrentdist.bundle.files.holes import data_ranges
+from torrentdist.bundle.files.file_cloner import UNSUPPORTED, FileCloner
 from torrentdist.bundle.hashing import Progress
-from torrentdist.bundle.metafile import FileEntry, Metafile
+from torrentdist.bundle.metafile import Metafile
 from torrentdist.model.errors import TorrentdistError
 
-_FICLONE = 0x40049409
-_COPY = 8 * 1024 * 1024
 _MARK = ".torrentdist-"
 _KEPT_NAME_BYTES = 200
 """How many bytes of the destination's name go into the name of the hidden directory, which may have
 255."""
-_TRY_NEXT = {errno.EOPNOTSUPP, errno.ENOTTY, errno.EXDEV, errno.EINVAL, errno.EPERM, errno.EMLINK, errno.ENOSYS}
 
 
 def place_content(meta: Metafile, content_dir: Path, dest: Path, progress: Progress | None = None) -> None:
@@ -93,7 +90,7 @@ def _put(meta: Metafile, built: bytes, dest: Path) -> None:
             os.link(built, dest, follow_symlinks=False)
             return
         except OSError as exc:
-            if exc.errno not in _TRY_NEXT:
+            if exc.errno not in UNSUPPORTED:
                 raise
         _refuse_existing(meta, dest)
     os.rename(built, dest)
@@ -143,11 +140,11 @@ def _build(meta: Metafile, content_dir: Path, work: Path, progress: Progress | N
     for directory in meta.directories:
         os.mkdir(target + b"/" + directory.encode())
         os.chmod(target + b"/" + directory.encode(), DIRECTORY_MODE)
-    ways = _ReflinkCopies()
+    cloner = FileCloner()
     total, done = meta.size, 0
     for file in meta.files:
         path = b"/" + file.path.encode()
-        for count in ways.place(file, source + path, target + path):
+        for count in cloner.clone(file, source + path, target + path):
             done += count
             if progress:
                 progress(done, total)
@@ -156,86 +153,3 @@ def _build(meta: Metafile, content_dir: Path, work: Path, progress: Progress | N
     os.chmod(target, DIRECTORY_MODE)
     sync_filesystem(work)
     return target + b"/" + meta.name.encode() if meta.single_file else target
-
-
-class _ReflinkCopies:
-    """Remembers whether reflinks work, so that the attempt does not fail again for every file.
-
-    Hard links are never used: a write into one would be a write into the store.
-    """
-
-    def __init__(self) -> None:
-        self._reflinks = True
-
-    def place(self, file: FileEntry, source: bytes, target: bytes) -> Iterator[int]:
-        """Creates one file. Yields the bytes of each step."""
-        if self._reflinks and file.size:
-            if _reflink(file, source, target):
-                yield file.size
-                return
-            self._reflinks = False
-        yield from _copy(file, source, target)
-
-
-def _mode(file: FileEntry) -> int:
-    return 0o755 if file.executable else 0o644
-
-
-def _open_pair(source: bytes, target: bytes) -> tuple[int, int]:
-    from_fd = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        return from_fd, os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    except BaseException:
-        os.close(from_fd)
-        raise
-
-
-def _reflink(file: FileEntry, source: bytes, target: bytes) -> bool:
-    from_fd, to_fd = _open_pair(source, target)
-    try:
-        fcntl.ioctl(to_fd, _FICLONE, from_fd)
-        os.fchmod(to_fd, _mode(file))
-        return True
-    except OSError as exc:
-        if exc.errno not in _TRY_NEXT:
-            raise
-        os.unlink(target)
-        return False
-    finally:
-        os.close(from_fd)
-        os.close(to_fd)
-
-
-def _copy(file: FileEntry, source: bytes, target: bytes) -> Iterator[int]:
-    """Copies the bytes and keeps holes. Yields the bytes of each step."""
-    from_fd, to_fd = _open_pair(source, target)
-    try:
-        size = os.fstat(from_fd).st_size
-        if size != file.size:
-            raise TorrentdistError("corrupt", path=file.path, detail=f"it has {size} bytes instead of {file.size}")
-        done = 0
-        for start, end in data_ranges(from_fd, size):
-            yield start - done
-            while start < end:
-                count = _copy_some(from_fd, to_fd, start, min(_COPY, end - start))
-                if not count:
-                    raise TorrentdistError("corrupt", path=file.path, detail="it became shorter while it was copied")
-                start += count
-                yield count
-            done = end
-        os.ftruncate(to_fd, size)
-        yield size - done
-        os.fchmod(to_fd, _mode(file))
-    finally:
-        os.close(from_fd)
-        os.close(to_fd)
-
-
-def _copy_some(from_fd: int, to_fd: int, offset: int, length: int) -> int:
-    try:
-        return os.copy_file_range(from_fd, to_fd, length, offset_src=offset, offset_dst=offset)
-    except OSError as exc:
-        if exc.errno not in _TRY_NEXT:
-            raise
-    os.lseek(to_fd, offset, os.SEEK_SET)
-    return os.sendfile(to_fd, from_fd, offset, length)

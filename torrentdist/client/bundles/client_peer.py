@@ -28,6 +28,7 @@ from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmEn
 from torrentdist.model.wire.transfer_messages import TransferPhase
 from torrentdist.swarm.agent import LocalPeer, MasterAccess, SwarmAgent
 from torrentdist.swarm.engine.engine import Engine, Transfer
+from torrentdist.swarm.engine.preparation import ReadyTorrent
 from torrentdist.swarm.engine.session_settings import engine_config
 from torrentdist.swarm.swarm_picture import SwarmPicture
 
@@ -67,10 +68,10 @@ class ClientPeer:
         await self.announce()
         return self.peers(meta.digest)
 
-    def fetch(self, meta: Metafile, home: Path, peers: list[PeerAddress]) -> Transfer:
+    def fetch(self, meta: Metafile, home: Path, peers: list[PeerAddress], ready: ReadyTorrent) -> Transfer:
         """Starts a download, by the masters' plan if many hosts fetch at the same time."""
         swarm = self.agent.picture.swarms.get(meta.digest)
-        transfer = self.engine.fetch(meta, home, peers, swarm.place if swarm else None)
+        transfer = self.engine.fetch(meta, home, peers, swarm.place if swarm else None, ready)
         self.agent.poke()
         return transfer
 
@@ -171,5 +172,6 @@ def _entry(transfer: Transfer) -> SwarmEntry:
         rate=view.rate,
         from_peers=view.sources.peers,
         from_masters=view.sources.masters,
+        local=view.sources.local,
         problem=view.error,
     )

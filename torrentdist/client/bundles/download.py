@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -31,6 +31,8 @@ from torrentdist.client.bundles.destination import (
     resolve,
 )
 from torrentdist.client.bundles.host_download import Held, NotHere, fetch_through_supervisor, is_held
+from torrentdist.client.bundles.known_bundle import record_and_metafile
+from torrentdist.client.bundles.known_content import fill_download
 from torrentdist.client.bundles.protected_paths import refuse_protected
 from torrentdist.client.bundles.signed_content import CheckedSignatures, check_signatures
 from torrentdist.client.bundles.transfer_progress import TransferProgress, TransferStage, of_transfer
@@ -40,10 +42,10 @@ from torrentdist.model.configuration.config import Config
 from torrentdist.model.errors import EXIT_UNAVAILABLE, TorrentdistError
 from torrentdist.model.ids import BundleId
 from torrentdist.model.records import BundleState
-from torrentdist.model.wire.bundle_messages import BundleView
 from torrentdist.model.wire.swarm_messages import PeerAddress
 from torrentdist.model.wire.transfer_messages import DownloadView, Sources
 from torrentdist.swarm.engine.engine import Transfer
+from torrentdist.swarm.engine.preparation import ready_to_fetch
 
 REFRESH_SECS = 0.25
 MAX_KEPT_PEERS = 50
@@ -60,14 +62,18 @@ async def download(
     timeout: float = math.inf,
     seed_for: float = 0.0,
     force: bool = False,
+    known_in: Sequence[Path] = (),
     progress: OnProgress = lambda news: None,
 ) -> DownloadView:
     """Returns once DEST is complete, and after `seed_for` more seconds as a peer. Raises
-    `timed_out` after `timeout` seconds."""
+    `timed_out` after `timeout` seconds.
+
+    Files that are in the directories `known_in`, or in a store of this host, are not fetched.
+    """
     if not os.fspath(dest):
         raise TorrentdistError("empty_path", what="the destination")
     clock = asyncio.get_running_loop().time
-    work = _Download(client, config, bundle_id, os.fspath(dest), clock(), timeout, seed_for, force, progress)
+    work = _Download(client, config, bundle_id, os.fspath(dest), clock(), timeout, seed_for, force, known_in, progress)
     return await work.run()
 
 
@@ -80,6 +86,7 @@ class _Download(msgspec.Struct):
     timeout: float
     seed_for: float
     force: bool
+    known_in: Sequence[Path]
     progress: OnProgress
     signed: CheckedSignatures = CheckedSignatures()
     signatures: list[Envelope] = []
@@ -108,7 +115,7 @@ class _Download(msgspec.Struct):
         """Returns the masters' metafile or, if no master can give it, the one kept from an earlier
         attempt."""
         try:
-            record, meta = await _both(self.client, self.id)
+            record, meta = await record_and_metafile(self.client, self.id)
         except TorrentdistError as error:
             kept = await asyncio.to_thread(find_kept, self.wanted_dest, self.id)
             if kept is None or error.exit_code != EXIT_UNAVAILABLE:
@@ -199,10 +206,14 @@ class _Download(msgspec.Struct):
         with open_part(dest) as part:
             known = await asyncio.to_thread(part.begin, self.id, meta)
             self._keep(part, meta, known)
+            directories = [*self.known_in, *([dest] if self.force else [])]
+            have = (await fill_download(meta, part.content, self.config, directories, self.progress)).have
             async with client_peer(self.client, self.config.client_swarm) as peer:
-                transfer = await self._fetch(peer, part, meta, known)
-                sources = transfer.view().sources
-                await peer.engine.remove(meta.digest)
+                sources = Sources(local=meta.size)
+                if not have or not all(have):
+                    transfer = await self._fetch(peer, part, meta, known, have)
+                    sources = transfer.view().sources
+                    await peer.engine.remove(meta.digest)
                 self.progress(TransferProgress(phase=TransferStage.FINISHING, done=meta.size, size=meta.size))
                 await asyncio.to_thread(part.publish, meta, dest, replace=self.force)
                 view = self._view(meta, dest, sources)
@@ -210,12 +221,20 @@ class _Download(msgspec.Struct):
                     await self._seed(peer, meta, dest)
         return view
 
-    async def _fetch(self, peer: ClientPeer, part: PartDirectory, meta: Metafile, known: list[PeerAddress]) -> Transfer:
+    async def _fetch(
+        self,
+        peer: ClientPeer,
+        part: PartDirectory,
+        meta: Metafile,
+        known: list[PeerAddress],
+        have: Sequence[bool] | None,
+    ) -> Transfer:
         found = await peer.find_peers(meta)
         if not found and known:
             # No master answers, but the peers of the last attempt may still have it.
             peer.engine.allow({address.host for address in known})
-        transfer = peer.fetch(meta, part.home, found or known)
+        ready = await asyncio.to_thread(ready_to_fetch, meta, part.home, have)
+        transfer = peer.fetch(meta, part.home, found or known, ready)
         try:
             await self._until_done(transfer)
         finally:
@@ -249,16 +268,3 @@ class _Download(msgspec.Struct):
                 await asyncio.sleep(min(REFRESH_SECS, left))
                 self.progress(of_transfer(transfer.view()))
             await peer.engine.remove(meta.digest)
-
-
-async def _both(client: MasterClient, bundle_id: BundleId) -> tuple[BundleView, Metafile]:
-    """Fetches the record and the metafile at the same time. Raises the first error after both tasks
-    have ended."""
-    record = asyncio.create_task(client.bundle(bundle_id))
-    meta = asyncio.create_task(client.metafile(bundle_id))
-    try:
-        return await record, await meta
-    finally:
-        for task in (record, meta):
-            task.cancel()
-        await asyncio.gather(record, meta, return_exceptions=True)

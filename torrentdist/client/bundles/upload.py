@@ -16,11 +16,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from torrentdist.bundle.content_difference import describe_difference
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.bundle.reuse.compressed_files import compressed_file
 from torrentdist.client.bundles.chunked_upload import send_content
 from torrentdist.client.bundles.client_peer import client_peer, seeding_home
+from torrentdist.client.bundles.known_bundle import bundle_and_reuse, bundle_there
 from torrentdist.client.bundles.transfer_progress import TransferStage, UploadProgress
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.model.configuration.config import SwarmConfig
@@ -28,7 +29,7 @@ from torrentdist.model.errors import EXIT_DISK, TorrentdistError
 from torrentdist.model.ids import MAX_ID_LENGTH, BundleId, Digest, MasterId
 from torrentdist.model.records import BundleState
 from torrentdist.model.wire.bundle_messages import BundleView
-from torrentdist.model.wire.transfer_messages import TransferPhase, UploadView
+from torrentdist.model.wire.transfer_messages import TransferPhase, UploadPreview, UploadView
 from torrentdist.security.signing.signing_keys import Signer
 from torrentdist.swarm.engine.engine import Transfer
 
@@ -50,6 +51,26 @@ def default_id(path: Path, digest: Digest) -> BundleId:
     return BundleId(f"{cleaned[: MAX_ID_LENGTH - _DIGEST_DIGITS - 1] or 'bundle'}-{digest[:_DIGEST_DIGITS]}")
 
 
+async def preview_upload(
+    client: MasterClient, path: Path, bundle_id: BundleId | None = None, *, progress: OnProgress = lambda news: None
+) -> UploadPreview:
+    """Returns what an upload would move. Nothing is sent but the metafile."""
+    meta = await _hash(path, progress)
+    chosen = bundle_id or default_id(path, meta.digest)
+    await bundle_there(client, chosen, meta)
+    reuse = await client.reuse(meta)
+    return UploadPreview(
+        id=chosen,
+        digest=meta.digest,
+        size=meta.size,
+        files=meta.file_count,
+        new_bytes=reuse.new_bytes,
+        reused_bytes=reuse.reused_bytes,
+        reused_from=reuse.reused_from,
+        compressed=await asyncio.to_thread(compressed_file, meta, path),
+    )
+
+
 async def upload(
     client: MasterClient,
     path: Path,
@@ -69,7 +90,7 @@ async def upload(
     began = clock()
     meta = await _hash(path, progress)
     chosen = bundle_id or default_id(path, meta.digest)
-    there = await _there(client, chosen, meta)
+    there, reuse = await bundle_and_reuse(client, chosen, meta)
     if there is None or there.replicas < _wanted(there, min_replicas) or there.state is not BundleState.AVAILABLE:
         work = _Upload(client, meta, path, chosen, min_replicas, began + timeout, progress, unreachable_secs)
         there = await work.run(swarm or SwarmConfig())
@@ -85,6 +106,10 @@ async def upload(
         min_replicas=wanted,
         achieved=there.replicas >= wanted and there.state is not BundleState.UPLOADING,
         seconds=clock() - began,
+        new_bytes=reuse.new_bytes,
+        reused_bytes=reuse.reused_bytes,
+        reused_from=reuse.reused_from,
+        compressed=await asyncio.to_thread(compressed_file, meta, path),
     )
 
 
@@ -96,32 +121,6 @@ async def _hash(path: Path, progress: OnProgress) -> Metafile:
         loop.call_soon_threadsafe(progress, news)
 
     return await asyncio.to_thread(make_metafile, path, progress=hashed)
-
-
-async def _there(client: MasterClient, bundle_id: BundleId, meta: Metafile) -> BundleView | None:
-    """Returns the bundle that the cluster has under this id. Raises `conflict` if its content
-    differs."""
-    try:
-        path, params = f"/v1/bundles/{bundle_id}", {"uploading": "true"}
-        view = await client.ask_patiently("GET", path, BundleView, params=params)
-    except TorrentdistError as error:
-        if error.code != "bundle_not_found":
-            raise
-        return None
-    if view.digest != meta.digest:
-        note = await _difference(client, bundle_id, meta)
-        raise TorrentdistError("conflict", id=bundle_id, existing=view.digest, note=note)
-    return view
-
-
-async def _difference(client: MasterClient, bundle_id: BundleId, meta: Metafile) -> str:
-    """Describes how the content here differs from the bundle's; empty if no master has the bundle's
-    metafile."""
-    try:
-        existing = await client.metafile(bundle_id)
-    except TorrentdistError:
-        return ""
-    return await asyncio.to_thread(describe_difference, existing, meta)
 
 
 def _wanted(view: BundleView, min_replicas: int | None) -> int:
@@ -141,6 +140,7 @@ class _Upload:
     replicas: int = field(default=0, init=False)
     wanted: int = field(default=0, init=False)
     lacking: Mapping[MasterId, str] = field(default_factory=dict, init=False)
+    arrived: int = field(default=0, init=False)
 
     async def run(self, swarm: SwarmConfig) -> BundleView:
         with seeding_home(self.meta, self.path) as home:
@@ -154,8 +154,9 @@ class _Upload:
 
     async def _until_replicated(self, transfer: Transfer, announce: Callable[[], None]) -> BundleView:
         clock = asyncio.get_running_loop().time
-        opened_at = moved_at = clock()
+        opened_at = moved_at = heard_at = clock()
         moved = (0, 0)
+        arrived = 0
         waiting = asyncio.create_task(
             self.client.wait_replicas(self.id, self.wanted, max(0.0, self.deadline - opened_at), self._note)
         )
@@ -178,7 +179,9 @@ class _Upload:
                         if opening is not None:
                             self._check_opened(opening)
                         opening = asyncio.create_task(self._reopen())
-                    if clock() - opened_at > self.unreachable_secs and self._nobody_came(transfer):
+                    if self.arrived > arrived:  # A master is busy with what it has already.
+                        arrived, heard_at = self.arrived, clock()
+                    if clock() - heard_at > self.unreachable_secs and self._nobody_came(transfer):
                         sending = asyncio.create_task(send_content(self.client, self.meta, self.path, self._sent))
                 elif sending.done():
                     _check_sent(sending)
@@ -209,6 +212,7 @@ class _Upload:
     def _note(self, view: BundleView) -> None:
         self.replicas = view.replicas
         self.lacking = view.lacking
+        self.arrived = view.arrived
 
     def _show(self, transfer: Transfer) -> None:
         view = transfer.view()

@@ -22,7 +22,7 @@ from torrentdist.model.access.envelope import Envelope
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest, MasterId, SupervisorId
 from torrentdist.model.records import BundleState
-from torrentdist.model.wire.bundle_messages import BundleView, UploadOffset
+from torrentdist.model.wire.bundle_messages import BundleView, ReuseView, UploadOffset
 from torrentdist.model.wire.cluster_messages import ClusterView
 from torrentdist.model.wire.fleet_messages import DistributeBody, FleetView
 from torrentdist.model.wire.ha_views import FailoverView, LeaderTransferView, LeaderView, RoleView, TransferBody
@@ -33,6 +33,8 @@ BACKUP_SECS = 10.0
 MOST_BACKUP_BYTES = 1024**3
 CHUNK_SECS = 60.0
 """How long one part of an upload, or one metafile, may take."""
+REUSE_SECS = 10.0
+"""How long a master may look for what it has of a bundle."""
 LONGEST_POLL_SECS = 2.0
 """Longest wait at a master for news. Each new request also learns what the wait is for."""
 POLL_PAUSE_SECS = 0.2
@@ -150,6 +152,13 @@ class MasterClient(MasterRequests):
         it."""
         request = Request("GET", f"/v1/bundles/{bundle_id}/files/{name}", timeout=CHUNK_SECS, silence=ANSWER_SECS)
         return await self.read_patiently(request, lambda response: response.content, self.config.deadline_secs)
+
+    async def reuse(self, meta: Metafile) -> ReuseView:
+        """Returns what a master has already of this bundle. Each is asked once: one of an older
+        release cannot tell."""
+        headers = {"Content-Type": "application/x-bittorrent"}
+        request = Request("POST", "/v1/reuse", content=meta.raw, headers=headers)
+        return await self._race(request, ReuseView, REUSE_SECS, rounds=1)
 
     async def remove(self, bundle_id: BundleId) -> BundleView:
         return await self.mutate(Request("DELETE", f"/v1/bundles/{bundle_id}"), BundleView)

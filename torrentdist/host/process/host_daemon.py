@@ -234,6 +234,7 @@ class HostDaemon:
         self.background.spawn("events", runtime.events.run())
         self.background.spawn("agent", self.agent.run())
         self.background.spawn("disk", self._measure())
+        self.background.once("index of files", runtime.store.catch_up())
         if self.guard.tls is not None:
             self.background.spawn("certificates", follow_certificates(self.guard.tls, self._role.masters))
         period = self._config.store.scrub_secs

@@ -12,6 +12,8 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
 
+from msgspec.structs import replace
+
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.host.telemetry.event_log import EventLog
 from torrentdist.model.errors import TorrentdistError
@@ -25,7 +27,7 @@ from torrentdist.model.events import (
     Source,
 )
 from torrentdist.model.ids import BundleId
-from torrentdist.model.wire.transfer_messages import TransferPhase, TransferView
+from torrentdist.model.wire.transfer_messages import Sources, TransferPhase, TransferView
 from torrentdist.model.wording import cause_text
 from torrentdist.swarm.engine.engine import Transfer
 
@@ -55,8 +57,10 @@ class Download:
     def moving(self) -> bool:
         return self._first_byte is not None
 
-    def prepared(self) -> None:
+    def prepared(self, local: int = 0) -> None:
+        """Notes that the fetch may begin. `local` bytes are here already."""
         self._prepared = time.monotonic()
+        self._last = replace(self._last, done=local, sources=Sources(local=local))
 
     def fetched(self) -> None:
         self._fetched = time.monotonic()

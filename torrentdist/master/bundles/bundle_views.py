@@ -77,10 +77,15 @@ def bundle_view(snapshot: ClusterSnapshot, bundle: BundleId, now: float | None =
     )
 
 
-def lacking(snapshot: ClusterSnapshot, bundle: BundleId, said: Mapping[PeerId, SwarmEntry]) -> dict[MasterId, str]:
-    """Returns what each live master without the bundle waits for."""
-    size, holders = snapshot.bundles[bundle].record.size, snapshot.holders(bundle)
-    return {id_: _lack(said.get(PeerId(id_)), size) for id_ in sorted(snapshot.masters) if id_ not in holders}
+def with_lacking(snapshot: ClusterSnapshot, view: BundleView, said: Mapping[PeerId, SwarmEntry]) -> BundleView:
+    """Adds what each live master without the bundle waits for, and how much has arrived."""
+    lacking = [id_ for id_ in sorted(snapshot.masters) if id_ not in snapshot.holders(view.id)]
+    entries = {id_: said.get(PeerId(id_)) for id_ in lacking}
+    return msgspec.structs.replace(
+        view,
+        lacking={id_: _lack(entry, view.size) for id_, entry in entries.items()},
+        arrived=max((entry.done for entry in entries.values() if entry is not None), default=0),
+    )
 
 
 def _lack(entry: SwarmEntry | None, size: int) -> str:
@@ -221,5 +226,6 @@ def _host_progress(snapshot: ClusterSnapshot, id_: SupervisorId, said: SwarmEntr
         from_peers=said.from_peers,
         from_masters=said.from_masters,
         from_plugin=said.from_plugin,
+        local=said.local,
         reason=said.problem,
     )

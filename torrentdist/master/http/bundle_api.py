@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 from collections.abc import Iterator
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -79,7 +78,7 @@ class BundleApi:
             raise failure  # no other master could take the bundle
         view = bundle_views.bundle_view(snapshot, bundle)
         said = self._swarms.members(view.digest)
-        return json_response(msgspec.structs.replace(view, lacking=bundle_views.lacking(snapshot, bundle, said)))
+        return json_response(bundle_views.with_lacking(snapshot, view, said))
 
     async def file(self, request: Request) -> Response:
         bundle = bundle_of(request)

@@ -12,7 +12,7 @@ from torrentdist.model.wire.view import View
 
 class BundleView(View, frozen=True, kw_only=True):
     """The answer of `bundle show`, and an entry of `bundle ls`. Only lists set `age_secs`, and only
-    a waiting uploader gets `lacking`."""
+    a waiting uploader gets `lacking` and `arrived`."""
 
     id: BundleId
     digest: Digest
@@ -30,12 +30,40 @@ class BundleView(View, frozen=True, kw_only=True):
     yet."""
     lacking: dict[MasterId, str] = {}
     """The live masters without a copy, and why each does not have it yet."""
+    arrived: int = 0
+    """The most bytes that any of these masters has."""
     stuck: dict[str, str] = {}
     """The hosts on which the bundle does not arrive, with the reason. Empty in lists."""
     signers: list[str] = []
     """The ids of the keys that have signed it, as the record says."""
     signatures: list[Envelope] = []
     """Their signatures. Empty in lists."""
+
+
+class ReuseView(View, frozen=True, kw_only=True):
+    """What a master has already of a bundle: the answer of POST /v1/reuse."""
+
+    size: int
+    new_bytes: int
+    """Bytes of the files that no bundle of this master holds."""
+    reused_bytes: int
+    reused_from: list[BundleId]
+    """The bundles that hold the rest, the one with the most bytes first."""
+
+
+class BundleDiffView(View, frozen=True, kw_only=True):
+    """The result of `bundle diff A B`: how B differs from A."""
+
+    a: BundleId
+    b: BundleId
+    added: list[str]
+    removed: list[str]
+    changed: list[str]
+    """Paths with other content, another mode or another target in B."""
+    size: int
+    """Bytes of B."""
+    new_bytes: int
+    """Bytes that a host with A receives in order to get B."""
 
 
 class UploadOffset(msgspec.Struct, frozen=True):

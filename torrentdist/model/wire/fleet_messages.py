@@ -43,6 +43,8 @@ class HostProgress(View, frozen=True, kw_only=True):
     from_peers: int = 0
     from_masters: int = 0
     from_plugin: int = 0
+    local: int = 0
+    """Bytes that were on the host before."""
     reason: str = ""
 
 

@@ -41,6 +41,8 @@ class SwarmEntry(View, frozen=True, kw_only=True):
     from_peers: int = 0
     from_masters: int = 0
     from_plugin: int = 0
+    local: int = 0
+    """Bytes that were on the peer's host before it joined."""
     problem: str = ""
     """Why the transfer makes no progress, for display, such as `disk full`; empty if it does."""
 

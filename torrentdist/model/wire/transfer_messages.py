@@ -59,6 +59,27 @@ class UploadView(View, frozen=True, kw_only=True):
     achieved: bool
     """Whether at least `min_replicas` masters hold the bundle."""
     seconds: float
+    new_bytes: int
+    """Bytes of the files that the masters did not have in any bundle. Each master gets no more."""
+    reused_bytes: int
+    reused_from: list[BundleId]
+    """The bundles in which the masters had the rest, the one with the most bytes first."""
+    compressed: str = ""
+    """The compressed file that makes up most of the bundle. No later version can reuse any of
+    it."""
+
+
+class UploadPreview(View, frozen=True, kw_only=True):
+    """The result of `upload --dry-run`: what an upload would move."""
+
+    id: BundleId
+    digest: Digest
+    size: int
+    files: int
+    new_bytes: int
+    reused_bytes: int
+    reused_from: list[BundleId]
+    compressed: str = ""
 
 
 class DownloadView(View, frozen=True, kw_only=True):

@@ -116,6 +116,6 @@ class Admission:
 
 
 def _check_numbers(entry: SwarmEntry) -> None:
-    numbers = (entry.done, entry.size, entry.rate, entry.from_peers, entry.from_masters)
+    numbers = (entry.done, entry.size, entry.rate, entry.from_peers, entry.from_masters, entry.local)
     if not all(0 <= number <= MAX_COUNT for number in numbers):
         raise TorrentdistError("invalid_request", detail=f"impossible numbers about swarm {entry.digest[:64]}")

@@ -117,14 +117,14 @@ class Swarm:
         there = (self.others[False].get(peer) for peer in neighbours)
         known = list(draw.addresses((peer for peer in there if peer is not None), complete=False))
         known += islice(draw.addresses(self.others[True].drawn(seed), complete=True), COMPLETE_NEIGHBOURS)
-        if self.crowd.needs_holders(asker.id, asker.entries[self.digest].done, now):
+        if self.crowd.needs_holders(asker.id, _progress(asker.entries[self.digest]).done, now):
             known += islice(draw.addresses(self.masters[True].drawn(seed), complete=True), HOLDERS)
         return known
 
     def progress(self) -> dict[PeerId, Progress]:
         """Returns the progress of all receivers: the incomplete peers that are not masters."""
         said = ((peer.id, peer.entries[self.digest]) for peer in self.others[False].drawn(0))
-        return {peer: Progress(entry.done, entry.size) for peer, entry in said}
+        return {peer: _progress(entry) for peer, entry in said}
 
     def roster(self, role: PeerRole, *, complete: bool) -> Roster:
         return (self.masters if role is PeerRole.MASTER else self.others)[complete]
@@ -134,6 +134,12 @@ class Swarm:
 
     def __len__(self) -> int:
         return self.count(complete=True) + self.count(complete=False)
+
+
+def _progress(entry: SwarmEntry) -> Progress:
+    """Returns how much has been fetched. What a host had before says nothing about its pace."""
+    local = min(entry.local, entry.done, entry.size)
+    return Progress(entry.done - local, entry.size - local)
 
 
 class Draw:

@@ -126,9 +126,9 @@ class Engine:
         self._transfers.enter(transfer)
         transfer.add_peers(peers)
         if ready.needs_files:
-            self._spawn(self._add_with_files(transfer, ready.params))
+            self._spawn(self._add_with_files(transfer, ready))
         else:
-            self._transfers.add(transfer, ready.params, local=0)
+            self._transfers.add(transfer, ready.params, local=ready.local)
         self.conduct(meta.digest, place)
         self._pulse.beat()
         return transfer
@@ -231,13 +231,13 @@ class Engine:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _add_with_files(self, transfer: Transfer, params: lt.add_torrent_params) -> None:
+    async def _add_with_files(self, transfer: Transfer, ready: ReadyTorrent) -> None:
         try:
             await asyncio.to_thread(preparation.prepare_files, transfer.meta, transfer.save_dir / CONTENT)
         except OSError as exc:
             transfer.fail(disk_failure(exc, transfer.save_dir))
         if transfer.active:
-            self._transfers.add(transfer, params, local=None)
+            self._transfers.add(transfer, ready.params, local=ready.local)
 
     def _set_limits(self) -> None:
         if self._session.is_open and (news := self._limits.news(self._statistics, self._rtt, time.monotonic())):

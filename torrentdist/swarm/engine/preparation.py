@@ -31,6 +31,8 @@ class ReadyTorrent(NamedTuple):
     """Whether the pieces on disk are known. Otherwise libtorrent hashes what it finds."""
     needs_files: bool
     """Whether `prepare_files` has to run before libtorrent starts."""
+    local: int | None
+    """Bytes that are on disk and verified. None: libtorrent will find out."""
 
 
 def ready_to_seed(meta: Metafile, save_dir: Path) -> ReadyTorrent:
@@ -45,7 +47,7 @@ def ready_to_seed(meta: Metafile, save_dir: Path) -> ReadyTorrent:
     params.flags |= lt.torrent_flags.seed_mode | lt.torrent_flags.upload_mode
     assert params.ti is not None
     params.verified_pieces = [True] * params.ti.num_pieces()
-    return ReadyTorrent(params, is_checked=True, needs_files=False)
+    return ReadyTorrent(params, is_checked=True, needs_files=False, local=meta.size)
 
 
 def ready_to_fetch(meta: Metafile, save_dir: Path, have: Sequence[bool] | None = None) -> ReadyTorrent:
@@ -59,10 +61,22 @@ def ready_to_fetch(meta: Metafile, save_dir: Path, have: Sequence[bool] | None =
     is_empty = is_empty_directory(save_dir / CONTENT)
     if have is None and is_empty:
         have = holes.zero_pieces(meta)
+    local = None
     if have is not None:
+        local = _bytes_in(meta, have)
         params.flags |= lt.torrent_flags.no_verify_files
         params.have_pieces = params.verified_pieces = list(have)
-    return ReadyTorrent(params, is_checked=have is not None, needs_files=not is_empty or bool(have))
+    return ReadyTorrent(params, is_checked=have is not None, needs_files=not is_empty or bool(have), local=local)
+
+
+def _bytes_in(meta: Metafile, have: Sequence[bool]) -> int:
+    """Returns how many bytes of the bundle these pieces hold."""
+    total, piece = 0, 0
+    for file in meta.files if have else ():
+        for start in range(0, file.size, meta.piece_length):
+            total += min(meta.piece_length, file.size - start) if have[piece] else 0
+            piece += 1
+    return total
 
 
 def prepare_files(meta: Metafile, content: Path) -> None:

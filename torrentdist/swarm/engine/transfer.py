@@ -188,6 +188,9 @@ class Transfer:
         known."""
         self._handle = handle
         self._local = local if self._local is None else self._local
+        if self.active and self._local:
+            self._view = self._changed(done=self._local)
+            self._count_sources()
         if self._limit:
             handle.set_download_limit(self._limit)
 

@@ -1,0 +1,263 @@
+"""A new version of a bundle: only what changed crosses the network, whatever happens on the way."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster_fixtures import Cluster, NewCluster, picture, until
+
+from torrentdist.testing.sample_trees import some_bytes, write_tree
+
+FILES = 40
+FILE_BYTES = 100_000
+SIZE = FILES * FILE_BYTES
+NEW_BYTES = 3 * FILE_BYTES
+
+
+def make_old(top: Path, seed: int) -> Path:
+    write_tree(top, {f"lib/{number:02}.bin": some_bytes(FILE_BYTES, seed + number) for number in range(FILES)})
+    return top
+
+
+def make_new(old: Path, top: Path, seed: int) -> Path:
+    """Copies the old version, changes three files, renames one and moves another."""
+    shutil.copytree(old, top)
+    for number in (3, 17, 30):
+        (top / "lib" / f"{number:02}.bin").write_bytes(some_bytes(FILE_BYTES, seed + 1000 + number))
+    (top / "lib" / "05.bin").rename(top / "lib" / "renamed.bin")
+    (top / "moved" / "far").mkdir(parents=True)
+    (top / "lib" / "06.bin").rename(top / "moved" / "far" / "06.bin")
+    return top
+
+
+def wire(cluster: Cluster, name: str, direction: str = "downloaded") -> int:
+    """Returns the payload bytes that a member has moved, as its engine counts them."""
+    text = cluster.http.get(cluster.url(name) + "/metrics").text
+    found = re.search(rf"^torrentdist_swarm_{direction}_bytes_total(?:{{.*}})? ([0-9.e+]+)$", text, re.MULTILINE)
+    assert found, text[:500]
+    return int(float(found[1]))
+
+
+def settled(cluster: Cluster, name: str, direction: str = "downloaded") -> int:
+    """Returns the counter once two looks agree: an engine renews it in the background."""
+    seen = [-2, -1]
+
+    def same() -> bool:
+        seen[:] = [seen[1], wire(cluster, name, direction)]
+        return seen[0] == seen[1]
+
+    until(same, "a steady counter")
+    return seen[1]
+
+
+def distribute(cluster: Cluster, bundle: str, *options: object) -> Any:
+    return cluster.run("bundle", "distribute", bundle, *options).ok()
+
+
+@pytest.mark.case("H1")
+def test_only_what_changed_crosses_the_network(cluster: Cluster, tmp_path: Path) -> None:
+    """Every byte of a new version would move again to every host."""
+    old = make_old(tmp_path / "old", 100)
+    new = make_new(old, tmp_path / "new", 100)
+    members = [*cluster.masters(), *cluster.supervisors()]
+    first = cluster.upload(old, "versions-42")
+    distribute(cluster, "versions-42")
+    before = {name: settled(cluster, name) for name in members}
+
+    preview = cluster.run("upload", new, "--id", "versions-43", "--dry-run").ok()
+    second = cluster.upload(new, "versions-43")
+    spread = distribute(cluster, "versions-43")
+
+    assert (first["new_bytes"], first["reused_bytes"], first["reused_from"]) == (SIZE, 0, [])
+    for view in (preview, second):
+        assert (view["size"], view["new_bytes"], view["reused_bytes"]) == (SIZE, NEW_BYTES, SIZE - NEW_BYTES)
+        assert view["reused_from"] == ["versions-42"]
+    assert spread["sources"]["local"] == 2 * (SIZE - NEW_BYTES)
+    assert spread["sources"]["masters"] + spread["sources"]["peers"] == 2 * NEW_BYTES
+    for name in members:
+        assert NEW_BYTES <= settled(cluster, name) - before[name] < 2 * NEW_BYTES, name
+        assert picture(new) == picture(cluster.content(name, second["digest"]))
+
+
+def test_a_preview_uploads_nothing(cluster: Cluster, tmp_path: Path) -> None:
+    """A dry run would leave a bundle behind."""
+    old = make_old(tmp_path / "old", 200)
+    preview = cluster.run("upload", old, "--id", "preview-only", "--dry-run").ok()
+
+    assert preview["new_bytes"] == SIZE
+    assert cluster.run("bundle", "show", "preview-only").code == 3
+
+
+@pytest.mark.case("H1")
+def test_a_version_without_new_content_moves_nothing(cluster: Cluster, tmp_path: Path) -> None:
+    """A change of names and modes alone would cost a whole transfer, or would never end."""
+    old = make_old(tmp_path / "old", 300)
+    cluster.upload(old, "renamed-1")
+    (old / "lib").rename(old / "bin")
+    (old / "bin" / "00.bin").chmod(0o755)
+    before = {name: settled(cluster, name) for name in cluster.masters()}
+    view = cluster.upload(old, "renamed-2")
+
+    assert (view["new_bytes"], view["reused_from"]) == (0, ["renamed-1"])
+    for name in cluster.masters():
+        assert settled(cluster, name) == before[name]
+        assert picture(old) == picture(cluster.content(name, view["digest"]))
+    spread = distribute(cluster, "renamed-2")
+    assert spread["sources"]["local"] == 0
+
+
+@pytest.mark.case("H5")
+def test_a_mixed_fleet_finishes(cluster: Cluster, tmp_path: Path) -> None:
+    """Hosts without the old version would wait for hosts that need nothing from them."""
+    old = make_old(tmp_path / "old", 400)
+    new = make_new(old, tmp_path / "new", 400)
+    one, other = cluster.supervisors()
+    cluster.upload(old, "mixed-42")
+    distribute(cluster, "mixed-42", "--supervisors", one)
+    before = {name: settled(cluster, name) for name in (one, other)}
+    uploaded = cluster.upload(new, "mixed-43")
+    spread = distribute(cluster, "mixed-43")
+
+    assert spread["done"] == 2
+    assert spread["sources"]["local"] == SIZE - NEW_BYTES
+    assert settled(cluster, one) - before[one] < 2 * NEW_BYTES
+    for name in (one, other):
+        assert picture(new) == picture(cluster.content(name, uploaded["digest"]))
+
+
+@pytest.mark.case("H1")
+def test_a_download_takes_what_a_directory_has(cluster: Cluster, tmp_path: Path) -> None:
+    """A host without a supervisor would fetch everything again."""
+    old = make_old(tmp_path / "old", 500)
+    new = make_new(old, tmp_path / "new", 500)
+    cluster.upload(new, "from-directory")
+    view = cluster.run("download", "from-directory", tmp_path / "dest", "--no-supervisor", "--from", old).ok()
+
+    assert view["sources"]["local"] == SIZE - NEW_BYTES
+    assert view["sources"]["masters"] == NEW_BYTES
+    assert picture(new) == picture(tmp_path / "dest")
+
+
+@pytest.mark.case("H1")
+def test_a_download_takes_what_the_hosts_store_has(cluster: Cluster, tmp_path: Path) -> None:
+    """A host whose supervisor is down would fetch what lies on its disk."""
+    old = make_old(tmp_path / "old", 600)
+    new = make_new(old, tmp_path / "new", 600)
+    host = cluster.supervisors()[0]
+    cluster.upload(old, "from-store-42")
+    distribute(cluster, "from-store-42", "--supervisors", host)
+    cluster.upload(new, "from-store-43")
+    settings = {"supervisor__data_dir": cluster.store(host)}
+    view = cluster.run("download", "from-store-43", tmp_path / "dest", "--no-supervisor", **settings).ok()
+
+    assert view["sources"]["local"] == SIZE - NEW_BYTES
+    assert picture(new) == picture(tmp_path / "dest")
+
+
+@pytest.mark.case("H1")
+def test_a_download_over_an_older_copy_fetches_what_changed(cluster: Cluster, tmp_path: Path) -> None:
+    """A user who keeps one directory up to date would fetch everything each time."""
+    old = make_old(tmp_path / "old", 700)
+    new = make_new(old, tmp_path / "new", 700)
+    cluster.upload(new, "over-older")
+    view = cluster.run("download", "over-older", old, "--no-supervisor", "--force").ok()
+
+    assert view["sources"]["local"] == SIZE - NEW_BYTES
+    assert picture(new) == picture(old)
+
+
+def test_the_difference_of_two_bundles_is_told(cluster: Cluster, tmp_path: Path) -> None:
+    """Nobody could tell what a new version changes before shipping it."""
+    old = make_old(tmp_path / "old", 800)
+    new = make_new(old, tmp_path / "new", 800)
+    cluster.upload(old, "diff-42")
+    cluster.upload(new, "diff-43")
+    view = cluster.run("bundle", "diff", "diff-42", "diff-43").ok()
+
+    assert view["added"] == ["lib/renamed.bin", "moved/far/06.bin"]
+    assert view["removed"] == ["lib/05.bin", "lib/06.bin"]
+    assert view["changed"] == ["lib/03.bin", "lib/17.bin", "lib/30.bin"]
+    assert (view["size"], view["new_bytes"]) == (SIZE, NEW_BYTES)
+
+
+@pytest.mark.case("H4")
+def test_a_damaged_old_version_harms_no_new_one_and_is_mended(cluster: Cluster, tmp_path: Path) -> None:
+    """Damage on one disk would spread from version to version."""
+    old = make_old(tmp_path / "old", 900)
+    new = make_new(old, tmp_path / "new", 900)
+    host = cluster.supervisors()[0]
+    first = cluster.upload(old, "damaged-42")
+    distribute(cluster, "damaged-42")
+    place = cluster.content(host, first["digest"]) / "lib" / "10.bin"
+    place.chmod(0o644)
+    place.write_bytes(bytes(FILE_BYTES))
+    second = cluster.upload(new, "damaged-43")
+    spread = distribute(cluster, "damaged-43")
+
+    assert spread["done"] == 2
+    assert picture(new) == picture(cluster.content(host, second["digest"]))
+    until(lambda: picture(old) == picture(cluster.content(host, first["digest"])), "the old version is mended")
+
+
+@pytest.mark.case("H2")
+@pytest.mark.case("H4")
+def test_a_host_that_dies_in_the_middle_goes_on_with_what_it_had(new_cluster: NewCluster, tmp_path: Path) -> None:
+    """A crash would cost the whole version again, or leave content that nobody checked."""
+    cluster = new_cluster({"swarm": {"upload_limit": 150_000}}, masters=1, supervisors=1)
+    old = tmp_path / "old"
+    write_tree(old, {f"{number}.bin": some_bytes(20_000, number) for number in range(20)})
+    uploaded = cluster.upload(old, "env-42", replicas=1)
+    distribute(cluster, "env-42")
+    shutil.copytree(old, tmp_path / "new")
+    write_tree(tmp_path / "new", {"3.bin": some_bytes(600_000, 50)})
+    uploaded = cluster.upload(tmp_path / "new", "env-43", replicas=1)
+    [host] = cluster.supervisors()
+    running = cluster.begin("bundle", "distribute", "env-43")
+    arriving = cluster.content(host, uploaded["digest"])
+    until(lambda: (arriving / "3.bin").exists() and (arriving / "3.bin").stat().st_blocks > 200, "some of it arrived")
+    cluster.kill(host)
+    # A torn copy, as a crash of the machine leaves it.
+    (arriving / "7.bin").write_bytes(bytes(20_000))
+    cluster.start(host)
+    spread = running.end().ok()
+
+    assert spread["done"] == 1
+    assert picture(tmp_path / "new") == picture(cluster.content(host, uploaded["digest"]))
+    assert settled(cluster, host) < 620_000 + 4 * 32 * 1024
+
+
+@pytest.mark.case("H4")
+def test_an_old_version_that_is_removed_meanwhile_stops_nothing(new_cluster: NewCluster, tmp_path: Path) -> None:
+    """An operator who removes the old version too early would break the new one."""
+    cluster = new_cluster({"swarm": {"upload_limit": 150_000, "seeding_secs": 1.0}}, masters=1, supervisors=1)
+    old = tmp_path / "old"
+    write_tree(old, {f"{number}.bin": some_bytes(20_000, number) for number in range(20)})
+    first = cluster.upload(old, "env-42", replicas=1)
+    distribute(cluster, "env-42")
+    shutil.copytree(old, tmp_path / "new")
+    write_tree(tmp_path / "new", {"3.bin": some_bytes(400_000, 50)})
+    second = cluster.upload(tmp_path / "new", "env-43", replicas=1)
+    [host] = cluster.supervisors()
+    running = cluster.begin("bundle", "distribute", "env-43")
+    until(lambda: cluster.content(host, second["digest"]).exists(), "it has begun")
+    cluster.run("bundle", "rm", "env-42").ok()
+    until(lambda: not cluster.published(host, first["digest"]), "the old version is gone")
+    spread = running.end().ok()
+
+    assert spread["done"] == 1
+    assert picture(tmp_path / "new") == picture(cluster.content(host, second["digest"]))
+
+
+def test_a_compressed_archive_is_warned_of(cluster: Cluster, tmp_path: Path) -> None:
+    """People would ship archives and wonder why every byte moves each time."""
+    archive = tmp_path / "env.tar.gz"
+    archive.write_bytes(b"\x1f\x8b\x08" + some_bytes(2_000_000, 7))
+    ran = cluster.run("upload", archive, "--id", "compressed-1")
+
+    assert ran.code == 0
+    assert "env.tar.gz is compressed" in ran.stderr
+    assert ran.json["compressed"] == "env.tar.gz"

@@ -1,0 +1,103 @@
+"""Finds the files of an arriving bundle in directories that no store of this process looks after:
+an older copy, or the store of a daemon.
+
+Always: what is found is only a hint. Whoever takes a file hashes what was taken.
+Never: follow a symlink, write, or fail because something cannot be read.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from torrentdist.bundle import hashing
+from torrentdist.bundle.file_tree import TreeFile
+from torrentdist.bundle.hashing import FileHash, FileToHash
+from torrentdist.bundle.metafile import Metafile, read_files
+from torrentdist.bundle.reuse.file_filling import FilledFiles, GoOn, fill_files, settle_pieces
+from torrentdist.bundle.reuse.reuse_plan import KnownFile, bytes_by_source, known_files
+from torrentdist.bundle.reuse.store_reuse import Filling, is_empty
+from torrentdist.model.errors import TorrentdistError
+
+MOST_BUNDLES: Final = 64
+"""Most bundles of a store that are looked at, the newest first: each metafile has to be read."""
+
+Held = tuple[Path, Iterable[TreeFile]]
+"""A directory, and the files that it probably holds."""
+
+
+def held_by_store(data_dir: Path) -> Iterator[Held]:
+    """Yields the published bundles in a daemon's data directory, as their metafiles describe
+    them."""
+    try:
+        links = sorted(os.scandir(data_dir / "bundles"), key=_changed_at, reverse=True)
+    except OSError:
+        return
+    for link in links[:MOST_BUNDLES]:
+        try:
+            yield Path(link.path) / "content", list(read_files((Path(link.path) / "metafile").read_bytes()))
+        except (OSError, TorrentdistError):
+            continue
+
+
+def held_by_directory(top: Path, meta: Metafile) -> Held:
+    """Hashes the files below `top` that have the size of a file of the bundle. `top` may be a
+    single file."""
+    sizes = {file.size for file in meta.files if file.size}
+    base = top.parent if top.is_file() else top
+    found = [(path, size) for path, size in _regular_files(top) if size in sizes]
+    wanted = [FileToHash(os.fsencode(base / path), size) for path, size in found]
+    hashes = zip(found, hashing.hash_files(wanted, meta.piece_length), strict=True)
+    good = ((path, size, one.root) for (path, size), one in hashes if isinstance(one, FileHash))
+    return base, [TreeFile(os.fsencode(path), size, root) for path, size, root in good]
+
+
+def fill_from_directories(
+    meta: Metafile, content: Path, held: Iterable[Held], go_on: GoOn, progress: Callable[[int], None]
+) -> Filling:
+    """Takes everything that these directories hold into the arriving bundle at `content`.
+    `progress` is called with the bytes that are filled so far."""
+    is_new, done = is_empty(content), 0
+    known = known_files(meta.files, held)
+    paths: set[str] = set()
+
+    def count(size: int) -> None:
+        nonlocal done
+        done += size
+        progress(done)
+
+    for source in bytes_by_source(known):
+        paths |= _fill(meta, content, [one for one in known if one.source == source], go_on, count).paths
+    return Filling(done, settle_pieces(meta, content, paths) if is_new and paths and go_on() else None)
+
+
+def _fill(
+    meta: Metafile, content: Path, known: list[KnownFile[Path]], go_on: GoOn, count: Callable[[int], None]
+) -> FilledFiles:
+    return fill_files(meta, content, known[0].source, known, go_on=go_on, progress=count)
+
+
+def _changed_at(entry: os.DirEntry[str]) -> float:
+    try:
+        return entry.stat(follow_symlinks=False).st_mtime
+    except OSError:
+        return 0.0
+
+
+def _regular_files(top: Path) -> Iterator[tuple[str, int]]:
+    """Yields the path below `top` and the size of every regular file."""
+    if top.is_file():
+        yield top.name, top.stat().st_size
+        return
+    for folder, _, names in os.walk(top):
+        for name in names:
+            path = os.path.join(folder, name)
+            try:
+                found = os.lstat(path)
+            except OSError:
+                continue
+            if stat.S_ISREG(found.st_mode):
+                yield os.path.relpath(path, top), found.st_size

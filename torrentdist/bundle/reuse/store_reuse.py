@@ -1,0 +1,151 @@
+"""Finds and takes over the files of an arriving bundle that published bundles of this store hold.
+
+Always: a file is read only after the store has checked it against its mark. What is damaged, was
+evicted or was rewritten meanwhile is left to the swarm.
+Never: publish, or run on an event loop: every method blocks.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from torrentdist.bundle.file_tree import TreeFile
+from torrentdist.bundle.metafile import Metafile, read_files
+from torrentdist.bundle.reuse.file_filling import FilledFiles, GoOn, fill_files, settle_pieces
+from torrentdist.bundle.reuse.reuse_plan import (
+    KnownFile,
+    bytes_by_source,
+    choose_sources,
+    known_files,
+    wanted_hints,
+)
+from torrentdist.bundle.reuse.root_index import RootIndex
+from torrentdist.bundle.store.store import Store, StoredBundle
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import Digest
+
+INDEX_SECS: Final = 1.0
+"""How long a fetch waits for the index of a host that has just started. Bundles that are not in it
+yet are not used."""
+
+
+class Filling(msgspec.Struct, frozen=True):
+    """What an arriving bundle was given from this host."""
+
+    size: int = 0
+    """Bytes that are here and verified."""
+    have: Sequence[bool] | None = None
+    """Whether each piece is here and verified. None: that is not known, and everything found is
+    hashed."""
+    suspects: frozenset[Digest] = frozenset()
+    """Bundles whose content was found to be wrong."""
+
+
+class StoreReuse:
+    """Several threads may share it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._index = RootIndex()
+        self._turn = threading.Lock()
+
+    def catch_up(self, within: float = math.inf) -> None:
+        """Adds the bundles that were published since the last call, the newest first, and drops
+        those that are gone. Ends after about `within` seconds."""
+        deadline = time.monotonic() + within
+        for stored in self._not_indexed():
+            with self._turn:
+                if stored.digest not in self._index.digests():
+                    self._index.add(stored.digest, [file.root for file in self._files(stored.digest)])
+            if time.monotonic() > deadline:
+                break
+        for digest in self._index.digests() - self._store.published_digests():
+            self._index.drop(digest)
+
+    def sources(self, meta: Metafile, within: float = INDEX_SECS) -> list[Digest]:
+        """Returns the published bundles that hold files of this one. Reads nothing that is indexed
+        already."""
+        self.catch_up(within)
+        wanted = wanted_hints(meta.files)
+        found = self._index.find(wanted.keys())
+        published = self._store.published()
+        newest = sorted(found.keys() & published.keys(), key=lambda one: -published[one].published_at)
+        return choose_sources(wanted, {digest: found[digest] for digest in newest})
+
+    def known(self, meta: Metafile, within: float = INDEX_SECS) -> list[KnownFile[Digest]]:
+        """Returns the files of this bundle that published bundles hold."""
+        return known_files(meta.files, ((digest, self._files(digest)) for digest in self.sources(meta, within)))
+
+    def fill(self, meta: Metafile, go_on: GoOn, progress: Callable[[int], None] = lambda done: None) -> Filling:
+        """Takes everything that is known into the arriving bundle. `progress` is called with the
+        bytes that are filled so far."""
+        known = self.known(meta)
+        if not known:
+            return Filling()
+        content = self._content(meta)
+        is_new = is_empty(content)
+        paths: set[str] = set()
+        suspects: set[Digest] = set()
+        done = 0
+
+        def count(size: int) -> None:
+            nonlocal done
+            done += size
+            progress(done)
+
+        for digest in bytes_by_source(known):
+            filled = self._fill_from(digest, meta, [one for one in known if one.source == digest], go_on, count)
+            paths |= filled.paths
+            if filled.wrong:
+                suspects.add(digest)
+        have = settle_pieces(meta, content, paths) if is_new and go_on() else None
+        return Filling(done, have, frozenset(suspects))
+
+    def _fill_from(
+        self,
+        digest: Digest,
+        meta: Metafile,
+        known: Sequence[KnownFile[Digest]],
+        go_on: GoOn,
+        count: Callable[[int], None],
+    ) -> FilledFiles:
+        try:
+            damaged = {damage.path for damage in self._store.check(digest, sorted({one.path for one in known}))}
+        except TorrentdistError:  # It was removed meanwhile, or its disk fails.
+            return FilledFiles(frozenset(), frozenset())
+        paths = {one.path for one in known}
+        good = [] if damaged - paths else [one for one in known if one.path not in damaged]
+        source = self._store.object_dir(digest) / "content"
+        filled = fill_files(meta, self._content(meta), source, good, go_on=go_on, progress=count)
+        return FilledFiles(filled.paths, filled.wrong | damaged)
+
+    def _content(self, meta: Metafile) -> Path:
+        return self._store.object_dir(meta.digest) / "content"
+
+    def _not_indexed(self) -> list[StoredBundle]:
+        if not self._store.published_digests() - self._index.digests():
+            return []
+        indexed = self._index.digests()
+        lacking = [stored for digest, stored in self._store.published().items() if digest not in indexed]
+        return sorted(lacking, key=lambda stored: -stored.published_at)
+
+    def _files(self, digest: Digest) -> list[TreeFile]:
+        """Returns the files of a published bundle; none if its metafile cannot be read."""
+        try:
+            raw = self._store.raw_metafile(digest)
+            return [] if raw is None else list(read_files(raw))
+        except TorrentdistError:
+            return []
+
+
+def is_empty(content: Path) -> bool:
+    with os.scandir(content) as entries:
+        return next(entries, None) is None

@@ -1,0 +1,89 @@
+"""Asks the masters about bundles: what they have of one that is to be uploaded, what one is, and
+how two of them differ.
+
+Always: an id that stands for other content is a conflict, with a sentence about the difference.
+Never: send any of the content.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from torrentdist.bundle.content_difference import describe_difference, file_changes
+from torrentdist.bundle.metafile import Metafile
+from torrentdist.client.masters.master_client import MasterClient
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId
+from torrentdist.model.wire.bundle_messages import BundleDiffView, BundleView, ReuseView
+
+
+async def bundle_and_reuse(
+    client: MasterClient, bundle_id: BundleId, meta: Metafile
+) -> tuple[BundleView | None, ReuseView]:
+    """Asks for the bundle and for what of it is known, at the same time. An upload does not depend
+    on the second answer."""
+    asking = asyncio.create_task(client.reuse(meta))
+    try:
+        there = await bundle_there(client, bundle_id, meta)
+        with contextlib.suppress(TorrentdistError):
+            return there, await asking
+        return there, ReuseView(size=meta.size, new_bytes=meta.size, reused_bytes=0, reused_from=[])
+    finally:
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+
+
+async def bundle_there(client: MasterClient, bundle_id: BundleId, meta: Metafile) -> BundleView | None:
+    """Returns the bundle that the cluster has under this id. Raises `conflict` if its content
+    differs."""
+    try:
+        path, params = f"/v1/bundles/{bundle_id}", {"uploading": "true"}
+        view = await client.ask_patiently("GET", path, BundleView, params=params)
+    except TorrentdistError as error:
+        if error.code != "bundle_not_found":
+            raise
+        return None
+    if view.digest != meta.digest:
+        note = await _difference(client, bundle_id, meta)
+        raise TorrentdistError("conflict", id=bundle_id, existing=view.digest, note=note)
+    return view
+
+
+async def _difference(client: MasterClient, bundle_id: BundleId, meta: Metafile) -> str:
+    """Describes how the content here differs from the bundle's; empty if no master has the bundle's
+    metafile."""
+    try:
+        existing = await client.metafile(bundle_id)
+    except TorrentdistError:
+        return ""
+    return await asyncio.to_thread(describe_difference, existing, meta)
+
+
+async def record_and_metafile(client: MasterClient, bundle_id: BundleId) -> tuple[BundleView, Metafile]:
+    """Fetches the record and the metafile at the same time. Raises the first error after both tasks
+    have ended."""
+    record = asyncio.create_task(client.bundle(bundle_id))
+    meta = asyncio.create_task(client.metafile(bundle_id))
+    try:
+        return await record, await meta
+    finally:
+        for task in (record, meta):
+            task.cancel()
+        await asyncio.gather(record, meta, return_exceptions=True)
+
+
+async def bundle_diff(client: MasterClient, a: BundleId, b: BundleId) -> BundleDiffView:
+    """Returns what a host that has `a` lacks of `b`."""
+    old = await client.metafile(a)
+    new = await client.metafile(b)
+    found = await asyncio.to_thread(file_changes, old, new)
+    return BundleDiffView(
+        a=a,
+        b=b,
+        added=found.added,
+        removed=found.removed,
+        changed=found.changed,
+        size=new.size,
+        new_bytes=found.new_bytes,
+    )

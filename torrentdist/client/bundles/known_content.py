@@ -1,0 +1,51 @@
+"""Gives a download what this host has already: from the stores of its daemons, from directories
+that the user names, and from the destination that is to be replaced.
+
+Always: every byte that counts was hashed after it was taken. When the work is cancelled, no thread
+writes any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from torrentdist.bundle.metafile import Metafile
+from torrentdist.bundle.reuse.directory_sources import (
+    Held,
+    fill_from_directories,
+    held_by_directory,
+    held_by_store,
+)
+from torrentdist.bundle.reuse.store_reuse import Filling
+from torrentdist.client.bundles.transfer_progress import TransferProgress, TransferStage
+from torrentdist.model.configuration.config import Config
+
+OnProgress = Callable[[TransferProgress], None]
+
+
+async def fill_download(
+    meta: Metafile, content: Path, config: Config, directories: Sequence[Path], progress: OnProgress
+) -> Filling:
+    """Takes everything that is known into `content`, where the bundle arrives."""
+    loop, stop = asyncio.get_running_loop(), threading.Event()
+
+    def held() -> Iterator[Held]:
+        for data_dir in (config.supervisor.data_dir, config.master.data_dir):
+            yield from held_by_store(Path(data_dir))
+        for directory in directories:
+            yield held_by_directory(directory, meta)
+
+    def tell(done: int) -> None:
+        news = TransferProgress(phase=TransferStage.CHECKING, done=done, size=meta.size)
+        loop.call_soon_threadsafe(progress, news)
+
+    work = loop.run_in_executor(None, fill_from_directories, meta, content, held(), lambda: not stop.is_set(), tell)
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        stop.set()
+        await asyncio.wait({work})
+        raise
