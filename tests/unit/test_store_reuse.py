@@ -316,7 +316,7 @@ def test_the_store_of_a_daemon_is_a_source_for_a_download(site: Site) -> None:
 def test_filled_content_passes_the_check_of_a_publication(site: Site) -> None:
     """A bundle made of old files would fail at its publication."""
     site.publish("old", OLD)
-    meta = site.meta("new", OLD | {"more/small.txt": b"small"})
+    meta = site.meta("new", {**OLD, "more/small.txt": b"small"})
     filling = site.fill(meta)
     site.store.publish(meta.digest)
 
