@@ -26,6 +26,18 @@ SERVICES: dict[str, Any] = COMPOSE["services"]
 PAGE = (ROOT / "docs" / "deployment.md").read_text()
 SPARK_CLASS = "/usr/local/lib/python3.11/site-packages/pyspark/bin/spark-class"
 
+IMAGE = """#!/bin/sh
+while [ "$1" != torrentdist ]; do shift; done
+shift
+for word; do
+    shift
+    case $word in /secrets*) word={secrets}${{word#/secrets}} ;; esac
+    set -- "$@" "$word"
+done
+exec {python} -m torrentdist_cli "$@"
+"""
+"""Stands in for `docker run OPTIONS torrentdist WORDS`, with the volume /secrets."""
+
 
 def shell_blocks() -> list[str]:
     """Returns the indented blocks of the page, which a reader types."""
@@ -74,6 +86,7 @@ class Site:
             (re.compile(r"10\.77\.0\.1[123]:2181"), zookeeper),
             (re.compile(r"10\.77\.0\.\d+|0\.0\.0\.0"), "127.0.0.1"),
             (re.compile(r"/etc/torrentdist"), str(home / "etc")),
+            (re.compile(r"/run/secrets/ca"), str(home / "secrets" / "ca" / "ca.pem")),
             (re.compile(r"/run/secrets"), str(home / "secrets")),
             (re.compile(r"/var/lib/torrentdist"), str(home / "lib")),
             (re.compile(r"/my-job\b"), str(home / "my-job")),
@@ -93,11 +106,26 @@ class Site:
         return text
 
     def make_secrets(self) -> None:
-        """Makes the secrets with the page's own commands."""
-        for line in block_with("chmod 600 secrets/token"):
-            if not line.startswith("cd "):
-                mine = line.replace("sudo ", "").replace("10001:10001", f"{os.getuid()}:{os.getgid()}")
-                subprocess.run(["sh", "-c", mine], cwd=self.home, check=True, timeout=30)
+        """Makes the secrets with the page's own script, and mounts those of the first services."""
+        assert ["cd docker/compose", "sudo ./make-secrets"] == block_with("make-secrets")
+        script = (DOCKER / "compose" / "make-secrets").read_text()
+        script = self.here(script).replace("10001:10001", f"{os.getuid()}:{os.getgid()}")
+        (self.home / "make-secrets").write_text(script)
+        (self.home / "docker").write_text(IMAGE.format(python=sys.executable, secrets=self.home / "secrets"))
+        (self.home / "docker").chmod(0o755)
+        path = f"{self.home}:{os.environ['PATH']}"
+        environment = {**os.environ, "PATH": path, "HOME": str(self.home)}
+        subprocess.run(["sh", "make-secrets"], cwd=self.home, env=environment, check=True, timeout=60)
+
+    def mount(self, service: str) -> None:
+        """Puts the volumes with a certificate where `service` finds them."""
+        for volume in SERVICES[service].get("volumes", []):
+            source, target, *_ = volume.split(":")
+            if source.startswith("./secrets/"):
+                place = Path(self.here(target))
+                place.parent.mkdir(exist_ok=True)
+                place.unlink(missing_ok=True)
+                place.symlink_to(self.home / source)
 
     def environment(self, service: str) -> dict[str, str]:
         given = SERVICES[service].get("environment", {})
@@ -106,6 +134,7 @@ class Site:
 
     def start(self, service: str) -> subprocess.Popen[bytes]:
         spec = SERVICES[service]
+        self.mount(service)
         program = [sys.executable, "-m", "torrentdist_cli"]
         if "entrypoint" in spec:
             import pyspark
