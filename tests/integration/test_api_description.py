@@ -34,6 +34,13 @@ OF_ROLES = {
         "POST /v1/jobs/{}/rebalance",
         "DELETE /v1/jobs/{}",
     },
+    "job": {
+        "GET /v1/bundles/{}",
+        "GET /v1/bundles/{}/files/{}",
+        "GET /v1/bundles/{}/metafile",
+        "GET /v1/jobs/{}",
+        "GET /v1/whoami",
+    },
     "host": {"GET /v1/snapshot", "POST /v1/heartbeat", "GET /v1/revocations", "GET /v1/issuing-key"},
     "anyone": {
         "GET /livez",

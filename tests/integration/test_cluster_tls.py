@@ -76,6 +76,38 @@ def test_a_hosts_certificate_heartbeats_and_a_token_does_not(mutual: Cluster) ->
     assert (403, "hosts_only") == (by_token.status_code, by_token.json()["error"])
 
 
+@pytest.mark.case("F6")
+def test_a_stolen_host_certificate_speaks_for_its_own_host_alone(mutual: Cluster) -> None:
+    """The thief of one host's certificate could move the workers of another host, make
+    certificates, or upload what every host then runs.
+    """
+    url = mutual.url(mutual.leader())
+    beats = [{"supervisor": id_, "generation": 0, "workers": []} for id_ in ("supervisor-1", "supervisor-2")]
+    announces = [
+        {"peer": "master-1", "role": "master", "port": 1, "host": "127.0.0.1", "swarms": []},
+        {"peer": "supervisor-1", "role": "master", "port": 1, "host": "127.0.0.1", "swarms": []},
+        {"peer": "supervisor-2", "role": "supervisor", "port": 1, "host": "127.0.0.1", "swarms": []},
+    ]
+    with httpx.Client(trust_env=False, verify=context(mutual, "supervisor-1")) as thief:
+        own, foreign = (thief.post(f"{url}/v1/heartbeat", json=beat).status_code for beat in beats)
+        posed = [thief.post(f"{url}/v1/swarm", json=announce).status_code for announce in announces]
+        changes = [
+            thief.get(f"{url}/v1/issuing-key"),
+            thief.post(f"{url}/v1/tokens", json={}),
+            thief.post(f"{url}/v1/invitations", json={}),
+            thief.post(f"{url}/v1/jobs", json={}),
+            thief.post(f"{url}/v1/bundles/stolen", content=b"d", headers={"Content-Type": "application/x-bittorrent"}),
+            thief.delete(f"{url}/v1/hosts/supervisor-1"),
+            thief.delete(f"{url}/v1/bundles/wc-1"),
+        ]
+    with httpx.Client(trust_env=False, verify=context(mutual, "master-1")) as master:
+        by_master = master.post(f"{url}/v1/heartbeat", json=beats[0]).status_code
+
+    assert (200, 403, 403) == (own, foreign, by_master)
+    assert [403] * 3 == posed
+    assert [403] * len(changes) == [answer.status_code for answer in changes]
+
+
 def test_mistakes_of_a_client_are_named(mutual: Cluster, tmp_path: Path) -> None:
     """A user with the wrong CA or scheme would search for a broken network."""
     init_authority(tmp_path / "other", "other", time.time())

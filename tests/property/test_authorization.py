@@ -9,13 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.security.authorization import BOUND_ROLES, check_bundles, check_role, may_change, may_use
+from torrentdist.model.ids import BundleId, JobId
+from torrentdist.security.authorization import BOUND_ROLES, check_bundles, check_own, check_role, may_change, may_use
 from torrentdist.security.principal import STRANGER, Principal, Proof, Role
 
 pytestmark = pytest.mark.case("F5")
 
-PEOPLE = (Role.ANYONE, Role.READER, Role.UPLOADER, Role.SUBMITTER, Role.OPERATOR)
-"""The roles of people, the weakest first."""
+PEOPLE = (Role.ANYONE, Role.JOB, Role.READER, Role.UPLOADER, Role.SUBMITTER, Role.OPERATOR)
+"""The roles of people and jobs, the weakest first."""
 IDS = st.text("ab-.1", min_size=1, max_size=8)
 PATTERNS = st.text("ab-.1*?", min_size=1, max_size=8)
 
@@ -38,7 +39,7 @@ def test_only_hosts_may_use_what_hosts_need(role: Role, speaks_for_hosts: bool) 
     assert (role is Role.HOST or speaks_for_hosts) == may_use(sender, Role.HOST)
 
 
-@given(st.sampled_from(PEOPLE[2:]))
+@given(st.sampled_from(PEOPLE[3:]))
 def test_a_host_reads_and_changes_nothing(needed: Role) -> None:
     """A stolen host certificate would be enough to upload, or to submit a job."""
     host = principal(Role.HOST)
@@ -71,6 +72,25 @@ def test_a_refusal_names_the_role_that_is_missing(role: Role, needed: Role) -> N
     else:
         assert ("role_needed", needed) == (caught.value.code, caught.value.fields["needed"])
         assert f"--role {needed}" in caught.value.hint
+
+
+@given(
+    st.sampled_from(Role), st.frozensets(IDS, max_size=3), st.frozensets(IDS, max_size=3),
+    st.dictionaries(st.sampled_from(["id", "job", "path", "worker"]), IDS),
+)  # fmt: skip
+def test_a_job_is_bound_to_what_is_its_own(
+    role: Role, bundles: set[str], jobs: set[str], named: dict[str, str]
+) -> None:
+    """A job could read the bundles of other jobs, or keep a dead worker of another one alive."""
+    sender = Principal(
+        "job", role, Proof.JOB_TOKEN, jobs=frozenset(map(JobId, jobs)), own_bundles=frozenset(map(BundleId, bundles))
+    )
+    is_own = named.get("id") in (None, *bundles) and named.get("job") in (None, *jobs)
+    if role is not Role.JOB or is_own:
+        check_own(sender, named)
+        return
+    with pytest.raises(TorrentdistError, match="runs jobs, and"):
+        check_own(sender, named)
 
 
 @given(st.sampled_from(BOUND_ROLES), PATTERNS.filter(lambda text: text != "*"), IDS)

@@ -7,21 +7,31 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 from cluster_fixtures import Cluster, running_cluster, until
+
+from torrentdist.model.events import AccessAudited
 
 pytestmark = pytest.mark.case("F14")
 
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running_cluster(work=tmp_path_factory.mktemp("guarded"), masters=2, supervisors=0) as cluster:
+    with running_cluster(work=tmp_path_factory.mktemp("guarded"), masters=2, supervisors=1) as cluster:
         yield cluster
 
 
 def audit(cluster: Cluster, *options: object) -> list[dict[str, Any]]:
+    """Returns the audit, without what was then asked of another master."""
     found: list[dict[str, Any]] = cluster.run("audit", *options).ok()
-    return found
+    return [entry for entry in found if entry["result"] not in ("not_leader", "no_leader", "not_ready")]
+
+
+def told(cluster: Cluster, member: str) -> list[AccessAudited]:
+    """What the events of a member tell of its audit."""
+    lines = b"".join(path.read_bytes() for path in (cluster.store(member) / "events").glob("*.jsonl")).splitlines()
+    return [msgspec.json.decode(line, type=AccessAudited) for line in lines if b'"access_audited"' in line]
 
 
 def test_a_change_tells_who_what_when_and_from_where(guarded: Cluster, tmp_path: Path) -> None:
@@ -68,6 +78,43 @@ def test_a_refused_token_is_told_by_name(guarded: Cluster, tmp_path: Path) -> No
         (e["operation"], e["target"]) for e in created if e["target"] == "nosy" and e["who"] == "token"
     ]
     assert made["token"] not in str(created)
+
+
+def test_what_a_page_of_another_site_sent_is_counted(guarded: Cluster) -> None:
+    """Nobody would notice that a page tries to reach the cluster through a browser."""
+    for _ in range(3):
+        guarded.http.post(f"{guarded.url(guarded.leader())}/v1/jobs", headers={"Origin": "http://evil.example"})
+    (refused,) = [entry for entry in audit(guarded) if entry["result"] == "foreign_site"]
+
+    assert ("POST /v1/jobs", "127.0.0.1", 3) == (refused["operation"], refused["from"], refused["count"])
+
+
+def test_a_change_that_a_standby_was_asked_for_is_counted(guarded: Cluster) -> None:
+    """Somebody could try out changes at a standby, unseen."""
+    guarded.leader()
+    (standby,) = guarded.standbys()
+    answers = [guarded.http.delete(f"{guarded.url(standby)}/v1/bundles/none") for _ in range(2)]
+    found = guarded.run("audit", "--bundle", "none").ok()
+
+    assert [421, 421] == [answer.status_code for answer in answers]
+    assert [("not_leader", "token", 2, standby)] == [(e["result"], e["who"], e["count"], e["master"]) for e in found]
+
+
+def test_a_supervisor_counts_what_it_refuses(guarded: Cluster) -> None:
+    """A stranger could try out a host's ports, unseen."""
+    (supervisor,) = guarded.supervisors()
+    (view,) = guarded.get("master-1", "/v1/cluster")["supervisors"]
+    with httpx.Client(trust_env=False) as stranger:
+        for _ in range(2):
+            stranger.get(f"{view['url']}/v1/host/jobs/etl/logs")
+            stranger.post(f"{view['gateway']}/v1/host/prune", headers={"Origin": "http://evil.example"})
+            stranger.get(f"{view['gateway']}/bundles/etl", headers={"Authorization": "Bearer job:etl:forged"})
+    until(lambda: len(told(guarded, supervisor)) >= 2, "the refusals are written", 30.0)
+
+    assert {
+        ("unauthorized", "anonymous", "127.0.0.1", 4),
+        ("foreign_site", "anonymous", "127.0.0.1", 2),
+    } == {(fact.result, fact.who, fact.source, fact.count) for fact in told(guarded, supervisor)}
 
 
 def test_the_audit_outlives_its_master(guarded: Cluster, tmp_path: Path) -> None:

@@ -10,18 +10,26 @@ import sys
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from torrentdist.host.http.operation import Handler, api_app
 from torrentdist.host.http.socket_activation import inherited_socket
 from torrentdist.host.http.uvicorn_adapter import WebServer
 from torrentdist.host.http.web import CutShort, bind_socket
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.events import AccessAudited
 from torrentdist.model.ids import BundleId, JobId
 from torrentdist.security.job_token import job_of, key_of, token_of_job
+from torrentdist.supervisor.gateway.bundle_server import BundleServer
 from torrentdist.supervisor.gateway.callers import GatewayCallers, user_ids, user_of
+from torrentdist.supervisor.gateway.host_bundle_api import HostBundleApi
+from torrentdist.supervisor.gateway.output_api import OutputApi
+from torrentdist.supervisor.gateway.worker_api import WorkerApi
 
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
@@ -52,6 +60,7 @@ def test_users_are_named_or_numbered() -> None:
 
 HAND_OVER = """
 import os, sys
+from torrentdist.host.http.operation import Handler, api_app
 from torrentdist.host.http.socket_activation import inherited_socket
 os.dup2(int(sys.argv[1]), 3)
 os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS="1")
@@ -104,6 +113,36 @@ async def begin_and_fail(scope: Scope, receive: Receive, send: Send) -> None:
         raise RuntimeError("as Starlette does once it has answered an unexpected error")
 
 
+class Heard:
+    """What the gateway tells the audit."""
+
+    def __init__(self) -> None:
+        self.refusals: list[AccessAudited] = []
+
+    def changed(self, fact: AccessAudited) -> None:
+        raise AssertionError(fact)
+
+    def refused(self, fact: AccessAudited) -> None:
+        self.refusals.append(fact)
+
+
+class Router:
+    """Stands for any of the gateway's routers: each of its handlers answers."""
+
+    def __getattr__(self, name: str) -> Handler:
+        return fine
+
+
+async def fine(_: Request) -> Response:
+    return Response("fine")
+
+
+def routes(heard: Heard) -> ASGIApp:
+    """The gateway's own operations, with their roles, and with handlers that always answer."""
+    kinds: tuple[Any, ...] = (HostBundleApi, BundleServer, WorkerApi, OutputApi)
+    return api_app((op for kind in kinds for op in kind.operations(Router())), audit=heard)
+
+
 class Jobs:
     """One job, as the supervisor tells the gateway of it."""
 
@@ -122,10 +161,13 @@ class Jobs:
 
 
 @asynccontextmanager
-async def serving(users: frozenset[int], jobs: Jobs | None = None) -> AsyncIterator[int]:
+async def serving(
+    users: frozenset[int], jobs: Jobs | None = None, app: ASGIApp = begin_and_fail, heard: Heard | None = None
+) -> AsyncIterator[int]:
     sock = bind_socket("127.0.0.1", 0, what="a test")
     web: list[WebServer] = []
-    app = CutShort(GatewayCallers(begin_and_fail, users, jobs or Jobs()), lambda client: web[0].cut(client))
+    callers = GatewayCallers(app, users, jobs or Jobs(), heard or Heard())
+    app = CutShort(callers, lambda client: web[0].cut(client))
     web.append(WebServer(app, sock))
     await web[0].start()
     yield web[0].port
@@ -133,8 +175,9 @@ async def serving(users: frozenset[int], jobs: Jobs | None = None) -> AsyncItera
 
 
 async def ask(port: int, path: str, *headers: str) -> bytes:
+    method = "POST" if path.endswith(("/fetch", "/verify", "/prune", "/heartbeat")) else "GET"
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write("\r\n".join([f"GET {path} HTTP/1.1", "Host: x", "Connection: close", *headers, "\r\n"]).encode())
+    writer.write("\r\n".join([f"{method} {path} HTTP/1.1", "Host: x", "Connection: close", *headers, "\r\n"]).encode())
     try:
         return await reader.read()
     finally:
@@ -157,17 +200,24 @@ async def test_an_answer_that_fails_is_reset_and_not_ended() -> None:
 @pytest.mark.parametrize(("users", "status"), [({os.getuid()}, b"200"), ({os.getuid() + 1}, b"403"), (set(), b"200")])
 async def test_only_those_who_may_are_served(users: set[int], status: bytes) -> None:
     """Every user of the host could read bundles that are meant for some."""
-    async with serving(frozenset(users)) as port:
+    heard = Heard()
+    async with serving(frozenset(users), heard=heard) as port:
         answer = await ask(port, "/bundles/x")
         health = await ask(port, "/livez")
 
     assert [status, b"200"] == [answer.split()[1], health.split()[1]]
+    assert (status == b"403") == bool(heard.refusals)
 
 
-OWN = ["/bundles/etl-1", "/bundles/etl-1/files/a/b", "/v1/host/bundles/etl-1/fetch", "/v1/host/jobs/etl/0/log"]
+OWN = [
+    "/bundles/etl-1", "/bundles/etl-1/files/a/b", "/bundles/etl-1/x.tar", "/bundles/etl-1/local/x", "/error/a/b",
+    "/v1/host/bundles/etl-1", "/v1/host/bundles/etl-1/fetch", "/v1/host/jobs/etl/0/log", "/v1/host/jobs/etl/logs",
+    "/v1/host/jobs/etl/0/heartbeat", "/livez",
+]  # fmt: skip
 FOREIGN = [
     "/bundles/etl-12", "/bundles/other/files/a", "/v1/host/prune", "/v1/host/workers", "/v1/host/jobs/other/0/log",
-    "/v1/host/bundles/etl-1/verify", "/bundles", "/", "//bundles/etl-1",
+    "/v1/host/bundles/etl-1/verify", "/v1/host/jobs/other/0/heartbeat", "/v1/host/problems", "/v1/host/isolation",
+    "/bundles/%2e%2e/files/a", "/bundles/other/etl-1.tar",
 ]  # fmt: skip
 
 
@@ -175,12 +225,15 @@ FOREIGN = [
 @pytest.mark.case("F1")
 async def test_a_user_of_jobs_gets_what_belongs_to_its_jobs() -> None:
     """If this fails, a job reads every bundle of its host, or prunes its store."""
-    async with serving(frozenset(), Jobs(os.getuid())) as port:
+    heard = Heard()
+    async with serving(frozenset(), Jobs(os.getuid()), routes(heard), heard) as port:
         own = {path: (await ask(port, path)).split()[1] for path in OWN}
         foreign = {path: (await ask(port, path)).split()[1] for path in FOREIGN}
 
-    assert {b"200"} == set(own.values()), own
+    assert {b"200"} == set(own.values()) - {b"404"}, own  # the test serves no health
     assert {b"403"} == set(foreign.values()), foreign
+    assert len(FOREIGN) == len(heard.refusals)
+    assert {f"user {os.getuid()}"} == {fact.who for fact in heard.refusals}
 
 
 @pytest.mark.anyio
@@ -189,7 +242,8 @@ async def test_a_jobs_token_is_bound_to_its_job() -> None:
     """If this fails, jobs that share a user cannot be told apart, or a forged token opens the
     gateway."""
     right, forged = token_of_job(KEY, JobId("etl")), token_of_job(key_of("other"), JobId("etl"))
-    async with serving(frozenset()) as port:
+    heard = Heard()
+    async with serving(frozenset(), None, routes(heard), heard) as port:
         own = await ask(port, "/bundles/etl-1", f"Authorization: bearer {right}")
         foreign = await ask(port, "/bundles/other", f"Authorization: Bearer {right}")
         refused = [
@@ -198,6 +252,9 @@ async def test_a_jobs_token_is_bound_to_its_job() -> None:
 
     assert [b"200", b"403"] == [answer.split()[1] for answer in (own, foreign)]
     assert [b"401"] * 3 == [answer.split()[1] for answer in refused]
+    assert [("job etl", "forbidden"), *[("anonymous", "unauthorized")] * 3] == [
+        (f.who, f.result) for f in heard.refusals
+    ]
 
 
 @pytest.mark.case("F1")

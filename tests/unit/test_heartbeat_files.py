@@ -51,3 +51,15 @@ def test_a_job_without_heartbeats_is_never_silent(tmp_path: Path) -> None:
     silent_after(watch, "r", tmp_path, JobSpec(name="j"), 0.0)
 
     assert not silent_after(watch, "r", tmp_path, JobSpec(name="j"), 1e9)
+
+
+def test_a_heartbeat_that_was_sent_counts_like_a_touched_file(tmp_path: Path) -> None:
+    """If this fails, a worker that sends its heartbeats to the gateway is ended all the same."""
+    watch = HeartbeatWatch()
+    found = []
+    for now in (0.0, 4.0, 8.0, 12.0):
+        watch.beat("r")
+        found.append(silent_after(watch, "r", tmp_path, SPEC, now))
+
+    assert [False] * 4 == found
+    assert silent_after(watch, "r", tmp_path, SPEC, 18.0)

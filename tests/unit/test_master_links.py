@@ -7,15 +7,21 @@ import asyncio
 from pathlib import Path
 
 import httpx
+import msgspec
 import pytest
 from scripted_http import ScriptedHttp
 
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.distributor.protocol import Holder
 from torrentdist.host.master_links import MasterLinks
 from torrentdist.http.access import with_token
-from torrentdist.model.ids import BundleId
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId, Digest, MasterId
+from torrentdist.model.records import BundleState
 from torrentdist.model.rendezvous import rendezvous
+from torrentdist.model.wire.bundle_messages import BundleView
+from torrentdist.model.wire.cluster_messages import BundleCounts, ClusterView, MasterView
 
 MASTERS = ["http://m1:7", "http://m2:7", "http://m3:7"]
 
@@ -86,3 +92,29 @@ def test_after_a_damaged_metafile_the_next_master_is_asked(tmp_path: Path, damag
             return await (links.metafile(BundleId("b")) if by == "bundle" else links.metafile_of(right.digest))
 
     assert right.digest == asyncio.run(fetch()).digest
+
+
+@pytest.mark.parametrize("answer", [b"", b"{}", b"[", b"\xff", b"[" * 5000, b'{"id":5}'])
+def test_after_a_rogue_answer_about_holders_the_next_master_is_asked(answer: bytes) -> None:
+    """One rogue master would end a host's fetch with a bug instead of an error."""
+    view = BundleView(
+        id=BundleId("b"), digest=Digest("ab" * 32), size=1, files=1, state=BundleState.AVAILABLE, created_at=0.0,
+        replicas=1, min_replicas=1, holders=[MasterId("m1")], pinned=False,
+    )  # fmt: skip
+    master = MasterView(id=MasterId("m1"), host="h", port=1, url="u", uptime_secs=1.0, is_leader=True, version="0")
+    counts = BundleCounts(total=1, available=1, uploading=0, lost=0, under_replicated=0)
+    cluster = ClusterView(leader=None, epoch=1, masters=[master], supervisors=[], jobs=[], bundles=counts)
+    first = rendezvous(MASTERS, "s1")[0]
+
+    def respond(request: httpx.Request, alone: bool) -> httpx.Response:
+        if alone or request.url.host in first:
+            return httpx.Response(200, content=answer)
+        return httpx.Response(200, content=msgspec.json.encode(cluster if "cluster" in request.url.path else view))
+
+    async def holders(alone: bool) -> list[Holder]:
+        async with ScriptedHttp(lambda request: respond(request, alone)) as http:
+            return await MasterLinks(http, lambda: MASTERS, "s1").holders(BundleId("b"))
+
+    assert [Holder(MasterId("m1"), "u")] == asyncio.run(holders(alone=False))
+    with pytest.raises(TorrentdistError, match="not a master's answer"):
+        asyncio.run(holders(alone=True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from torrentdist.master.access.refusal_counts import MOST_SOURCES, OTHERS, PERIOD_SECS, RefusalCounts
+from torrentdist.host.telemetry.refusal_counts import MOST_SOURCES, OTHERS, PERIOD_SECS, RefusalCounts
 from torrentdist.model.events import AccessAudited
 
 pytestmark = pytest.mark.case("F14")

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 import uvicorn
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from torrentdist.host.http.uvicorn_adapter import WebServer
 from torrentdist.host.http.web import bind_socket
 
 pytestmark = pytest.mark.anyio
+FORWARDED = b"X-Forwarded-For: 10.6.6.6\r\nX-Forwarded-Proto: https\r\nForwarded: for=10.6.6.6\r\n"
 
 
 async def test_a_server_of_uvicorn_has_what_the_adapter_replaces() -> None:
@@ -55,3 +57,24 @@ async def test_a_running_server_shows_its_connections_and_answers() -> None:
     await web.stop()
 
     assert (writer.get_extra_info("sockname"), True, 1) == seen
+
+
+@pytest.mark.case("F9")
+async def test_the_source_of_a_request_is_its_connection_whatever_its_head_says() -> None:
+    """If this fails, every program of this machine announces, and is audited, under any address."""
+    seen: list[Scope] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.append(scope)
+        await Response()(scope, receive, send)
+
+    web = WebServer(app, bind_socket("127.0.0.1", 0, what="the test"), grace_secs=0.0)
+    await web.start()
+    reader, writer = await asyncio.open_connection("127.0.0.1", web.port)
+    writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + FORWARDED + b"\r\n")
+    own = writer.get_extra_info("sockname")
+    await reader.read()
+    writer.close()
+    await web.stop()
+
+    assert [(own, "http")] == [(tuple(scope["client"]), scope["scheme"]) for scope in seen]

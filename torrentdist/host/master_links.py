@@ -23,7 +23,6 @@ from torrentdist.http.http_values import Answer
 from torrentdist.model.access.envelope import Envelope
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
-from torrentdist.model.json_decoding import decode_json
 from torrentdist.model.rendezvous import rendezvous
 from torrentdist.model.wire.bundle_messages import BundleView
 from torrentdist.model.wire.cluster_messages import ClusterView
@@ -90,8 +89,8 @@ class MasterLinks:
 
     async def holders(self, bundle: BundleId) -> list[Holder]:
         """Returns the live masters that hold a bundle, according to any one master."""
-        view = decode_json(await self._first(f"/v1/bundles/{bundle}", self._urls()), BundleView)
-        cluster = decode_json(await self._first("/v1/cluster", self._urls()), ClusterView)
+        view = await self._answer(f"/v1/bundles/{bundle}", self._urls(), lambda told: decode(told, BundleView))
+        cluster = await self._answer("/v1/cluster", self._urls(), lambda told: decode(told, ClusterView))
         return [Holder(m.id, m.url) for m in cluster.masters if m.id in view.holders]
 
     async def signatures(

@@ -155,8 +155,8 @@ class Master:
         await self.runtime.start()
         self.trail = AuditTrail(self.id, self.runtime.events, self._now)
         await self.trail.load(data_dir / "events")
-        app = master_app(self._routers(), self.mirror, self.records, self.leadership, host.guard, self.trail)
-        await host.serve(app, host.sockets[0], host.guard.tls)
+        app = master_app(self._routers(), self.mirror, self.records, self.leadership, host.guard, self.trail.log)
+        await host.serve(app, host.sockets[0], self.trail.log, host.guard.tls)
         host.announce(self.url())
         self._spawn_loops(host.background)
         log.info("master started", url=self.url(), swarm_port=host.swarm_port)
@@ -194,7 +194,7 @@ class Master:
         background.spawn("elections", self.leadership.elections.run())
         background.spawn("directory", self.swarms.run())
         background.spawn("zookeeper", self._join_cluster(background))
-        background.spawn("audit", self.trail.run())
+        background.spawn("audit", self.trail.log.run())
         background.spawn("records", self.records.run(self.leadership.is_leader))
 
     async def _load_records(self, http: Http) -> None:

@@ -186,7 +186,7 @@ class LeaderLost(Fact, frozen=True, kw_only=True, tag="leader_lost"):
 
 
 class AccessAudited(Fact, frozen=True, kw_only=True, tag="access_audited"):
-    """Somebody changed something, or was refused. Written by the master that was asked."""
+    """Somebody changed something, or was refused. Written by the daemon that was asked."""
 
     who: str
     sender_role: str

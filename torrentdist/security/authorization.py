@@ -1,14 +1,14 @@
 """Decides whether a principal may use an operation, and on which bundles.
 
 Always: what is not allowed here is refused. A role includes the roles below it; the role of hosts
-is apart, and includes reading.
+is apart, and includes reading. A job gets what is its own, and nothing else.
 Pure: no I/O and no clock.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Final
 
@@ -17,7 +17,9 @@ from torrentdist.model.ids import MAX_ID_LENGTH
 from torrentdist.security.principal import STRANGER, Principal, Role
 
 ALL_BUNDLES: Final = "*"
-_RANK: Final = {Role.ANYONE: 0, Role.HOST: 1, Role.READER: 1, Role.UPLOADER: 2, Role.SUBMITTER: 3, Role.OPERATOR: 4}
+_RANK: Final = {
+    Role.ANYONE: 0, Role.JOB: 1, Role.HOST: 2, Role.READER: 2, Role.UPLOADER: 3, Role.SUBMITTER: 4, Role.OPERATOR: 5
+}  # fmt: skip
 BOUND_ROLES: Final = (Role.UPLOADER, Role.SUBMITTER)
 """The roles that a pattern binds. Each operation of theirs names the bundles that it is about."""
 _PATTERN: Final = re.compile(r"[A-Za-z0-9._*?-]+", re.ASCII)
@@ -54,6 +56,18 @@ def check_bundles(principal: Principal, bundles: Iterable[str]) -> None:
     if not may_change(principal, bundles):
         named = ", ".join(bundles) or "an unknown bundle"
         raise TorrentdistError("pattern_mismatch", name=principal.name, pattern=principal.bundles, id=named)
+
+
+def check_own(principal: Principal, named: Mapping[str, object]) -> None:
+    """Raises an error if a job asks for what belongs to another. `named`: the parameters of the
+    path, of which `id` is a bundle and `job` a job.
+    """
+    if principal.role is not Role.JOB:
+        return
+    for kind, own in (("id", principal.own_bundles), ("job", principal.jobs)):
+        if kind in named and named[kind] not in own:
+            detail = f"{principal.name} runs jobs, and {str(named[kind])[:200]!r} is not theirs"
+            raise TorrentdistError("forbidden", name=principal.name, detail=detail)
 
 
 def checked_pattern(text: str) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 
-from torrentdist.model.ids import JobId
+from torrentdist.model.ids import BundleId, JobId
 from torrentdist.security.principal import Principal, Proof, Role
 
 PREFIX = "job:"
@@ -34,6 +34,6 @@ def job_of(key: bytes, token: str) -> JobId | None:
     return job if hmac.compare_digest(token.encode(), token_of_job(key, job).encode()) else None
 
 
-def job_principal(job: JobId) -> Principal:
-    """The principal of a job. The caller still has to bind it to the job's bundles."""
-    return Principal(f"job {job}", Role.READER, Proof.JOB_TOKEN)
+def job_principal(job: JobId, bundles: frozenset[BundleId]) -> Principal:
+    """The principal of a job. `bundles`: those that it needs."""
+    return Principal(f"job {job}", Role.JOB, Proof.JOB_TOKEN, jobs=frozenset([job]), own_bundles=bundles)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from torrentdist.model.ids import BundleId, JobId
 from torrentdist.security.certificate_identity import CertificateIdentity
 
 
@@ -18,6 +19,8 @@ class Role(StrEnum):
 
     ANYONE = "anyone"
     """Needs no proof: health checks, and the announce whose key is in its path."""
+    JOB = "job"
+    """A worker of a job: it reads its job and its job's bundles, and tells that it lives."""
     READER = "reader"
     """May read everything but backups and snapshots, and download."""
     UPLOADER = "uploader"
@@ -64,6 +67,11 @@ class Principal:
     speaks_for_hosts: bool = False
     """Whether it may also do what only hosts do. The daemons' shared token is such a proof."""
 
+    jobs: frozenset[JobId] = frozenset()
+    """The jobs that a sender of the role `job` belongs to."""
+    own_bundles: frozenset[BundleId] = frozenset()
+    """The bundles of these jobs."""
+
     @property
     def is_host(self) -> bool:
         return self.role is Role.HOST or self.speaks_for_hosts
@@ -93,9 +101,9 @@ def where_hosts_have_certificates(principal: Principal | None) -> Principal | No
     return replace(principal, speaks_for_hosts=False)
 
 
-def job_user(user_id: int) -> Principal:
-    """The principal of a user of jobs. The gateway binds it to the bundles of its jobs."""
-    return Principal(f"user {user_id}", Role.READER, Proof.CONNECTION)
+def job_user(user_id: int, jobs: frozenset[JobId], bundles: frozenset[BundleId]) -> Principal:
+    """The principal of a user of jobs. `bundles`: those of its jobs."""
+    return Principal(f"user {user_id}", Role.JOB, Proof.CONNECTION, jobs=jobs, own_bundles=bundles)
 
 
 def certificate_holder(identity: CertificateIdentity) -> Principal:

@@ -29,6 +29,7 @@ from torrentdist.host.process.daemon_process import run_daemon
 from torrentdist.host.process.host_daemon import HostDaemon, HostIdentity
 from torrentdist.host.process.logs import configure_logs
 from torrentdist.host.process.revocations import Revocations
+from torrentdist.host.telemetry.audit_log import AuditLog
 from torrentdist.host.telemetry.host_metrics import host_samples
 from torrentdist.host.telemetry.metrics import Metrics, Sample
 from torrentdist.log import get_logger
@@ -38,7 +39,6 @@ from torrentdist.model.errors import NO_CLUSTER, TorrentdistError
 from torrentdist.model.ids import BundleId, Digest, SupervisorId
 from torrentdist.model.records import SCHEMA, SupervisorRecord
 from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmEntry
-from torrentdist.security.job_token import key_of
 from torrentdist.security.passes import admits
 from torrentdist.supervisor.bundles.bundle_signatures import BundleSignatures
 from torrentdist.supervisor.bundles.keeper import Keeper
@@ -141,11 +141,13 @@ class Supervisor:
             WorkerApi(jobs),
             output,
         ]
-        app = gateway_app(routers, self.config.supervisor.gateway_users, jobs, lambda client: self._web.cut(client))
-        self._web = await host.serve(app, gateway)
+        users, audit = self.config.supervisor.gateway_users, AuditLog(host.runtime.events.emit)
+        host.background.spawn("audit", audit.run())
+        app = gateway_app(routers, users, jobs, lambda client: self._web.cut(client), audit)
+        self._web = await host.serve(app, gateway, audit)
         raw_metafile, revocations = host.runtime.fetches.raw_metafile, Revocations(host.http, self.masters)
-        app = outside_app(output, raw_metafile, host.guard, self._is_admitted, revocations.covers)
-        await host.serve(app, outside, host.guard.tls)
+        app = outside_app(output, raw_metafile, host.guard, self._is_admitted, revocations.covers, audit)
+        await host.serve(app, outside, audit, host.guard.tls)
         if host.guard.tls is not None:
             host.background.spawn("revocations", revocations.follow())
 
@@ -165,7 +167,7 @@ class Supervisor:
             lease_sent=self.znode_watch.recheck_masters,
             gateway=self.gateway_url,
             host=self._address(),
-            job_key=key_of(host.guard.token) if host.guard.token else b"",
+            job_key=host.guard.job_key,
         )
         isolation = Isolation(host.http, self.id, self.znode_watch)
         jobs = HostWorkers(

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from torrentdist.host.http.web import PEER, PRINCIPAL, json_response
+from torrentdist.host.telemetry.audit_log import Audit
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.events import AccessAudited
 from torrentdist.security.principal import (
@@ -58,20 +59,21 @@ def holder_of(scope: Scope) -> Principal | None:
     return certificate_holder(peer.identity) if isinstance(peer, PeerCertificate) else None
 
 
-class Audit(Protocol):
-    """Hears what was changed, and what was refused."""
+async def refuse(
+    scope: Scope, receive: Receive, send: Send, error: TorrentdistError, audit: Audit | None, sender: Principal
+) -> None:
+    """Answers with the error, and tells the audit. `sender`: as far as it is known."""
+    if audit is not None:
+        audit.refused(_refusal(scope, error, sender))
+    await json_response(error.to_wire(), status=error.http_status)(scope, receive, send)
 
-    def changed(self, fact: AccessAudited) -> None: ...
 
-    def refused(self, fact: AccessAudited) -> None: ...
-
-
-def _refusal(scope: Scope, error: TorrentdistError) -> AccessAudited:
+def _refusal(scope: Scope, error: TorrentdistError, sender: Principal) -> AccessAudited:
     client = scope.get("client")
     return AccessAudited(
-        who=str(error.fields.get("name", "")) or STRANGER.name,
-        sender_role=STRANGER.role,
-        how=STRANGER.how,
+        who=str(error.fields.get("name", "")) or sender.name,
+        sender_role=sender.role,
+        how=sender.how,
         operation=f"{scope['method']} {scope['path'][:MOST_PATH]}",
         target="",
         bundle="",
@@ -120,9 +122,7 @@ class Authentication:
             try:
                 scope[PRINCIPAL] = self._principal(scope)
             except TorrentdistError as error:
-                if self._audit is not None:
-                    self._audit.refused(_refusal(scope, error))
-                await json_response(error.to_wire(), status=error.http_status)(scope, receive, send)
+                await refuse(scope, receive, send, error, self._audit, STRANGER)
                 return
         await self._app(scope, receive, send)
 

@@ -17,13 +17,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from torrentdist.host.http.authentication import Audit, principal_of
+from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.body_room import BodyRoom
 from torrentdist.host.http.web import on_http_error, on_torrentdist_error, on_unexpected_error, read_body
+from torrentdist.host.telemetry.audit_log import Audit
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.events import AccessAudited
 from torrentdist.model.ids import BundleId
-from torrentdist.security.authorization import check_bundles, check_role
+from torrentdist.security.authorization import check_bundles, check_own, check_role
 from torrentdist.security.principal import Role
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -58,7 +59,7 @@ class Operation:
     """Type of the JSON answer; None: the answer is not JSON."""
     summary: str
     role: Role
-    """The lowest role of a person that may use it, `anyone`, or `host`."""
+    """The lowest role of a person that may use it, `anyone`, `job`, or `host`."""
     body: Any = None
     """Type of the JSON body; None: the body is not JSON, or there is none."""
     max_body: int = 0
@@ -150,6 +151,7 @@ def _checked(operation: Operation, handler: Handler, room: BodyRoom) -> Handler:
         request.scope[_OPERATION] = operation
         principal = principal_of(request)
         check_role(principal, operation.role, operation.request)
+        check_own(principal, request.path_params)
         async with contextlib.AsyncExitStack() as taken:
             request.scope[_ROOM] = lambda: taken.enter_async_context(room.taken(request, operation.max_body))
             if operation.target is not None:
@@ -180,9 +182,9 @@ def _audited(operation: Operation, handler: Handler, audit: Audit) -> Handler:
 
 
 def _tell(audit: Audit, request: Request, operation: Operation, result: str) -> None:
-    if result in REFUSALS:
+    if result in REFUSALS or (operation.changes and result in ELSEWHERE):
         audit.refused(_fact(request, operation, result))
-    elif operation.changes and result not in ELSEWHERE:
+    elif operation.changes:
         audit.changed(_fact(request, operation, result))
 
 

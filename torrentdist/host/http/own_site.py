@@ -17,9 +17,11 @@ from typing import Final
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from torrentdist.host.http.web import json_response
+from torrentdist.host.http.authentication import refuse
+from torrentdist.host.telemetry.audit_log import Audit
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wire.headers import CLIENT, REQUEST_ID
+from torrentdist.security.principal import STRANGER
 
 HEALTH_PATHS: Final = frozenset({"/livez", "/readyz", "/leaderz", "/metrics"})
 """What a load balancer and a monitor ask for, under names of their own. None changes anything."""
@@ -75,15 +77,16 @@ def _is_deliberate(headers: Mapping[str, str]) -> bool:
 class OwnSite:
     """Lets requests pass that no page of another site has made. `names`: see `names_of`."""
 
-    def __init__(self, app: ASGIApp, names: frozenset[str]) -> None:
+    def __init__(self, app: ASGIApp, names: frozenset[str], audit: Audit) -> None:
         self._app = app
         self._names = names
+        self._audit = audit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] not in HEALTH_PATHS:
             sign = foreign_sign(scope["method"], Headers(scope=scope), self._names)
             if sign:
                 error = TorrentdistError("foreign_site", detail=sign)
-                await json_response(error.to_wire(), status=error.http_status)(scope, receive, send)
+                await refuse(scope, receive, send, error, self._audit, STRANGER)
                 return
         await self._app(scope, receive, send)

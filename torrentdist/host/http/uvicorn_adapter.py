@@ -172,6 +172,7 @@ class WebServer:
             ws="none",
             server_header=False,
             date_header=False,
+            proxy_headers=False,  # every program of this machine could name another source
             backlog=1024,
             timeout_keep_alive=KEEP_ALIVE_SECS,
         )

@@ -44,6 +44,7 @@ from torrentdist.host.process.port_guard import PortGuard, open_guard
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.host.scrub import scrub
 from torrentdist.host.swarm_transfers import SwarmTransfers
+from torrentdist.host.telemetry.audit_log import Audit
 from torrentdist.host.telemetry.event_log import EventLog
 from torrentdist.http.access import to_known_masters
 from torrentdist.model.configuration.config import Config
@@ -216,10 +217,10 @@ class HostDaemon:
         """Calls `close` at the end, before everything opened so far is closed."""
         self._closing.push_async_callback(close)
 
-    async def serve(self, app: ASGIApp, sock: socket.socket, tls: LiveTls | None = None) -> WebServer:
+    async def serve(self, app: ASGIApp, sock: socket.socket, audit: Audit, tls: LiveTls | None = None) -> WebServer:
         """Answers requests on this socket until the daemon closes."""
         names = names_of([self._identity.address, *self._config.api.hosts])
-        web = WebServer(OwnSite(app, names), sock, tls=tls)
+        web = WebServer(OwnSite(app, names, audit), sock, tls=tls)
         await web.start()
         self.close_later(web.stop)
         return web

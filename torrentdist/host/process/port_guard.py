@@ -18,6 +18,7 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.loopback import is_loopback
 from torrentdist.model.wire.swarm_messages import PeerRole
 from torrentdist.security.certificate_identity import CertificateRole
+from torrentdist.security.job_token import key_of
 from torrentdist.security.live_tls import LiveTls, TlsOwner
 from torrentdist.security.tls_contexts import files_of
 
@@ -37,6 +38,8 @@ class PortGuard:
     """None: plain HTTP."""
     access: AccessRule
     """How the daemon proves itself to other daemons."""
+    job_key: bytes = b""
+    """The key of job tokens. Empty: there is no secret to make them of."""
 
     @property
     def own_token(self) -> str | None:
@@ -55,16 +58,17 @@ class PortGuard:
 def open_guard(config: Config, role: PeerRole, id_: str, address: str) -> PortGuard:
     """Reads the token and the certificates. Refuses a configuration that lets strangers in."""
     token = read_secret(config.api.token_file) if config.api.token_file else None
+    job_key = key_of(token) if token else b""
     if config.tls.mode == "mutual":
         files = files_of(config.tls)
         assert files is not None
         tls = LiveTls(files, TlsOwner(_ROLES[role], id_, address))
-        return PortGuard(token, tls, with_token(None, lambda: Trust(tls.client, tls.complaint)))
+        return PortGuard(token, tls, with_token(None, lambda: Trust(tls.client, tls.complaint)), job_key)
     if not is_loopback(config.api.listen):
         _expect_consent(config, token)
         log.warning(INSECURE, address=config.api.listen)
     in_the_clear = config.api.insecure_listen or config.client.token_in_the_clear
-    return PortGuard(token, None, with_token(token, in_the_clear=in_the_clear))
+    return PortGuard(token, None, with_token(token, in_the_clear=in_the_clear), job_key)
 
 
 def _expect_consent(config: Config, token: str | None) -> None:

@@ -9,7 +9,6 @@ Never: fail or delay a request.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,15 +16,14 @@ from typing import Final
 
 import msgspec
 
+from torrentdist.host.telemetry.audit_log import AuditLog
 from torrentdist.host.telemetry.event_log import EventLog
-from torrentdist.master.access.refusal_counts import RefusalCounts
 from torrentdist.model.access.audit_messages import AuditView
 from torrentdist.model.events import AccessAudited
 
 MOST_ENTRIES: Final = 10_000
 MOST_BYTES: Final = 64 * 1024 * 1024
 """Newest bytes of the events that are read when the master starts."""
-LOOK_SECS: Final = 1.0
 _MARK: Final = b'"event":"access_audited"'
 
 
@@ -37,24 +35,11 @@ class AuditTrail:
         self._events = events
         self._now = now
         self._entries: deque[AuditView] = deque(maxlen=MOST_ENTRIES)
-        self._refusals = RefusalCounts()
+        self.log = AuditLog(self._keep)
 
     async def load(self, directory: Path) -> None:
         """Reads the changes that the events of this master tell."""
         self._entries.extend(await asyncio.to_thread(lambda: deque(_told(directory), maxlen=MOST_ENTRIES)))
-
-    def changed(self, fact: AccessAudited) -> None:
-        self._keep(fact)
-
-    def refused(self, fact: AccessAudited) -> None:
-        self._refusals.add(fact, time.monotonic())
-
-    async def run(self) -> None:
-        """Writes the counted refusals, for ever."""
-        while True:
-            await asyncio.sleep(LOOK_SECS)
-            for fact in self._refusals.due(time.monotonic()):
-                self._keep(fact)
 
     def entries(self, within: float, who: str, bundle: str, most: int) -> list[AuditView]:
         """Returns the entries of the last `within` seconds that match, the newest first.
@@ -62,7 +47,7 @@ class AuditTrail:
         Empty text matches all.
         """
         since = self._now() - within
-        pending = [self._view(fact) for fact in self._refusals.pending()]
+        pending = [self._view(fact) for fact in self.log.pending()]
         found: list[AuditView] = []
         for entry in (*pending, *reversed(self._entries)):
             if entry.at >= since and who in ("", entry.who) and bundle in ("", entry.bundle):

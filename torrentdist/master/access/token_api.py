@@ -33,7 +33,7 @@ class TokenApi:
 
     def operations(self) -> Iterator[Operation]:
         tokens, one = "/v1/tokens", "/v1/tokens/{name}"
-        yield Operation("GET", "/v1/whoami", self.whoami, WhoamiView, "who the sender is", Role.READER)
+        yield Operation("GET", "/v1/whoami", self.whoami, WhoamiView, "who the sender is", Role.JOB)
         yield Operation("GET", tokens, self.tokens, list[TokenView], "every token, without secrets", Role.READER)
         yield Operation(
             "POST",
@@ -55,7 +55,7 @@ class TokenApi:
             WhoamiView(
                 name=sender.name,
                 role=sender.role,
-                bundles=sender.bundles,
+                bundles=",".join(sorted(sender.own_bundles)) or sender.bundles,
                 expires_at=sender.expires_at,
                 how=sender.how,
             )

@@ -44,11 +44,11 @@ class BundleApi:
     def operations(self) -> Iterator[Operation]:
         summary = "every bundle that can be downloaded, or is lost"
         yield Operation("GET", "/v1/bundles", self.bundles, list[BundleView], summary, Role.READER, paged=True)
-        yield Operation("GET", "/v1/bundles/{id}", self.bundle, BundleView, "one bundle", Role.READER)
+        yield Operation("GET", "/v1/bundles/{id}", self.bundle, BundleView, "one bundle", Role.JOB)
         summary = "long poll until so many masters hold it"
         yield Operation("GET", "/v1/bundles/{id}/wait", self.wait, BundleView, summary, Role.READER)
         summary = "one file of a bundle held here"
-        yield Operation("GET", "/v1/bundles/{id}/files/{path:any_path}", self.file, None, summary, Role.READER)
+        yield Operation("GET", "/v1/bundles/{id}/files/{path:any_path}", self.file, None, summary, Role.JOB)
         summary = "how far each host is that is told to keep it"
         yield Operation("GET", "/v1/bundles/{id}/hosts", self.hosts, FleetView, summary, Role.READER)
 

@@ -36,7 +36,7 @@ class JobApi:
         one = "/v1/jobs/{job}"
         yield Operation("GET", "/v1/jobs", self.jobs, list[JobView], "every job", Role.READER, paged=True)
         summary = "one job, by id or by the name of a live one"
-        yield Operation("GET", one, self.job, JobView, summary, Role.READER)
+        yield Operation("GET", one, self.job, JobView, summary, Role.JOB)
         summary = "a pass for what hosts keep of the job's output"
         yield Operation("GET", f"{one}/pass", self.output_pass, HostPassView, summary, Role.READER)
         yield Operation(

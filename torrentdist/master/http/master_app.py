@@ -21,13 +21,15 @@ from torrentdist.host.http.authentication import Authentication, OtherProof, bea
 from torrentdist.host.http.operation import Operation, Router, api_app, open_prefixes, operations_of
 from torrentdist.host.http.web import json_response, on_torrentdist_error
 from torrentdist.host.process.port_guard import PortGuard
-from torrentdist.master.access.audit_trail import AuditTrail
+from torrentdist.host.telemetry.audit_log import Audit
 from torrentdist.master.http.openapi import openapi_document
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.reads.answer_freshness import Fresh, confirmed
 from torrentdist.master.reads.saved_records import Records
 from torrentdist.model.access.token_record import TokenRecord
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.security.job_token import PREFIX as JOB_TOKEN
+from torrentdist.security.job_token import job_of, job_principal
 from torrentdist.security.principal import Principal, Role
 from torrentdist.security.tls_contexts import PeerCertificate
 from torrentdist.security.tokens import principal_of_token
@@ -39,7 +41,7 @@ def master_app(
     records: Records,
     leadership: Leadership,
     guard: PortGuard,
-    trail: AuditTrail,
+    audit: Audit,
 ) -> ASGIApp:
     operations = operations_of(*routers)
 
@@ -51,15 +53,15 @@ def master_app(
         operations,
         around=lambda handler: confirmed(handler, mirror, records),
         on_error=_error_answer(records),
-        audit=trail,
+        audit=audit,
     )
     fresh = Fresh(app, mirror, records, leadership.is_leader)
     return Authentication(
         fresh,
         guard.token,
         open_prefixes(operations),
-        _named_token(records),
-        audit=trail,
+        _by_token(records, guard.job_key),
+        audit=audit,
         is_revoked=None if guard.tls is None else lambda peer: _is_revoked(records, peer),
     )
 
@@ -69,15 +71,25 @@ def _is_revoked(records: Records, peer: PeerCertificate) -> bool:
     return host is not None and host.record.refuses(peer.begins_at)
 
 
-def _named_token(records: Records) -> OtherProof:
+def _by_token(records: Records, job_key: bytes) -> OtherProof:
     def principal(scope: Scope) -> Principal | None:
-        """The principal of a token with a name. Every master knows their records, also while
-        ZooKeeper is away."""
+        """The principal of a token with a name, or of a job's token. Every master knows the
+        records of both, also while ZooKeeper is away."""
         token = bearer_of(Headers(scope=scope).get("authorization", ""))
+        if token.startswith(JOB_TOKEN):
+            return _job_of(records, job_key, token)
         now = records.server_now() or time.time()
         return principal_of_token(token, lambda name: _record_of(records, name), now)
 
     return principal
+
+
+def _job_of(records: Records, job_key: bytes, token: str) -> Principal | None:
+    job = job_of(job_key, token) if job_key else None
+    entry = None if job is None else records.snapshot().jobs.get(job)
+    if job is None or entry is None:
+        return None
+    return job_principal(job, frozenset([entry.record.bundle, *entry.record.dependencies]))
 
 
 def _record_of(records: Records, name: str) -> TokenRecord | None:

@@ -60,7 +60,7 @@ class MetafileApi:
 
     def operations(self) -> Iterator[Operation]:
         of_bundle, of_digest = "/v1/bundles/{id}/metafile", "/v1/metafiles/{digest}"
-        yield Operation("GET", of_bundle, self.metafile, None, "the BitTorrent v2 metafile", Role.READER)
+        yield Operation("GET", of_bundle, self.metafile, None, "the BitTorrent v2 metafile", Role.JOB)
         yield Operation("GET", of_digest, self.metafile_by_digest, None, "the metafile of a digest", Role.READER)
         summary = "a metafile that the masters have lost"
         yield Operation("PUT", of_digest, self.restore_metafile, None, summary, Role.READER, max_body=self._max_body)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from starlette.requests import Request
 from starlette.responses import Response
 
+from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.operation import Operation, body_of
 from torrentdist.host.http.web import decode_body, json_response, number_parameter
 from torrentdist.master.http.mutation_requests import MAX_JSON_BYTES, answered, mutation_of
@@ -16,9 +17,12 @@ from torrentdist.master.jobs.job_loop import JobLoop
 from torrentdist.master.jobs.job_requests import JobRequests
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.model import ids
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import SupervisorId
 from torrentdist.model.wire.ha_views import OutageView
 from torrentdist.model.wire.job_messages import HeartbeatAnswer, HeartbeatBody
-from torrentdist.security.principal import Role
+from torrentdist.security.certificate_identity import CertificateRole
+from torrentdist.security.principal import Principal, Role
 
 
 class SupervisorApi:
@@ -52,9 +56,17 @@ class SupervisorApi:
 
     async def heartbeat(self, request: Request) -> Response:
         body = decode_body(await body_of(request), HeartbeatBody)
+        _expect_own_word(principal_of(request), body.supervisor)
         return json_response(self._heartbeats.hear(body))
 
     async def outage_view(self, request: Request) -> Response:
         supervisor = ids.supervisor_id(request.query_params.get("supervisor", ""))
         within = number_parameter(request, "within", 1.0, low=0.0, high=10.0)
         return json_response(await self._loop.outage_view(supervisor, within))
+
+
+def _expect_own_word(sender: Principal, supervisor: SupervisorId) -> None:
+    """Raises an error if a host with a certificate speaks for another one."""
+    holder = sender.certificate
+    if holder is not None and (holder.role, holder.id) != (CertificateRole.SUPERVISOR, supervisor):
+        raise TorrentdistError("forbidden", detail=f"the certificate of {holder.id} does not speak for {supervisor}")

@@ -66,13 +66,13 @@ class BundleServer:
     def operations(self) -> Iterator[Operation]:
         bundle = "/bundles/{id}"
         summary = "one file; a bundle that is not here is fetched"
-        yield Operation("GET", f"{bundle}/files/{{path:any_path}}", self.file, None, summary, Role.READER)
+        yield Operation("GET", f"{bundle}/files/{{path:any_path}}", self.file, None, summary, Role.JOB)
         summary = "where the bundle lies on this host, once it does"
-        yield Operation("GET", f"{bundle}/local/{{name}}", self.ticket, HostBundleView, summary, Role.READER)
+        yield Operation("GET", f"{bundle}/local/{{name}}", self.ticket, HostBundleView, summary, Role.JOB)
         summary = "the bundle as one archive: .tar, .tar.gz or .zip"
-        yield Operation("GET", f"{bundle}/{{name}}", self.archive, None, summary, Role.READER)
+        yield Operation("GET", f"{bundle}/{{name}}", self.archive, None, summary, Role.JOB)
         summary = "an error in words, where a Java client is sent to"
-        yield Operation("GET", "/error/{code}/{sentence:any_path}", told_error, None, summary, Role.READER)
+        yield Operation("GET", "/error/{code}/{sentence:any_path}", told_error, None, summary, Role.JOB)
 
     async def file(self, request: Request) -> Response:
         bundle, relative = ids.bundle_id(request.path_params["id"]), request.path_params["path"]

@@ -1,8 +1,8 @@
-"""Finds the user behind a connection to the gateway, and refuses what the user may not do there.
+"""Finds the sender of a request to the gateway: a user of this host, or a job.
 
-Always: the kernel names the user, and a caller that it does not name is refused. A user of jobs
-gets the bundles and the output of its jobs only; a job's token narrows that to one job. Health
-stays open to all.
+Always: the kernel names the user, and a caller that it does not name is refused. A user of jobs has
+the role `job` for the jobs that run as it; a job's token narrows that to one job. Health stays open
+to all.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from typing import Protocol
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from torrentdist.host.http.web import PRINCIPAL, json_response
+from torrentdist.host.http.authentication import refuse
+from torrentdist.host.http.web import PRINCIPAL
+from torrentdist.host.telemetry.audit_log import Audit
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, JobId
 from torrentdist.security.job_token import PREFIX, job_principal
-from torrentdist.security.principal import VISITOR, Principal, host_user, job_user
+from torrentdist.security.principal import LOCAL, STRANGER, VISITOR, Principal, host_user, job_user
 
 Address = tuple[str, int]
 OPEN_PATHS = ("/livez", "/readyz", "/metrics")
@@ -84,68 +86,46 @@ class JobCallers(Protocol):
 
 
 class GatewayCallers:
-    """Sets the principal of each request, and refuses what its sender may not do.
+    """Sets the principal of each request. Refuses senders that may not use the gateway at all.
 
     `users`: those that may use the gateway, besides the users of jobs; empty: every user.
     """
 
-    def __init__(self, app: ASGIApp, users: frozenset[int], jobs: JobCallers) -> None:
+    def __init__(self, app: ASGIApp, users: frozenset[int], jobs: JobCallers, audit: Audit) -> None:
         self._app = app
         self._users = users
         self._jobs = jobs
+        self._audit = audit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             try:
-                principal = await self._principal(scope)
+                scope[PRINCIPAL] = await self._sender(scope)
             except TorrentdistError as error:
-                await json_response(error.to_wire(), status=error.http_status)(scope, receive, send)
+                await refuse(scope, receive, send, error, self._audit, STRANGER)
                 return
-            if principal is not None:
-                scope[PRINCIPAL] = principal
         await self._app(scope, receive, send)
 
-    async def _principal(self, scope: Scope) -> Principal | None:
-        """Returns the sender; None: it is as the outer layer says. Raises an error for a sender
-        that may not do this."""
-        path, token = scope["path"], _job_token(scope)
-        if token:
+    async def _sender(self, scope: Scope) -> Principal:
+        if scope["path"] in OPEN_PATHS:
+            return VISITOR
+        if token := _job_token(scope):
             job = self._jobs.job_of_token(token)
             if job is None:
                 raise TorrentdistError("unauthorized")
-            self._check_path(path, frozenset([job]), f"job {job}")
-            return job_principal(job)
+            return job_principal(job, self._jobs.bundles_of([job]))
         if not self._users and not self._jobs.isolated:
-            return None
-        if path in OPEN_PATHS:
-            return VISITOR
+            return LOCAL
         client, server = tuple(scope["client"]), tuple(scope["server"])
         user = await asyncio.to_thread(lambda: user_of(client, server, _tables()))
         if user is None:
             raise TorrentdistError("forbidden", detail="an unknown user may not read from this gateway")
         if (jobs := self._jobs.jobs_of(user)) is not None:
-            self._check_path(path, jobs, f"user {user}")
-            return job_user(user)
+            return job_user(user, jobs, self._jobs.bundles_of(jobs))
         if self._users and user not in self._users:
-            raise TorrentdistError("forbidden", detail=f"user {user} may not read from this gateway")
+            detail = f"user {user} may not read from this gateway"
+            raise TorrentdistError("forbidden", name=f"user {user}", detail=detail)
         return host_user(user)
-
-    def _check_path(self, path: str, jobs: frozenset[JobId], who: str) -> None:
-        """Raises an error unless the path belongs to one of these jobs or their bundles."""
-        match path.split("/")[1:]:
-            case ["bundles", bundle, *_] if bundle in self._jobs.bundles_of(jobs):
-                return
-            case ["v1", "host", "bundles", bundle, *rest] if rest in ([], ["fetch"]) and bundle in (
-                self._jobs.bundles_of(jobs)
-            ):
-                return
-            case ["v1", "host", "jobs", job, *_] if job in jobs:
-                return
-            case ["error", *_]:
-                return
-        if path not in OPEN_PATHS:
-            detail = f"{who} runs jobs, and {path} is not about them or their bundles"
-            raise TorrentdistError("forbidden", detail=detail)
 
 
 def _job_token(scope: Scope) -> str:

@@ -11,20 +11,24 @@ from collections.abc import Callable, Sequence
 
 from starlette.types import ASGIApp
 
-from torrentdist.host.http.authentication import Authentication
 from torrentdist.host.http.operation import Router, api_app, operations_of
 from torrentdist.host.http.web import CutShort
+from torrentdist.host.telemetry.audit_log import Audit
 from torrentdist.supervisor.gateway.bundle_server import on_bundle_error
 from torrentdist.supervisor.gateway.callers import GatewayCallers, JobCallers, user_ids
 
 
 def gateway_app(
-    routers: Sequence[Router], users: Sequence[str], jobs: JobCallers, cut: Callable[[tuple[str, int]], None]
+    routers: Sequence[Router],
+    users: Sequence[str],
+    jobs: JobCallers,
+    cut: Callable[[tuple[str, int]], None],
+    audit: Audit,
 ) -> ASGIApp:
     """Builds the gateway. `users`: names or numbers of the users that may use it; empty: all of
     this host. `jobs`: the jobs whose users and tokens it knows.
 
     `cut` resets the connection of a client whose answer cannot be finished.
     """
-    app = api_app(operations_of(*routers), on_error=on_bundle_error)
-    return CutShort(Authentication(GatewayCallers(app, user_ids(users), jobs), token=None), cut)
+    app = api_app(operations_of(*routers), on_error=on_bundle_error, audit=audit)
+    return CutShort(GatewayCallers(app, user_ids(users), jobs, audit), cut)

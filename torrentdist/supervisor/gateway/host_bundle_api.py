@@ -43,10 +43,10 @@ class HostBundleApi:
 
     def operations(self) -> Iterator[Operation]:
         view, host = HostBundleView, "/v1/host/bundles/{id}"
-        yield Operation("GET", "/bundles/{id}", self.bundle, view, "one bundle on this host", Role.READER)
+        yield Operation("GET", "/bundles/{id}", self.bundle, view, "one bundle on this host", Role.JOB)
         summary = "long poll until the bundle is done or failed"
-        yield Operation("GET", host, self.host_bundle, view, summary, Role.READER)
-        yield Operation("POST", f"{host}/fetch", self.fetch, view, "start fetching, or go on", Role.READER)
+        yield Operation("GET", host, self.host_bundle, view, summary, Role.JOB)
+        yield Operation("POST", f"{host}/fetch", self.fetch, view, "start fetching, or go on", Role.JOB)
         summary = "read every byte; damage is fetched again"
         yield Operation("POST", f"{host}/verify", self.verify, Damaged, summary, Role.OPERATOR)
         summary = "bundles that should arrive here and do not"

@@ -41,9 +41,9 @@ class OutputApi:
 
     def operations(self) -> Iterator[Operation]:
         summary = "what this host keeps of what the job's workers wrote"
-        yield Operation("GET", "/v1/host/jobs/{job}/logs", self.listing, list[WorkerOutput], summary, Role.READER)
+        yield Operation("GET", "/v1/host/jobs/{job}/logs", self.listing, list[WorkerOutput], summary, Role.JOB)
         summary = "bytes that one worker wrote to stdout or stderr"
-        yield Operation("GET", "/v1/host/jobs/{job}/{worker:int}/log", self.output, None, summary, Role.READER)
+        yield Operation("GET", "/v1/host/jobs/{job}/{worker:int}/log", self.output, None, summary, Role.JOB)
 
     async def listing(self, request: Request) -> Response:
         """Lists what this host keeps of the output of one job."""

@@ -18,6 +18,7 @@ from torrentdist.host.http.authentication import Authentication
 from torrentdist.host.http.operation import Operation, api_app, operations_of
 from torrentdist.host.http.web import number_parameter
 from torrentdist.host.process.port_guard import PortGuard
+from torrentdist.host.telemetry.audit_log import Audit
 from torrentdist.model import ids
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
@@ -54,6 +55,7 @@ def outside_app(
     guard: PortGuard,
     admitted: Callable[[str, str], bool],
     is_revoked: Callable[[PeerCertificate], bool],
+    audit: Audit,
 ) -> ASGIApp:
     """Builds the application that other hosts reach.
 
@@ -65,6 +67,6 @@ def outside_app(
         given = QueryParams(scope["query_string"]).get(PARAMETER, "")
         return PASS_HOLDER if given and scope["method"] == "GET" and admitted(given, scope["path"]) else None
 
-    app = api_app(operations_of(output, PeerApi(raw_metafile)))
+    app = api_app(operations_of(output, PeerApi(raw_metafile)), audit=audit)
     revoked = None if guard.tls is None else is_revoked
-    return Authentication(app, guard.token, other_proof=by_pass, is_revoked=revoked)
+    return Authentication(app, guard.token, other_proof=by_pass, is_revoked=revoked, audit=audit)

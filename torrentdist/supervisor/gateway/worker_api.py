@@ -1,5 +1,5 @@
-"""The workers of this host, over the gateway: their state, and what isolation decides about
-them."""
+"""The workers of this host, over the gateway: their state, their heartbeats, and what isolation
+decides about them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from torrentdist.host.http.operation import Operation
 from torrentdist.host.http.web import json_response
+from torrentdist.model import ids
 from torrentdist.model.wire.doctor_views import IsolationView
 from torrentdist.model.wire.job_messages import WorkerReport
 from torrentdist.security.principal import Role
@@ -26,6 +27,14 @@ class WorkerApi:
         yield Operation("GET", "/v1/host/workers", self.workers, list[WorkerReport], summary, Role.READER)
         summary = "what lets this host's workers run while ZooKeeper is away"
         yield Operation("GET", "/v1/host/isolation", self.isolation, IsolationView, summary, Role.READER)
+
+        summary = "a worker of this host says that it lives"
+        beat = "/v1/host/jobs/{job}/{worker:int}/heartbeat"
+        yield Operation("POST", beat, self.heartbeat, None, summary, Role.JOB)
+
+    async def heartbeat(self, request: Request) -> Response:
+        self._jobs.beat((ids.job_id(request.path_params["job"]), request.path_params["worker"]))
+        return Response(status_code=204)
 
     async def workers(self, _: Request) -> Response:
         return json_response(self._jobs.reports())

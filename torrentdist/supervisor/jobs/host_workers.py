@@ -114,6 +114,10 @@ class HostWorkers:
         """Returns the workers that have a place on this host."""
         return self._table.keys()
 
+    def beat(self, key: Key) -> None:
+        """Called when a worker says that it lives."""
+        self._table.beat(key)
+
     # the callers of the gateway
 
     @property

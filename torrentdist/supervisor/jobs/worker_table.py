@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 
 from torrentdist.launcher.run.run_lease import clock
+from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
 from torrentdist.model.jobs.job import JobKind, JobSpec, OnIsolation
 from torrentdist.model.wire.job_messages import WorkerReport
@@ -72,6 +73,12 @@ class WorkerTable:
         trouble = next(filter(None, map(services.trouble, absent)), "")
         handle = self.running.get(place.key)
         return report_of(place, self._worker(place), handle, application, trouble, time.monotonic())
+
+    def beat(self, key: Key) -> None:
+        handle = self.running.get(key)
+        if handle is None:
+            raise TorrentdistError("not_found", what=f"a run of worker {key[1]} of {key[0]} on this host")
+        self._heartbeats.beat(handle.run.id)
 
     async def look_at_heartbeats(self) -> None:
         """Reads the workers' heartbeat files and notes which workers are silent."""
