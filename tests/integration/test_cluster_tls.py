@@ -6,6 +6,7 @@ import ssl
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -82,7 +83,9 @@ def test_a_stolen_host_certificate_speaks_for_its_own_host_alone(mutual: Cluster
     certificates, or upload what every host then runs.
     """
     url = mutual.url(mutual.leader())
-    beats = [{"supervisor": id_, "generation": 0, "workers": []} for id_ in ("supervisor-1", "supervisor-2")]
+    beats: list[dict[str, Any]] = [
+        {"supervisor": id_, "generation": 0, "workers": []} for id_ in ("supervisor-1", "supervisor-2")
+    ]
     announces = [
         {"peer": "master-1", "role": "master", "port": 1, "host": "127.0.0.1", "swarms": []},
         {"peer": "supervisor-1", "role": "master", "port": 1, "host": "127.0.0.1", "swarms": []},
