@@ -5,16 +5,24 @@ from __future__ import annotations
 import ssl
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 from cluster_fixtures import Cluster, make_source, picture, running_cluster, until
+from swarm_members import RawPeer, joined, stock_session, wire_params
 
+from torrentdist.bundle.metafile import parse_metafile
+from torrentdist.host.process.daemon_address import read_address
+from torrentdist.model.access.swarm_certificate_messages import SwarmCertificatesView
 from torrentdist.security.authority.authority_files import init_authority, issue_files, read_authority
 from torrentdist.security.authority.certificates import facts_of, issue, new_key, renewal_text, sign
-from torrentdist.security.authority.pem_texts import certificate_pem, parse_certificate, parse_key
+from torrentdist.security.authority.membership_files import read_memberships
+from torrentdist.security.authority.pem_texts import certificate_pem, parse_certificate, parse_key, public_key_pem
+from torrentdist.security.authority.swarm_authority import memberships_of
 from torrentdist.security.certificate_identity import CertificateRole
 from torrentdist.security.private_files import read_private, write_public
 
@@ -59,6 +67,39 @@ def test_the_first_session_works_over_tls(mutual: Cluster, tmp_path: Path) -> No
     assert {"https"} == {m["url"].partition(":")[0] for m in view.ok()["masters"]}
     assert "no TLS" not in view.stderr
     assert [] == [f for f in health["findings"] if f["verdict"] == "fail"]
+
+
+@pytest.mark.case("F8")
+def test_the_swarm_is_for_members_and_a_token_makes_one_for_an_hour(mutual: Cluster, tmp_path: Path) -> None:
+    """Whoever learns a metafile could read the bundle from any host, or nobody with a token could
+    download without a supervisor."""
+    mutual.run("upload", make_source(tmp_path / "source", 72), "--id", "swarm-1", "--min-replicas", 2).ok()
+    raw = mutual.http.get(f"{mutual.url('master-1')}/v1/bundles/swarm-1/metafile").content
+    meta, key = parse_metafile(raw), new_key()
+    body = {"public_key": public_key_pem(key.public_key()).decode()}
+    answer = mutual.http.post(f"{mutual.url('master-2')}/v1/swarm-certificates", json=body).json()
+    (own,) = memberships_of(key, msgspec.convert(answer, SwarmCertificatesView).memberships)
+    address = read_address(mutual.dir / "master-1")
+    assert address is not None
+    with closing(RawPeer(address.swarm_port, meta.digest, None)) as stranger, pytest.raises(ConnectionError):
+        stranger.handshake()
+    with stock_session(listen_interfaces="127.0.0.1:0s") as session:
+        handle = joined(session, wire_params(meta, own.ca, tmp_path / "dest"), own, address.swarm_port)
+        until(lambda: handle.status().is_seeding, "a member has downloaded the bundle")
+
+    assert 3000 < own.expires_at - time.time() <= 3600
+
+
+def test_a_host_without_a_certificate_of_the_swarm_asks_for_one(mutual: Cluster) -> None:
+    """A host whose certificates come from elsewhere would never seed or fetch anything."""
+    file = mutual.dir / "ca" / "hosts" / "supervisor-1" / "swarm.pem"
+    before = read_memberships(file)
+    file.unlink()
+    until(file.exists, "the supervisor is a member again", 30.0)
+    (after,) = read_memberships(file)
+
+    assert before[0].ca == after.ca
+    assert 29 * 86_400 < after.expires_at - time.time()
 
 
 @pytest.mark.case("F5")

@@ -12,7 +12,7 @@ from torrentdist.swarm.engine.session_settings import (
     disk_threads,
     listen_interface,
     port_of_user_agent,
-    session_params,
+    session_pack,
     user_agent,
 )
 
@@ -28,7 +28,7 @@ def test_every_setting_exists_and_has_a_reason() -> None:
 
 def test_the_session_gets_every_setting() -> None:
     """If this failed, the table would have no effect."""
-    pack = dict(session_params(EngineConfig(), "127.0.0.1").settings)
+    pack = session_pack(EngineConfig(), "127.0.0.1")
 
     assert {s.key: s.value for s in SETTINGS} == {s.key: pack[s.key] for s in SETTINGS}
 
@@ -66,7 +66,7 @@ def test_only_named_addresses_pass() -> None:
 def test_an_engine_that_listens_everywhere_has_one_port(host: str) -> None:
     """libtorrent would use a different port on each address: the others would be told
     loopback's."""
-    pack = dict(session_params(EngineConfig(listen_host=host), host).settings)
+    pack = session_pack(EngineConfig(listen_host=host), host)
     port = port_of_user_agent(str(pack["user_agent"]).encode())
 
     assert port
@@ -75,6 +75,6 @@ def test_an_engine_that_listens_everywhere_has_one_port(host: str) -> None:
 
 def test_an_engine_on_one_address_leaves_its_port_to_libtorrent() -> None:
     """Another process could take a port between our choice and libtorrent's."""
-    pack = dict(session_params(EngineConfig(), "127.0.0.1").settings)
+    pack = session_pack(EngineConfig(), "127.0.0.1")
 
     assert "127.0.0.1:0" == pack["listen_interfaces"]

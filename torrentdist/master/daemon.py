@@ -82,6 +82,7 @@ from torrentdist.master.own_role import OwnRole
 from torrentdist.master.reads.saved_records import Records, SavingPace
 from torrentdist.master.reads.zookeeper_reachability import ZooKeeperReachability
 from torrentdist.master.swarm.newer_records import NewerRecords
+from torrentdist.master.swarm.swarm_certificate_api import SwarmCertificateApi
 from torrentdist.master.swarm.swarms import Swarms
 from torrentdist.model import ids
 from torrentdist.model.backup import encode_backup
@@ -90,6 +91,7 @@ from torrentdist.model.ids import BundleId, Digest, MasterId, PeerId
 from torrentdist.model.records import SCHEMA, MasterRecord
 from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmEntry
 from torrentdist.security.authority.issuing_key import IssuingKey
+from torrentdist.security.authority.swarm_issuing import SwarmIssuing
 from torrentdist.swarm.swarm_picture import SwarmPicture
 
 log = get_logger()
@@ -183,6 +185,7 @@ class Master:
             ProofApi(self.records, self.url, self._host.guard.token if self._host else None),
             TokenApi(TokenOperations(self.changes, self._now), self.leadership, self.records),
             self._host_api(),
+            SwarmCertificateApi(SwarmIssuing(self.config)),
         ]
 
     def _host_api(self) -> HostApi:

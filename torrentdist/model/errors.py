@@ -68,6 +68,8 @@ ERRORS: Mapping[str, ErrorKind] = {
     "invalid_address": ErrorKind(2, 400, "{text!r} is not a host address", "Give an IP address or a host name, without a port or a wildcard."),
     "ca_invalid": ErrorKind(2, 500, "{path} is no usable CA: {detail}", "Give the directory that `torrentdist ca init` made, with both files as they were."),
     "certificate_invalid": ErrorKind(2, 500, "{path} cannot be used for TLS: {detail}", "docs/security.md says what a certificate must carry; `torrentdist ca issue` makes one."),
+    "swarm_key_missing": ErrorKind(2, 500, "this master cannot issue certificates of the swarm: neither swarm.ca_key_file nor tls.ca_key_file names a key", "Make one with `torrentdist ca init DIR`, give DIR/ca.key to all masters and name it in swarm.ca_key_file; or set swarm.tls = \"off\" on every host."),
+    "swarm_tls_differs": ErrorKind(2, 500, "the swarm has TLS on this host and none on the masters", "Set swarm.tls alike on every host."),
     "certificate_refused": ErrorKind(2, 400, "no certificate is issued: {detail}", "docs/security.md says what a certificate is issued for."),
     "port_in_use": ErrorKind(2, 500, "{what} cannot listen on {address}: {detail}", "Another process has the port. Choose another one, or 0 for any free port."),
     "later_release": ErrorKind(2, 500, "{path} in ZooKeeper was written by a later release: schema {schema}, and this one reads up to {newest}", "Start the release that the other daemons run."),

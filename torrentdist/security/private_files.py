@@ -37,6 +37,11 @@ def write_private(path: Path, data: bytes) -> None:
     _write(path, data, 0o600, os.link)
 
 
+def replace_private(path: Path, data: bytes) -> None:
+    """Writes or replaces a file that only its owner may read."""
+    _write(path, data, 0o600, os.rename)
+
+
 def write_public(path: Path, data: bytes) -> None:
     """Writes or replaces a certificate, which everybody may read."""
     _write(path, data, 0o644, os.rename)

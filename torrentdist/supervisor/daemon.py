@@ -20,6 +20,7 @@ from torrentdist.cluster.records.registration import OtherCluster, Registration
 from torrentdist.cluster.session.arrival import enter
 from torrentdist.cluster.session.znode_operations import SessionId, SessionState
 from torrentdist.distributor.protocol import Holder
+from torrentdist.host.certificates.revocations import Revocations
 from torrentdist.host.http.health_api import HealthApi
 from torrentdist.host.http.operation import Router
 from torrentdist.host.http.socket_activation import inherited_socket
@@ -28,7 +29,6 @@ from torrentdist.host.process.background_loops import Background
 from torrentdist.host.process.daemon_process import run_daemon
 from torrentdist.host.process.host_daemon import HostDaemon, HostIdentity
 from torrentdist.host.process.logs import configure_logs
-from torrentdist.host.process.revocations import Revocations
 from torrentdist.host.telemetry.audit_log import AuditLog
 from torrentdist.host.telemetry.host_metrics import host_samples
 from torrentdist.host.telemetry.metrics import Metrics, Sample

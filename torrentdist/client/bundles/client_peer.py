@@ -20,6 +20,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from torrentdist.bundle.metafile import Metafile
+from torrentdist.client.bundles.swarm_access import stay_member, swarm_memberships
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.http.api_calls import Broken, Request, send
 from torrentdist.model.configuration.config import SwarmConfig
@@ -118,18 +119,22 @@ class ClientPeer:
 
 @asynccontextmanager
 async def client_peer(client: MasterClient, swarm: SwarmConfig) -> AsyncIterator[ClientPeer]:
-    engine = Engine(engine_config(swarm, listen_host(client.masters)))
+    memberships = await swarm_memberships(client)
+    engine = Engine(engine_config(swarm, listen_host(client.masters), tls=bool(memberships)))
+    engine.join(memberships)
     await engine.start()
     # Admit no address until a master has named one.
     engine.allow(())
     peer = ClientPeer(client, engine)
     announcing = asyncio.create_task(peer.agent.run(), name="announce")
+    renewing = asyncio.create_task(stay_member(client, engine, memberships), name="swarm membership")
     try:
         yield peer
     finally:
         offers = peer.stop_offering()
         announcing.cancel()
-        await asyncio.gather(*offers, announcing, peer.agent.leave(), engine.close(), return_exceptions=True)
+        renewing.cancel()
+        await asyncio.gather(*offers, announcing, renewing, peer.agent.leave(), engine.close(), return_exceptions=True)
 
 
 def listen_host(masters: list[str]) -> str:

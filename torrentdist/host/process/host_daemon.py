@@ -28,6 +28,8 @@ from torrentdist.cluster.session.znode_operations import SessionId
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.distributor.loader import joins_uploads, load_distributor
 from torrentdist.distributor.protocol import CodeDistributor, Holder, HostServices
+from torrentdist.host.certificates.certificate_watch import follow_certificates
+from torrentdist.host.certificates.swarm_memberships import SwarmMemberships
 from torrentdist.host.fetches import Fetches
 from torrentdist.host.hand_outs import HandOuts
 from torrentdist.host.host_parts import HostParts
@@ -38,7 +40,6 @@ from torrentdist.host.known_swarms import KnownSwarms
 from torrentdist.host.master_links import MasterLinks, http_client
 from torrentdist.host.plugin_services import BundleSources, LoopServices
 from torrentdist.host.process.background_loops import Background
-from torrentdist.host.process.certificate_watch import follow_certificates
 from torrentdist.host.process.daemon_address import DaemonAddress, announced, withdraw_address
 from torrentdist.host.process.port_guard import PortGuard, open_guard
 from torrentdist.host.runtime import HostRuntime
@@ -153,7 +154,9 @@ class HostDaemon:
         self.http = http_client(to_known_masters(taken.guard.access, taken.guard.own_token, role.masters))
         self.links = MasterLinks(self.http, role.other_masters, identity.id)
         events = _open_events(config, identity, taken)
-        engine = Engine(engine_config(config.swarm, config.api.listen), tell=events.emit, on_blocked=self._on_blocked)
+        settings = engine_config(config.swarm, config.api.listen, tls=config.swarm_has_tls)
+        engine = Engine(settings, tell=events.emit, on_blocked=self._on_blocked)
+        self._memberships = SwarmMemberships(config, self.http, role.masters, engine.join)
         peer = LocalPeer(
             id=PeerId(identity.id),
             role=identity.role,
@@ -201,6 +204,8 @@ class HostDaemon:
             host = cls(config, identity, role, taken)
             host._close_parts_in(closing)
             await host.runtime.engine.start()
+            if config.swarm_has_tls:
+                await host._memberships.start(must_issue=identity.role is PeerRole.MASTER)
             host.runtime.engine.allow(())  # No peer is known yet.
             host._closing = closing.pop_all()
         return host
@@ -238,6 +243,8 @@ class HostDaemon:
         self.background.once("index of files", runtime.store.catch_up())
         if self.guard.tls is not None:
             self.background.spawn("certificates", follow_certificates(self.guard.tls, self._role.masters))
+        if self._config.swarm_has_tls:
+            self.background.spawn("swarm certificates", self._memberships.follow())
         period = self._config.store.scrub_secs
         self.background.spawn("scrub", scrub(runtime, period, self._role.on_damage))
 

@@ -144,6 +144,16 @@ class SwarmConfig(Section, frozen=True, kw_only=True):
     """Interval at which a fetching peer announces."""
     seeding_secs: float = 15.0
     """Interval at which an idle seeder announces."""
+    tls: str = ""
+    """on: peers prove by certificate that they are members, and encrypt what they exchange. off:
+    every program at an admitted address can take part, stock BitTorrent clients too. Empty: on
+    where tls.mode is mutual."""
+    certificate_file: str = ""
+    """This host's certificates of the swarm, which it gets and renews by itself. Empty: swarm.pem
+    beside tls.key_file."""
+    ca_key_file: str = ""
+    """On masters: key from which the CA of the swarm is made; all masters need the same. It may
+    contain several keys during a rotation. Empty: tls.ca_key_file."""
     nice: int = 10
     """How much data transfer gives way to other programs that need a processor, by nice(2); 0: not
     at all. If all processors are busy, 10 leaves it about a tenth of one, and 5 a quarter."""
@@ -256,6 +266,11 @@ class Config(Section, frozen=True, kw_only=True):
     codedistributor: CodeDistributorConfig = CodeDistributorConfig()
     log: LogConfig = LogConfig()
     events: EventsConfig = EventsConfig()
+
+    @property
+    def swarm_has_tls(self) -> bool:
+        """Whether this daemon's peers have to prove that they are members of the swarm."""
+        return self.swarm.tls == "on" or (not self.swarm.tls and self.tls.mode == "mutual")
 
     @property
     def client_swarm(self) -> SwarmConfig:

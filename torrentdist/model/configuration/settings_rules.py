@@ -116,6 +116,7 @@ RULES: dict[str, Rule] = {
     "swarm.download_limit": SIZE,
     "swarm.fetching_secs": PERIOD,
     "swarm.seeding_secs": PERIOD,
+    "swarm.tls": Rule(lambda text: text in ("", "on", "off"), "on, off or empty"),
     "swarm.nice": Rule(lambda nice: 0 <= nice <= 19, "from 0 to 19"),
     "store.limit_bytes": SIZE,
     "store.reserve_bytes": SIZE,
@@ -174,6 +175,8 @@ def problems_of(config: Config) -> Iterator[tuple[str, str]]:
             if not getattr(config.tls, name):
                 yield "tls.mode", f"tls.mode mutual needs tls.{name}"
     yield from _trust_problems(config.trust)
+    if config.swarm.tls == "on" and config.tls.mode != "mutual":
+        yield "swarm.tls", "swarm.tls on needs tls.mode mutual, whose masters issue the swarm's certificates"
     if bool(zookeeper.tls_cert) != bool(zookeeper.tls_key):
         yield "zookeeper.tls_cert", "zookeeper.tls_cert and zookeeper.tls_key are given together or not at all"
 

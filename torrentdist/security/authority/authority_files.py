@@ -2,6 +2,7 @@
 
     DIR/ca.pem, DIR/ca.key                     the CA; its key can make a certificate of any host
     OUT/ca.pem, certificate.pem, key.pem       what one host needs, as its [tls] section names it
+    OUT/swarm.pem                              its key and certificate of the swarm
 
 Always: a key has mode 0600 from its first byte on. Always: a command that is run again changes
 nothing that is still good. Never: a key is overwritten.
@@ -33,6 +34,7 @@ from torrentdist.security.authority.certificates import (
     new_authority,
     new_key,
 )
+from torrentdist.security.authority.membership_files import make_member
 from torrentdist.security.authority.pem_texts import (
     certificate_pem,
     key_pem,
@@ -70,6 +72,8 @@ class IssuedView(msgspec.Struct, frozen=True, kw_only=True):
     ca_file: str
     certificate_file: str
     key_file: str
+    swarm_file: str
+    """The host's certificate of the swarm. Empty: a person gets one from the masters."""
     created: bool
 
 
@@ -128,19 +132,20 @@ def issue_files(
         raise TorrentdistError("usage", detail="a person's certificate names no --address")
     out = out or directory / HOSTS / identity.id
     present = _present(out, identity)
+    _make_directory(out)
+    member = str(make_member(out, authority.key, now)) if identity.is_host else ""
     if present is not None and is_issued_by(present, authority.certificate):
         facts = facts_of(present)
         young = now < (facts.begins_at + facts.expires_at) / 2
         if young and facts.addresses == wanted and (out / KEY).exists() and has_key(present, _key_in(out)):
-            return _issued(out, identity, facts, created=False)
-    _make_directory(out)
+            return _issued(out, identity, facts, member, created=False)
     key = _key_in(out) if (out / KEY).exists() else new_key()
     certificate = issue(authority, identity, wanted, key.public_key(), now)
     if not (out / KEY).exists():
         write_private(out / KEY, key_pem(key))
     write_public(out / CERTIFICATE, certificate_pem(certificate))
     write_public(out / CA, certificate_pem(authority.certificate))
-    return _issued(out, identity, facts_of(certificate), created=True)
+    return _issued(out, identity, facts_of(certificate), member, created=True)
 
 
 def _identity(cluster: str, role: CertificateRole, id_: str) -> CertificateIdentity:
@@ -190,7 +195,9 @@ def _view(directory: Path, authority: Authority, *, created: bool) -> AuthorityV
     return AuthorityView(dir=str(directory), cluster=authority.cluster, fingerprint=print_, created=created)
 
 
-def _issued(out: Path, identity: CertificateIdentity, facts: CertificateFacts, *, created: bool) -> IssuedView:
+def _issued(
+    out: Path, identity: CertificateIdentity, facts: CertificateFacts, swarm_file: str, *, created: bool
+) -> IssuedView:
     return IssuedView(
         id=identity.id,
         role=identity.role.value,
@@ -200,5 +207,6 @@ def _issued(out: Path, identity: CertificateIdentity, facts: CertificateFacts, *
         ca_file=str(out / CA),
         certificate_file=str(out / CERTIFICATE),
         key_file=str(out / KEY),
+        swarm_file=swarm_file,
         created=created,
     )

@@ -77,7 +77,7 @@ def new_authority(cluster: str, now: float) -> Authority:
         raise TorrentdistError("invalid_id", kind="cluster name", text=cluster[:200])
     key, moment = new_key(), _moment(now)
     name = _name(f"CA of {cluster}"[:_LONGEST_NAME], cluster)
-    usage = _usage(signs_certificates=True)
+    usage = key_usage(signs_certificates=True)
     certificate = (
         _builder(name, name, key.public_key(), moment - SKEW, moment + AUTHORITY_LIFETIME)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -112,7 +112,7 @@ def issue(
     return (
         _builder(subject, authority.certificate.subject, public_key, begins, ends)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(key_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
@@ -239,7 +239,8 @@ def _name(common: str, organization: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization), common_name])
 
 
-def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+def key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    """Returns what the key of a CA, or of a holder, may be used for."""
     return x509.KeyUsage(
         digital_signature=not signs_certificates,
         key_cert_sign=signs_certificates,

@@ -18,6 +18,7 @@ import libtorrent as lt
 
 from torrentdist.bundle.files.durability import disk_failure
 from torrentdist.bundle.metafile import Metafile
+from torrentdist.model.access.swarm_membership import SwarmMembership
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.events import Fact
 from torrentdist.model.ids import Digest
@@ -34,6 +35,7 @@ from torrentdist.swarm.engine.session_settings import EngineConfig
 from torrentdist.swarm.engine.traffic import Endpoint, EngineStatistics, next_statistics, own_hosts
 from torrentdist.swarm.engine.transfer import Transfer
 from torrentdist.swarm.engine.transfers import Transfers
+from torrentdist.swarm.membership.member_torrents import MemberTorrents
 
 __all__ = ["Engine", "EngineConfig", "EngineStatistics", "Transfer"]
 
@@ -62,6 +64,7 @@ class Engine:
         self._on_blocked = on_blocked
         self._session = LibtorrentSession(config)
         self._transfers = Transfers(self._session, tell)
+        self._members = MemberTorrents(self._transfers) if config.tls else None
         self._connections = Connections(self._session.set_filter, self._transfers.known_digest, tell)
         self._pulse = TransferPulse(self._transfers, self.refresh)
         self._limits = RequestLimits()
@@ -89,6 +92,15 @@ class Engine:
             await self.close()
             raise
 
+    def join(self, memberships: Sequence[SwarmMembership]) -> None:
+        """Takes what proves that this process is a member of the swarm, at the start and after each
+        renewal.
+
+        In a swarm with TLS, transfers begin only after the first call.
+        """
+        if self._members is not None:
+            self._members.join(memberships)
+
     def seed(self, meta: Metafile, save_dir: Path, ready: ReadyTorrent | None = None) -> Transfer:
         """Seeds complete, trusted content, which is never hashed again or written to.
 
@@ -101,7 +113,7 @@ class Engine:
         ready = ready or ready_to_seed(meta, save_dir)
         transfer = Transfer(meta, save_dir, self, phase=TransferPhase.SEEDING)
         self._transfers.enter(transfer)
-        self._transfers.add(transfer, ready.params, local=meta.size)
+        self._add(transfer, ready.params, local=meta.size)
         return transfer
 
     def fetch(
@@ -128,7 +140,7 @@ class Engine:
         if ready.needs_files:
             self._spawn(self._add_with_files(transfer, ready))
         else:
-            self._transfers.add(transfer, ready.params, local=ready.local)
+            self._add(transfer, ready.params, local=ready.local)
         self.conduct(meta.digest, place)
         self._pulse.beat()
         return transfer
@@ -231,13 +243,19 @@ class Engine:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def _add(self, transfer: Transfer, params: lt.add_torrent_params, *, local: int | None) -> None:
+        if self._members is None:
+            self._transfers.add(transfer, params, local=local)
+        else:
+            self._spawn(self._members.add(transfer, params, local=local))
+
     async def _add_with_files(self, transfer: Transfer, ready: ReadyTorrent) -> None:
         try:
             await asyncio.to_thread(preparation.prepare_files, transfer.meta, transfer.save_dir / CONTENT)
         except OSError as exc:
             transfer.fail(disk_failure(exc, transfer.save_dir))
         if transfer.active:
-            self._transfers.add(transfer, ready.params, local=ready.local)
+            self._add(transfer, ready.params, local=ready.local)
 
     def _set_limits(self) -> None:
         if self._session.is_open and (news := self._limits.news(self._statistics, self._rtt, time.monotonic())):

@@ -15,10 +15,12 @@ from typing import Any, Final, cast
 
 import libtorrent as lt
 
+from torrentdist.model.access.swarm_membership import SwarmMembership
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.swarm.engine import native_process, session_settings
 from torrentdist.swarm.engine.connections import resolve
 from torrentdist.swarm.engine.session_settings import EngineConfig
+from torrentdist.swarm.membership import wire_torrent
 
 LISTEN_SECS: Final = 5.0
 """How long libtorrent may take to listen on its port."""
@@ -95,7 +97,7 @@ class LibtorrentSession:
             raise session_settings.port_in_use(self.config, str(exc)) from None
         native_process.share_one_heap()
         with native_process.low_priority_threads(self.config.nice):
-            self._raw = lt.session(session_settings.session_params(self.config, self.host))
+            self._raw = session_settings.new_session(session_settings.session_pack(self.config, self.host))
         session_settings.limit_everybody(self._raw)
         self._pump = AlertPump(self._raw, {**handlers, **self._handlers()})
         try:
@@ -119,8 +121,16 @@ class LibtorrentSession:
             raise TorrentdistError("closing", what="the engine")
         return self._raw
 
-    def add(self, params: lt.add_torrent_params) -> lt.torrent_handle:
-        return self.check_open().add_torrent(params)
+    def add(self, params: lt.add_torrent_params, membership: SwarmMembership | None = None) -> lt.torrent_handle:
+        """Adds a torrent, in a swarm with TLS as the member that `membership` proves."""
+        if membership is None:
+            return self.check_open().add_torrent(params)
+        # A torrent that runs without its certificate would fail its first connections.
+        params.flags |= lt.torrent_flags.paused
+        handle = self.check_open().add_torrent(params)
+        wire_torrent.show(handle, membership)
+        handle.resume()
+        return handle
 
     def remove(self, handle: lt.torrent_handle) -> None:
         """Removes a torrent and leaves its files. torrent_removed_alert reports when they are
@@ -170,7 +180,7 @@ class LibtorrentSession:
         return {lt.listen_succeeded_alert: self._on_listening, lt.listen_failed_alert: self._on_listen_failed}
 
     def _on_listening(self, alert: lt.listen_succeeded_alert) -> None:
-        tcp = lt.socket_type_t.tcp
+        tcp = lt.socket_type_t.tcp_ssl if self.config.tls else lt.socket_type_t.tcp
         if self._listening is not None and not self._listening.done() and alert.socket_type == tcp:
             self._listening.set_result(alert.port)
 

@@ -20,9 +20,9 @@ from torrentdist.model.configuration.config import SwarmConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.swarm.engine.request_limits import MOST_ALLOWED, MOST_ASKED
 
-DISK_IO: Final = "pread_disk_io_constructor"
-"""mmap counts a whole bundle as resident memory. posix works in the network thread, so that a slow
-disk stalls every peer. pread has its own threads, and memory bounded by max_queued_disk_bytes."""
+PLUGINS: Final = ("smart_ban",)
+"""All extensions of our sessions. Of libtorrent's defaults, ut_metadata would give the metafile to
+everybody who knows the digest, and ut_pex would name peers that the directory has not named."""
 
 MiB: Final = 1024 * 1024
 SEND_BUFFER: Final = 2 * MiB
@@ -41,9 +41,11 @@ class EngineConfig(msgspec.Struct, frozen=True):
     download_limit: int = 0
     nice: int = 0
     """Nice value of libtorrent's threads, in addition to that of this process."""
+    tls: bool = False
+    """Peers prove to each other by certificate that they are members."""
 
 
-def engine_config(swarm: SwarmConfig, listen_host: str) -> EngineConfig:
+def engine_config(swarm: SwarmConfig, listen_host: str, *, tls: bool) -> EngineConfig:
     """Returns the engine's settings. `listen_host` is used if the configuration names no
     address."""
     return EngineConfig(
@@ -52,6 +54,7 @@ def engine_config(swarm: SwarmConfig, listen_host: str) -> EngineConfig:
         upload_limit=swarm.upload_limit,
         download_limit=swarm.download_limit,
         nice=swarm.nice,
+        tls=tls,
     )
 
 
@@ -129,8 +132,9 @@ ALERTS: Final = (
 busy."""
 
 
-def listen_interface(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+def listen_interface(host: str, port: int, *, tls: bool = False) -> str:
+    kind = "s" if tls else ""
+    return f"[{host}]:{port}{kind}" if ":" in host else f"{host}:{port}{kind}"
 
 
 def port_in_use(config: EngineConfig, detail: str) -> TorrentdistError:
@@ -176,12 +180,14 @@ def disk_threads(processors: int) -> dict[str, int]:
     return {"aio_threads": min(max(2, processors), 4), "hashing_threads": 2 if processors >= 4 else 1}
 
 
-def session_params(config: EngineConfig, host: str) -> lt.session_params:
+def session_pack(config: EngineConfig, host: str) -> dict[str, Any]:
+    """Returns the settings of a session that listens on the address `host`."""
     port = config.port or one_port(host)
-    pack: Any = disk_threads(len(os.sched_getaffinity(0))) | {setting.key: setting.value for setting in SETTINGS}
+    pack: dict[str, Any] = {setting.key: setting.value for setting in SETTINGS}
+    pack |= disk_threads(len(os.sched_getaffinity(0)))
     pack["alert_mask"] = ALERTS
     pack["user_agent"] = user_agent(port)
-    pack["listen_interfaces"] = listen_interface(host, port)
+    pack["listen_interfaces"] = listen_interface(host, port, tls=config.tls)
     if not ipaddress.ip_address(host).is_unspecified:
         pack["outgoing_interfaces"] = host
     if config.upload_limit:
@@ -191,9 +197,20 @@ def session_params(config: EngineConfig, host: str) -> lt.session_params:
         pack["send_buffer_watermark"] = pack["send_buffer_low_watermark"] = tick
     pack["upload_rate_limit"] = config.upload_limit
     pack["download_rate_limit"] = config.download_limit
-    params: lt.session_params = lt.session_params(pack)
-    params.disk_io_constructor = DISK_IO
-    return params
+    return pack
+
+
+def new_session(pack: Any) -> lt.session:
+    """Opens a session with our extensions alone.
+
+    Only this way of opening one leaves out libtorrent's default extensions. Disk I/O is its
+    default, on Linux pread. mmap would count a whole bundle as resident memory, and posix would let
+    a slow disk stall every peer.
+    """
+    session: lt.session = lt.session(pack, flags=0)
+    for plugin in PLUGINS:
+        session.add_extension(plugin)
+    return session
 
 
 def limit_everybody(session: lt.session) -> None:

@@ -56,6 +56,8 @@ class Transfer:
         self.meta = meta
         self.save_dir = save_dir
         self._owner = owner
+        self.ca = ""
+        """The CA that all peers of this transfer have, in a swarm with TLS."""
         self._handle: lt.torrent_handle | None = None
         self._peers = TransferPeers(owner.is_own)
         self._pieces = PieceOrder(meta.piece_length)

@@ -1,8 +1,7 @@
 """The transfers of one engine, and the dispatch of libtorrent's alerts to them.
 
 Always: a transfer is found by its digest, and by the hash that libtorrent uses in alerts. The two
-are equal today, but only `wire_hash` and the table here rely on that. A removal ends within a
-deadline.
+are equal in a swarm without TLS. A removal ends within a deadline.
 Never: delete files, or touch the session except to add and remove torrents.
 """
 
@@ -14,6 +13,7 @@ from typing import Final, NewType
 
 import libtorrent as lt
 
+from torrentdist.model.access.swarm_membership import SwarmMembership
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.events import Fact, HashFailed
 from torrentdist.model.ids import Digest
@@ -70,12 +70,19 @@ class Transfers:
         for tell in self.on_entered:
             tell(transfer.digest)
 
-    def add(self, transfer: Transfer, params: lt.add_torrent_params, *, local: int | None) -> None:
+    def add(
+        self,
+        transfer: Transfer,
+        params: lt.add_torrent_params,
+        *,
+        local: int | None,
+        membership: SwarmMembership | None = None,
+    ) -> None:
         """Adds a transfer to the session, with its known peers. The transfer fails if libtorrent
         refuses it."""
         params.peers = transfer.endpoints()
         try:
-            handle = self._session.add(params)
+            handle = self._session.add(params, membership)
         except RuntimeError as exc:
             transfer.fail(TorrentdistError("internal", detail=f"libtorrent refused the transfer: {exc}"))
         else:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from torrentdist.host.process.certificate_renewal import CertificateRenewal
+from torrentdist.host.certificates.certificate_renewal import CertificateRenewal
 from torrentdist.log import get_logger
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.security.live_tls import LiveTls

@@ -1,0 +1,212 @@
+"""The swarm over TLS, attacked by real libtorrent peers and by peers that say what they like."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import libtorrent as lt
+import pytest
+from engines_in_process import LARGE, address, engines, published, run
+from swarm_members import LOOPBACK, RawPeer, asked_for_metadata, joined, membership, stock_session, wire_params
+from zookeeper_fixtures import eventually
+
+from torrentdist.bundle.metafile import Metafile
+from torrentdist.model.access.swarm_membership import SwarmMembership
+from torrentdist.security.authority.certificates import Key, new_key
+from torrentdist.swarm.engine.engine import Engine, EngineConfig
+from torrentdist.swarm.engine.session_settings import new_session, session_pack
+from torrentdist.swarm.membership.wire_metafile import hash_on_wire
+
+TLS = EngineConfig(tls=True)
+
+
+@pytest.fixture(scope="module")
+def ca_key() -> Key:
+    return new_key()
+
+
+def seeding(engine: Engine, home: Path) -> Metafile:
+    meta = published(home, LARGE)
+    engine.seed(meta, home)
+    return meta
+
+
+def attempts_of(session: lt.session) -> int:
+    """Returns how many connections have ended since the last call."""
+    ends = (lt.peer_disconnected_alert, lt.peer_error_alert)
+    return sum(isinstance(alert, ends) for alert in session.pop_alerts())
+
+
+def test_members_exchange_a_bundle(tmp_path: Path, ca_key: Key) -> None:
+    """If this failed, no bundle would reach anybody in a cluster with TLS."""
+
+    async def scenario() -> None:
+        async with engines(TLS, TLS) as (giver, taker):
+            giver.join([membership(ca_key)])
+            taker.join([membership(ca_key)])
+            meta = seeding(giver, tmp_path / "a")
+            fetch = taker.fetch(meta, tmp_path / "b", [address(giver, complete=True)])
+            await fetch.wait_done()
+
+            assert meta.size == fetch.view().sources.masters
+            assert meta.digest == fetch.digest
+            handle = fetch.handle
+            assert handle is not None
+            assert hash_on_wire(meta.raw, membership(ca_key).ca) == str(handle.info_hashes().v2)
+
+    run(scenario())
+    assert (tmp_path / "a/content/large.bin").read_bytes() == (tmp_path / "b/content/large.bin").read_bytes()
+
+
+def test_a_transfer_waits_for_the_first_certificate(tmp_path: Path, ca_key: Key) -> None:
+    """If this failed, a host that starts before the masters would never seed what it has."""
+
+    async def scenario() -> None:
+        async with engines(TLS, TLS) as (giver, taker):
+            taker.join([membership(ca_key)])
+            meta = seeding(giver, tmp_path / "a")
+            fetch = taker.fetch(meta, tmp_path / "b", [address(giver, complete=True)])
+            giver.join([membership(ca_key)])
+            await eventually(lambda: giver.transfers()[0].handle is not None)
+            fetch.add_peers([address(giver, complete=True)])
+            await fetch.wait_done()
+
+    run(scenario())
+
+
+STRANGERS: dict[str, Callable[[Key], SwarmMembership | None]] = {
+    "another CA": lambda ca_key: membership(new_key()),
+    "expired": lambda ca_key: membership(ca_key, age=7200, lives=3600),
+    "no certificate": lambda ca_key: None,
+}
+
+
+@pytest.mark.case("F8")
+@pytest.mark.parametrize("stranger", STRANGERS)
+def test_a_stranger_that_knows_everything_gets_no_byte(stranger: str, tmp_path: Path, ca_key: Key) -> None:
+    """If this failed, a metafile and an admitted address would be enough to read a bundle. The
+    stranger is a real libtorrent peer that knows the metafile and the CA."""
+    shown = STRANGERS[stranger](ca_key)
+
+    async def scenario() -> None:
+        async with engines(TLS) as (giver,):
+            member = membership(ca_key)
+            giver.join([member])
+            meta = seeding(giver, tmp_path / "a")
+            await eventually(lambda: giver.transfers()[0].handle is not None)
+            with stock_session(listen_interfaces=f"{LOOPBACK}:0s", min_reconnect_time=1) as session:
+                handle = joined(session, wire_params(meta, member.ca, tmp_path / "b"), shown, giver.port)
+                await eventually(lambda: attempts_of(session) > 0)
+                assert (0, 0) == (handle.status().total_payload_download, handle.status().total_done)
+            assert 0 == giver.transfers()[0].view().uploaded
+            with stock_session(listen_interfaces=f"{LOOPBACK}:0s") as session:  # the same peer, as a member
+                handle = joined(session, wire_params(meta, member.ca, tmp_path / "c"), membership(ca_key), giver.port)
+                await eventually(lambda: handle.status().is_seeding)
+
+    run(scenario())
+
+
+@pytest.mark.case("F8")
+@pytest.mark.parametrize("known", ["digest", "wire hash"])
+def test_a_plain_handshake_gets_no_answer(known: str, tmp_path: Path, ca_key: Key) -> None:
+    """If this failed, a client that leaves out TLS would be served as before."""
+
+    async def scenario() -> None:
+        async with engines(TLS) as (giver,):
+            member = membership(ca_key)
+            giver.join([member])
+            meta = seeding(giver, tmp_path / "a")
+            await eventually(lambda: giver.transfers()[0].handle is not None)
+            asked = meta.digest if known == "digest" else hash_on_wire(meta.raw, member.ca)
+            with closing(RawPeer(giver.port, asked, None)) as peer, pytest.raises(ConnectionError):
+                await asyncio.to_thread(peer.handshake)
+
+    run(scenario())
+
+
+@pytest.mark.case("F8")
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+def test_a_peer_that_asks_for_the_metafile_gets_nothing(tls: bool, tmp_path: Path, ca_key: Key) -> None:
+    """If this failed, the digest of a bundle would be enough to get its metafile from any host, and
+    whoever may not have a bundle would get it. The masters alone hand out metafiles."""
+
+    async def scenario() -> None:
+        async with engines(EngineConfig(tls=tls)) as (giver,):
+            member = membership(ca_key) if tls else None
+            giver.join([member] if member else [])
+            meta = seeding(giver, tmp_path / "a")
+            await eventually(lambda: giver.transfers()[0].handle is not None)
+            wire = hash_on_wire(meta.raw, member.ca) if member else meta.digest
+            with closing(await asyncio.to_thread(RawPeer, giver.port, wire, member)) as peer:
+                names, answers = await asyncio.to_thread(asked_for_metadata, peer)
+
+            assert not {b"ut_metadata", b"ut_pex"} & {*names}
+            assert [] == answers
+
+    run(scenario())
+
+
+@pytest.mark.case("F8")
+@pytest.mark.parametrize("ours", [False, True], ids=["libtorrent's own", "ours"])
+def test_our_sessions_give_no_metafile_whatever_the_torrent_says(ours: bool, tmp_path: Path) -> None:
+    """If this failed, only the private flag in a metafile would stand between a stranger and the
+    metafile. A session with libtorrent's own extensions shows that this peer would get it."""
+    (tmp_path / "content").write_bytes(bytes(100_000))
+    torrent = lt.create_torrent(lt.list_files(str(tmp_path / "content")), flags=lt.create_torrent.v2_only)
+    lt.set_piece_hashes(torrent, str(tmp_path))
+    params = lt.load_torrent_buffer(lt.bencode(torrent.generate()))
+    params.save_path, params.flags = str(tmp_path), lt.torrent_flags.seed_mode
+    pack: Any = session_pack(EngineConfig(), LOOPBACK)
+    session = new_session(pack) if ours else lt.session(pack)
+    handle = session.add_torrent(params)
+    asyncio.run(eventually(lambda: handle.status().is_seeding and session.is_listening()))
+    with closing(RawPeer(session.listen_port(), str(handle.info_hashes().v2), None)) as peer:
+        names, answers = asked_for_metadata(peer)
+
+    assert (not ours) == (b"ut_metadata" in names)
+    assert (not ours) == bool(answers)
+    session.pause()
+
+
+def test_a_new_certificate_needs_no_new_connection(tmp_path: Path, ca_key: Key) -> None:
+    """If this failed, every renewal would break the transfers that are under way."""
+
+    async def scenario() -> None:
+        slow = EngineConfig(tls=True, upload_limit=4 * 1024 * 1024)
+        async with engines(slow, TLS) as (giver, taker):
+            giver.join([membership(ca_key)])
+            taker.join([membership(ca_key)])
+            meta = seeding(giver, tmp_path / "a")
+            fetch = taker.fetch(meta, tmp_path / "b", [address(giver, complete=True)])
+            await eventually(lambda: fetch.view().done > 0)
+            before = {peer.remote for peer in fetch.seen_peers()}
+            giver.join([membership(ca_key)])
+            taker.join([membership(ca_key)])
+            await fetch.wait_done()
+            assert before & {peer.remote for peer in fetch.seen_peers()}
+
+    run(scenario())
+
+
+def test_an_expired_host_serves_again_after_its_renewal(tmp_path: Path, ca_key: Key) -> None:
+    """If this failed, a host that was off for long would have to start twice."""
+
+    async def scenario() -> None:
+        async with engines(TLS, TLS) as (giver, taker):
+            giver.join([membership(ca_key, age=7200, lives=3600)])
+            taker.join([membership(ca_key)])
+            meta = seeding(giver, tmp_path / "a")
+            await eventually(lambda: giver.transfers()[0].handle is not None)
+            fetch = taker.fetch(meta, tmp_path / "b", [address(giver, complete=True)])
+            giver.join([membership(ca_key)])
+            done = asyncio.ensure_future(fetch.wait_done())
+            while not done.done():  # as each picture of the masters does
+                fetch.add_peers([address(giver, complete=True)])
+                await asyncio.wait({done}, timeout=0.5)
+            done.result()
+
+    run(scenario())

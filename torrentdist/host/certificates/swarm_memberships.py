@@ -1,0 +1,152 @@
+"""Keeps a daemon a member of the swarm: gets its certificates of the swarm, and renews them.
+
+A host with the CA's key issues them itself, others ask any master. Always: they are kept in a file,
+so that a host that starts without masters can seed. Always: a swarm that changes its CA is noticed
+within minutes.
+Never: ends the daemon. Without a new certificate it goes on with the old one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from torrentdist.http.api_calls import Broken, result_of
+from torrentdist.http.connection_pool import Http
+from torrentdist.http.http_errors import HttpError
+from torrentdist.log import get_logger
+from torrentdist.model.access.swarm_certificate_messages import (
+    IssuedMembership,
+    SwarmCertificatesBody,
+    SwarmCertificatesView,
+)
+from torrentdist.model.access.swarm_membership import SwarmMembership
+from torrentdist.model.configuration.config import Config
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.wording import cause_text
+from torrentdist.security.authority.certificates import new_key
+from torrentdist.security.authority.membership_files import keep_memberships, membership_file, read_memberships
+from torrentdist.security.authority.pem_texts import public_key_pem
+from torrentdist.security.authority.swarm_authority import HOST_LIFETIME, memberships_of
+from torrentdist.security.authority.swarm_issuing import SwarmIssuing
+
+log = get_logger()
+
+PATH: Final = "/v1/swarm-certificates"
+LOOK_SECS: Final = 2.0
+"""Time between two looks at the files, and between two attempts to become a member at all."""
+ASK_SECS: Final = 600.0
+"""Time between two questions whether the swarm's CAs have changed, on average."""
+Stamp = tuple[tuple[int, int], ...]
+
+
+class SwarmMemberships:
+    """`join` tells the engine of new certificates."""
+
+    def __init__(
+        self,
+        config: Config,
+        http: Http,
+        masters: Callable[[], Sequence[str]],
+        join: Callable[[Sequence[SwarmMembership]], None],
+    ) -> None:
+        self._issuing = SwarmIssuing(config)
+        self._path = membership_file(config)
+        self._http = http
+        self._masters = masters
+        self._join = join
+        self._held: tuple[SwarmMembership, ...] = ()
+        self._stamp: Stamp = ()
+        self._ask_at = 0.0
+        self._said = ""
+
+    async def start(self, *, must_issue: bool) -> None:
+        """Takes what the file holds. A host with the CA's key is a member afterwards.
+
+        `must_issue`: raises `swarm_key_missing` on a host without that key.
+        """
+        if must_issue and not self._issuing.key_file:
+            raise TorrentdistError("swarm_key_missing")
+        self._stamp = await asyncio.to_thread(self._stamps)
+        self._take(await asyncio.to_thread(read_memberships, self._path))
+        if self._issuing.key_file:
+            await self._renew(time.time())
+
+    async def follow(self) -> None:
+        """Takes changed files and renews the certificates, for as long as the daemon runs."""
+        while True:
+            try:
+                await self._look(time.time())
+                self._said = ""
+            except (TorrentdistError, OSError, ValueError) as exc:
+                self._complain(cause_text(exc))
+            await asyncio.sleep(LOOK_SECS)
+
+    async def _look(self, now: float) -> None:
+        stamp = await asyncio.to_thread(self._stamps)
+        if stamp != self._stamp:
+            self._stamp, self._ask_at = stamp, 0.0
+            self._take(await asyncio.to_thread(read_memberships, self._path))
+        if now >= self._ask_at or not self._held:
+            self._ask_at = now + ASK_SECS * random.uniform(0.5, 1.5)
+            await self._renew(now)
+
+    async def _renew(self, now: float) -> None:
+        """Gets new certificates, if they are due or the swarm's CAs have changed."""
+        key = new_key()
+        issued = await self._obtain(public_key_pem(key.public_key()).decode())
+        if not issued:
+            raise TorrentdistError("swarm_tls_differs")
+        is_same = [each.ca for each in issued] == [each.ca for each in self._held]
+        if is_same and not any(each.is_due(now) for each in self._held):
+            return
+        fresh = memberships_of(key, issued)
+        await asyncio.to_thread(keep_memberships, self._path, fresh)
+        self._stamp = await asyncio.to_thread(self._stamps)
+        self._take(fresh)
+        log.info("this host has new certificates of the swarm", expires_at=fresh[0].expires_at)
+
+    async def _obtain(self, public_key: str) -> Sequence[IssuedMembership]:
+        if self._issuing.key_file:
+            return await asyncio.to_thread(self._issuing.issue, public_key, HOST_LIFETIME, time.time())
+        content = msgspec.json.encode(SwarmCertificatesBody(public_key=public_key))
+        failure = TorrentdistError("unreachable", detail="no master is known")
+        for url in self._masters():
+            try:
+                answer = await self._http.post(url + PATH, content=content)
+                return result_of(answer, SwarmCertificatesView).memberships
+            except TorrentdistError as refusal:
+                failure = refusal
+            except (HttpError, Broken) as exc:
+                failure = TorrentdistError("unreachable", detail=f"{url}: {exc}")
+        raise failure
+
+    def _take(self, memberships: tuple[SwarmMembership, ...]) -> None:
+        self._held = memberships
+        if memberships:
+            self._join(memberships)
+
+    def _complain(self, reason: str) -> None:
+        if reason != self._said:
+            log.warning("the certificates of the swarm are not renewed", reason=reason)
+        self._said = reason
+
+    def _stamps(self) -> Stamp:
+        """Returns what differs when a file has been replaced or written to."""
+        files = [self._path, *([Path(self._issuing.key_file).expanduser()] if self._issuing.key_file else [])]
+        return tuple(_stamp(path) for path in files)
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    try:
+        stat = os.stat(path)
+    except OSError:
+        return (0, 0)
+    return (stat.st_ino, stat.st_mtime_ns)

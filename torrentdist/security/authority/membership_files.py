@@ -1,0 +1,58 @@
+"""A host's file with its certificates of the swarm: its key, then each certificate with its CA.
+
+Always: the file is for its owner alone, and is replaced as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from torrentdist.model.access.swarm_membership import SwarmMembership
+from torrentdist.model.configuration.config import Config
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.wording import cause_text
+from torrentdist.security.authority.certificates import Key, new_key
+from torrentdist.security.authority.swarm_authority import (
+    HOST_LIFETIME,
+    issued_for,
+    memberships_of,
+    memberships_text,
+    parse_memberships,
+    swarm_authority,
+)
+from torrentdist.security.private_files import read_private, replace_private
+
+MEMBERSHIP: Final = "swarm.pem"
+
+
+def membership_file(config: Config) -> Path:
+    """Returns the place of the file: what the configuration names, or beside the host's key."""
+    beside = Path(config.tls.key_file).expanduser().parent / MEMBERSHIP
+    return Path(config.swarm.certificate_file).expanduser() if config.swarm.certificate_file else beside
+
+
+def read_memberships(path: Path) -> tuple[SwarmMembership, ...]:
+    """Reads the file; nothing if there is none. Raises `certificate_invalid`."""
+    try:
+        return parse_memberships(read_private(path).decode("ascii"))
+    except FileNotFoundError:
+        return ()
+    except (OSError, ValueError) as exc:
+        raise TorrentdistError("certificate_invalid", path=str(path), detail=cause_text(exc)) from exc
+
+
+def keep_memberships(path: Path, memberships: Sequence[SwarmMembership]) -> None:
+    replace_private(path, memberships_text(memberships).encode())
+
+
+def make_member(directory: Path, ca_key: Key, now: float) -> Path:
+    """Issues a membership into `directory`, unless a young one of this CA is there. Returns the
+    file."""
+    path, authority = directory / MEMBERSHIP, swarm_authority(ca_key)
+    if not any(each.ca == authority.pem and not each.is_due(now) for each in read_memberships(path)):
+        key = new_key()
+        issued = issued_for([authority], key.public_key(), HOST_LIFETIME, now)
+        keep_memberships(path, memberships_of(key, issued))
+    return path

@@ -1,0 +1,1 @@
+"""TLS in the swarm: torrents that only members can join, and their hash on the wire."""
