@@ -66,7 +66,7 @@ def fetch_reference(metafile: Path, home: Path, port: int) -> float:
 
 
 async def seed_ours(raw: bytes, home: Path) -> None:
-    engine = Engine(engine_config(SwarmConfig(), "127.0.0.1"))
+    engine = Engine(engine_config(SwarmConfig(), "127.0.0.1", tls=False))
     await engine.start()
     engine.seed(parse_metafile(raw), home)
     print(engine.port, flush=True)
@@ -75,7 +75,7 @@ async def seed_ours(raw: bytes, home: Path) -> None:
 
 
 async def fetch_ours(raw: bytes, home: Path, port: int) -> float:
-    engine = Engine(engine_config(SwarmConfig(), "127.0.0.1"))
+    engine = Engine(engine_config(SwarmConfig(), "127.0.0.1", tls=False))
     await engine.start()
     meta = parse_metafile(raw)
     started = time.perf_counter()
