@@ -71,7 +71,7 @@ def test_the_first_session_works_over_tls(mutual: Cluster, tmp_path: Path) -> No
 
 @pytest.mark.case("F8")
 def test_the_swarm_is_for_members_and_a_token_makes_one_for_an_hour(mutual: Cluster, tmp_path: Path) -> None:
-    """Whoever learns a metafile could read the bundle from any host, or nobody with a token could
+    """A stranger with a metafile could read the bundle from any host, or nobody with a token could
     download without a supervisor."""
     mutual.run("upload", make_source(tmp_path / "source", 72), "--id", "swarm-1", "--min-replicas", 2).ok()
     raw = mutual.http.get(f"{mutual.url('master-1')}/v1/bundles/swarm-1/metafile").content

@@ -20,8 +20,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from torrentdist.bundle.metafile import Metafile
-from torrentdist.client.bundles.swarm_access import stay_member, swarm_memberships
 from torrentdist.client.masters.master_client import MasterClient
+from torrentdist.client.swarm_access import stay_member, swarm_memberships
 from torrentdist.http.api_calls import Broken, Request, send
 from torrentdist.model.configuration.config import SwarmConfig
 from torrentdist.model.ids import Digest, PeerId, new_random_id

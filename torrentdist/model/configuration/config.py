@@ -2,6 +2,7 @@
 
 Always: an unknown key is an error (forbid_unknown_fields).
 Never: hold a secret; the values name the files that do.
+Longer than most files: it is the whole configuration.
 """
 
 # Without `from __future__ import annotations`: every command would evaluate all of them again, as
