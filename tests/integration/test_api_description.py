@@ -24,6 +24,7 @@ OF_ROLES = {
     "uploader": {
         "POST /v1/bundles/{}",
         "POST /v1/bundles/{}/distribute",
+        "POST /v1/bundles/{}/signatures",
         "PUT /v1/uploads/{}",
         "POST /v1/uploads/{}/finish",
     },
