@@ -117,18 +117,21 @@ def test_an_unsigned_bundle_is_used_nowhere_until_it_is_signed(
     streamed = read(strict, "plain-1")
 
     assert ["unsigned_bundle"] * 2 == downloads
+    assert "unsigned_bundle" == error_of(strict.run("bundle", "verify", "plain-1", job))
     assert (403, "unsigned_bundle") == (streamed.status_code, streamed.json()["error"])
     assert not strict.published("supervisor-1", digest)
     assert [] == strict.run("bundle", "show", "plain-1").ok()["signers"]
 
-    wrong = strict.run("bundle", "sign", "plain-1", "--key", key.key_file, "--digest", "0" * 64)
-    assert "conflict" == error_of(wrong)
-    assert digest == strict.run("bundle", "sign", "plain-1", "--key", key.key_file).ok()["digest"]
-    strict.run("bundle", "sign", "plain-1", "--key", key.key_file).ok()
+    sign = ["bundle", "sign", "plain-1", "--key", key.key_file]
+    for expected in (["--digest", "0" * 64], ["--path", job / "run.sh"]):
+        assert "conflict" == error_of(strict.run(*sign, *expected))
+    assert digest == strict.run(*sign, "--path", job).ok()["digest"]
+    strict.run(*sign).ok()
 
     assert 200 == read(strict, "plain-1").status_code
     assert [key.id] == strict.run("download", "plain-1", tmp_path / "c").ok()["signers"]
     assert [key.id] == strict.run("download", "plain-1", tmp_path / "d", "--no-supervisor").ok()["signers"]
+    assert [] == strict.run("bundle", "verify", "plain-1", job).ok()["damaged"]
     shown = strict.run("bundle", "show", "plain-1").ok()
     assert ([key.id], 1) == (shown["signers"], len(shown["signatures"]))
 

@@ -12,6 +12,7 @@ import msgspec
 
 from torrentdist.bundle.content_check import Damage, verify_copy
 from torrentdist.bundle.metafile import Metafile
+from torrentdist.client.bundles.signed_content import check_with_masters
 from torrentdist.client.bundles.transfer_progress import TransferProgress, TransferStage
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest, bundle_id
@@ -21,6 +22,7 @@ from torrentdist_cli.frame.interruption import run
 from torrentdist_cli.frame.invocation import Session
 from torrentdist_cli.frame.progress_bar import Show, transfer_display
 from torrentdist_cli.frame.rendering import grid, show
+from torrentdist_cli.frame.terminal import say
 from torrentdist_cli.frame.units import unicode_path
 
 
@@ -49,7 +51,7 @@ class _Stopped(Exception):
 def verify(session: Session, id: str, path: Path) -> None:
     """Compare a directory or a file with a bundle, byte by byte.
 
-    Exit 7 if anything differs.
+    Exit 7 if anything differs, and 4 if [trust] refuses the bundle.
 
     With -q: the paths that differ.
     """
@@ -64,8 +66,12 @@ def verify(session: Session, id: str, path: Path) -> None:
 
 
 async def _verify(session: Session, name: BundleId, path: Path, progress: Show) -> VerifyView:
-    async with masters(session.config().client) as client:
+    config = session.config()
+    async with masters(config.client) as client:
         meta = await client.metafile(name)
+        checked = await check_with_masters(client, config.trust, name, meta.digest)
+    if checked.warning:
+        say(checked.warning, label="warning:", color="yellow")
     damaged = [DamagedPath(found.path, found.reason) for found in await _compare(meta, path, progress)]
     return VerifyView(name, meta.digest, unicode_path(path), damaged)
 

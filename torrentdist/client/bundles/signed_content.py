@@ -48,6 +48,15 @@ def check_signatures(
         return CheckedSignatures(warning=error.message)
 
 
+async def check_with_masters(
+    client: MasterClient, trust: TrustConfig, bundle: BundleId, digest: Digest
+) -> CheckedSignatures:
+    """Gets the signatures from a master and checks them, unless [trust] is off for this id."""
+    if trust_in(trust, bundle).mode is TrustMode.OFF:
+        return CheckedSignatures()
+    return check_signatures(trust, bundle, digest, (await client.bundle(bundle)).signatures)
+
+
 async def sign_bundle(client: MasterClient, bundle: BundleId, signer: Signer, expected: Digest | None) -> BundleView:
     """Signs the content that a bundle of the cluster has, or raises `conflict` if it is not the
     expected one."""
