@@ -50,7 +50,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "launcher": {"model"},
     # A client is a peer, so it makes bundles and takes part in swarms.
     "client": {"model", "bundle", "swarm", "http", "security"},
-    "cli": {"model", "bundle", "client", "http", "spark", "security"},
+    "api": {"model", "bundle", "client", "security"},
+    "doors": {"model", "bundle", "client", "api"},
+    "cli": {"model", "bundle", "client", "api", "http", "spark", "security"},
     "spark": {"model", "client", "charts"},
     "testing": SWARM_SIDE,
 }

@@ -1,5 +1,4 @@
-"""`import torrentdist` costs a program almost nothing, and leaves the names of the future Python
-API free."""
+"""`import torrentdist` costs a program almost nothing, and gives it the names of the Python API."""
 
 from __future__ import annotations
 
@@ -31,8 +30,21 @@ def test_importing_the_package_takes_at_most_30_ms() -> None:
     assert secs <= MOST_SECS
 
 
-def test_the_names_of_the_python_api_are_free() -> None:
-    """If this fails, a module shadows a call of the API: `torrentdist.upload` would be a module
-    then."""
-    assert {"upload", "download", "distribute", "submit", "Cluster"} <= torrentdist.RESERVED_NAMES
+def test_every_name_of_the_python_api_is_there() -> None:
+    """If this fails, `torrentdist.upload` is missing, or a module took its name."""
+    found = {name: getattr(torrentdist, name) for name in torrentdist.__all__}
+
+    assert [] == [name for name, value in found.items() if not callable(value)]
+    assert set(torrentdist.__all__) <= set(dir(torrentdist))
+
+
+def test_reserved_names_are_free() -> None:
+    """If this fails, a module shadows a later call of the API."""
     assert [] == [name for name in torrentdist.RESERVED_NAMES if hasattr(torrentdist, name)]
+
+
+def test_listing_bundles_does_not_load_libtorrent() -> None:
+    """If this fails, every small call and command waits for a library that only transfers need."""
+    program = "import sys, torrentdist; torrentdist.AsyncClient, torrentdist.Client; print('libtorrent' in sys.modules)"
+
+    assert "False" == _run(program).strip()

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import click
 
-from torrentdist.client.bundles.distribute import distribute as distribute_bundle
-from torrentdist.client.bundles.distribute import hosts_needed
-from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import SupervisorId, bundle_id, supervisor_id
+from torrentdist.model.ids import SupervisorId, supervisor_id
 from torrentdist.model.wire.fleet_messages import DistributeView
-from torrentdist.model.wording import counted
 from torrentdist_cli.bundles.fleet_picture import fleet_display
-from torrentdist_cli.frame.asking_masters import masters
+from torrentdist_cli.frame.asking_masters import cluster_of, run_with_progress
 from torrentdist_cli.frame.command import Command
-from torrentdist_cli.frame.interruption import run
 from torrentdist_cli.frame.invocation import Session
 from torrentdist_cli.frame.rendering import facts, grid, show
 from torrentdist_cli.frame.units import DURATION, SHARE, duration, origins
-
-_NAMED = 5
 
 
 @click.command(cls=Command)
@@ -40,29 +33,18 @@ def distribute(
 
     With -q: its id.
     """
-    name = bundle_id(id)
     chosen = _supervisors(supervisors)
     wanted_labels = parse_labels(labels)
     if chosen and wanted_labels:
         raise click.UsageError("--supervisors and --label exclude each other")
 
-    async def work() -> DistributeView:
-        async with masters(session.config().client) as client:
-            with fleet_display(session) as progress:
-                return await distribute_bundle(
-                    client,
-                    name,
-                    supervisors=chosen,
-                    labels=wanted_labels,
-                    wait_share=wait,
-                    timeout=timeout,
-                    progress=progress,
-                )
-
-    view = run(work())
-    show(session, view, value=view.id, table=lambda: _table(view))
-    if view.done < hosts_needed(wait, view.hosts):
-        raise TorrentdistError("partly", detail=shortfall(view))
+    run_with_progress(
+        fleet_display(session),
+        lambda progress: cluster_of(session).distribute(
+            id, supervisors=chosen, labels=wanted_labels, wait=wait, timeout=timeout, progress=progress
+        ),
+        lambda view: show(session, view, value=view.id, table=lambda: _table(view)),
+    )
 
 
 def parse_labels(labels: tuple[str, ...]) -> dict[str, str]:
@@ -73,14 +55,6 @@ def parse_labels(labels: tuple[str, ...]) -> dict[str, str]:
             raise click.BadParameter(f"{label!r} is not of the form K=V", param_hint="--label")
         pairs[name] = value
     return pairs
-
-
-def shortfall(view: DistributeView) -> str:
-    """Returns a line such as `bundle etl-42 is on 14 of 16 hosts; missing: h3 (stuck: disk full),
-    h9 (gone)`."""
-    named = [f"{host.supervisor} ({host.reason})" for host in view.failed[:_NAMED]]
-    more = [f"and {len(view.failed) - _NAMED} more"] if len(view.failed) > _NAMED else []
-    return f"bundle {view.id} is on {view.done} of {counted(view.hosts, 'host')}; missing: {', '.join(named + more)}"
 
 
 def _supervisors(text: str | None) -> list[SupervisorId]:

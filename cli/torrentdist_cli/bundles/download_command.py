@@ -7,15 +7,12 @@ from pathlib import Path
 
 import click
 
-from torrentdist.client.bundles.download import download as download_bundle
-from torrentdist.model.ids import BundleId, bundle_id
 from torrentdist.model.wire.transfer_messages import DownloadView
 from torrentdist.model.wording import counted
-from torrentdist_cli.frame.asking_masters import masters
+from torrentdist_cli.frame.asking_masters import cluster_of, run_with_progress
 from torrentdist_cli.frame.command import Command
-from torrentdist_cli.frame.interruption import run
 from torrentdist_cli.frame.invocation import Session
-from torrentdist_cli.frame.progress_bar import Show, transfer_display
+from torrentdist_cli.frame.progress_bar import transfer_display
 from torrentdist_cli.frame.rendering import facts, show
 from torrentdist_cli.frame.terminal import say
 from torrentdist_cli.frame.units import DURATION, duration, origins, size
@@ -66,39 +63,27 @@ def download(
 
     With -q: the path.
     """
-    name = bundle_id(id)
     if no_supervisor:
         session.flags["client.supervisor"] = ""
-    with transfer_display(session) as progress:
-        view = run(_download(session, name, dest, timeout, seed_for, force, known_in, progress))
-    if view.warning:
-        say(view.warning, label="warning:", color="yellow")
-    show(session, view, value=view.path, table=lambda: _table(view))
-
-
-async def _download(
-    session: Session,
-    name: BundleId,
-    dest: Path,
-    timeout: float,
-    seed_for: float,
-    force: bool,
-    known_in: tuple[Path, ...],
-    progress: Show,
-) -> DownloadView:
-    config = session.config()
-    async with masters(config.client) as client:
-        return await download_bundle(
-            client,
-            config,
-            name,
+    run_with_progress(
+        transfer_display(session),
+        lambda progress: cluster_of(session).download(
+            id,
             os.fspath(dest),
             timeout=timeout,
             seed_for=seed_for,
             force=force,
             known_in=known_in,
             progress=progress,
-        )
+        ),
+        lambda view: _show(session, view),
+    )
+
+
+def _show(session: Session, view: DownloadView) -> None:
+    if view.warning:
+        say(view.warning, label="warning:", color="yellow")
+    show(session, view, value=view.path, table=lambda: _table(view))
 
 
 def _table(view: DownloadView) -> str:

@@ -5,16 +5,21 @@ it waits, and when an answer may be out of date.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
 
+from torrentdist.api.async_client import AsyncClient
+from torrentdist.api.shortfalls import result_in
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.model.configuration.config import ClientConfig
+from torrentdist.model.errors import TorrentdistError
 from torrentdist_cli.frame.interruption import run
 from torrentdist_cli.frame.invocation import Session
 from torrentdist_cli.frame.terminal import say
 
 T = TypeVar("T")
+Show = TypeVar("Show")
 
 
 @contextlib.asynccontextmanager
@@ -33,3 +38,23 @@ def ask_masters(session: Session, work: Callable[[MasterClient], Awaitable[T]]) 
             return await work(client)
 
     return run(with_client())
+
+
+def cluster_of(session: Session) -> AsyncClient:
+    """Returns the Python API for this command's cluster."""
+    return AsyncClient.of(session.config(), masters)
+
+
+def run_with_progress(
+    display: AbstractContextManager[Show], begin: Callable[[Show], Coroutine[Any, Any, T]], show: Callable[[T], None]
+) -> None:
+    """Runs what `begin` starts, under a display of its progress, and then shows its result. If only
+    a part was done, it shows that, and raises the error `partly`."""
+    try:
+        with display as progress:
+            view = run(begin(progress))
+    except TorrentdistError as error:
+        if (part := result_in(error)) is not None:
+            show(part)
+        raise
+    show(view)

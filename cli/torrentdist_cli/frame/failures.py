@@ -6,54 +6,19 @@ outside is made printable first, so that no name can control a terminal.
 
 from __future__ import annotations
 
-import errno
-import os
 from collections.abc import Iterator
 
 import click
 
+from torrentdist.api.known_failures import known_failure
 from torrentdist.model.errors import EXIT_BUG, EXIT_USAGE, TorrentdistError
-from torrentdist.model.wording import cause_text, os_sentence
+from torrentdist.model.wording import cause_text
 from torrentdist_cli.frame.terminal import say, say_all, say_help
 
 EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
 EXIT_PIPE = 141
 """The reader of our output has gone, as after `| head -1`."""
-
-_DISK_ERRNOS = frozenset(
-    {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.EFBIG, errno.ENOTDIR}
-)
-
-
-_SPARK_PACKAGES = frozenset({"pyspark", "pyarrow", "pandas", "py4j"})
-
-
-def known_failure(exc: BaseException) -> TorrentdistError | None:
-    """Returns the error of the table that matches an exception, or None for a bug of ours."""
-    if isinstance(exc, TorrentdistError):
-        return exc
-    if isinstance(exc, BaseExceptionGroup):
-        return next((found for inner in exc.exceptions if (found := known_failure(inner)) is not None), None)
-    if isinstance(exc, OSError) and exc.errno in _DISK_ERRNOS:
-        path = os.fsdecode(exc.filename) if isinstance(exc.filename, str | bytes) else "the output"
-        error = TorrentdistError("disk_error", path=path, detail=os_sentence(exc))
-        error.__cause__ = exc.__cause__
-        return error
-    if isinstance(exc, ModuleNotFoundError):
-        return _missing_package(exc)
-    return None
-
-
-def _missing_package(exc: ModuleNotFoundError) -> TorrentdistError | None:
-    """Returns the error that says what to install, or None for a missing module of ours, which is a
-    bug."""
-    missing = (exc.name or "torrentdist").partition(".")[0]
-    if missing.startswith("torrentdist"):
-        return None
-    extra = "spark" if missing in _SPARK_PACKAGES else "server"
-    detail = f"this command needs {missing}, which is not installed"
-    return TorrentdistError("missing_dependency", detail=detail, package=f"torrentdist[{extra}]")
 
 
 def report(exc: BaseException, *, verbose: bool) -> int:

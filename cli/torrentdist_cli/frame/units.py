@@ -14,51 +14,32 @@ from typing import TYPE_CHECKING
 
 import click
 
+from torrentdist.api.human_units import duration, percent, rate, size
+
 if TYPE_CHECKING:
     from torrentdist.model.wire.transfer_messages import Sources
+
+__all__ = [
+    "DURATION",
+    "SHARE",
+    "duration",
+    "origins",
+    "parse_duration",
+    "parse_share",
+    "percent",
+    "rate",
+    "size",
+    "unicode_path",
+]
 
 _UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])", re.ASCII)
 _NUMBER = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
-_BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def unicode_path(path: str | os.PathLike[str]) -> str:
     """Returns the path as valid Unicode, as JSON needs it. An invalid byte becomes U+FFFD."""
     return os.fsencode(path).decode("utf-8", "replace")
-
-
-def size(count: float) -> str:
-    """Formats a size: 1536 → 1.5 KiB."""
-    value, unit = float(count), 0
-    while value >= 1023.95 and unit < len(_BINARY) - 1:
-        value /= 1024
-        unit += 1
-    return f"{value:.0f} B" if unit == 0 else f"{value:.1f} {_BINARY[unit]}"
-
-
-def rate(bytes_per_second: float) -> str:
-    return f"{size(bytes_per_second)}/s"
-
-
-def duration(seconds: float | None) -> str:
-    """Formats a duration: 3725 → 1h02m; None → ?."""
-    if seconds is None or not math.isfinite(seconds) or seconds < 0:
-        return "?"
-    if seconds < 10:
-        return f"{seconds:.1f}s"
-    whole = round(seconds)
-    days, hours, minutes, secs = whole // 86400, whole // 3600 % 24, whole // 60 % 60, whole % 60
-    if days:
-        return f"{days}d{hours:02}h"
-    if hours:
-        return f"{hours}h{minutes:02}m"
-    return f"{minutes}m{secs:02}s" if minutes else f"{secs}s"
-
-
-def percent(share: float) -> str:
-    """Formats a share, rounded down, so that 100% means all of it."""
-    return f"{math.floor(share * 100)}%"
 
 
 def parse_duration(text: str) -> float:

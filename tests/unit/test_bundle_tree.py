@@ -1,0 +1,85 @@
+"""Looking up and listing the paths of a bundle, without a disk."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.doors.bundle_tree import BundleTree, NodeKind
+
+
+@pytest.fixture
+def top(tmp_path: Path) -> Path:
+    top = tmp_path / "top"
+    (top / "lib" / "deep").mkdir(parents=True)
+    (top / "empty").mkdir()
+    (top / "lib" / "code.py").write_text("code")
+    (top / "lib" / "deep" / "data").write_bytes(b"12345")
+    (top / "lib64").symlink_to("lib")
+    (top / "lib" / "deep" / "up").symlink_to("..")
+    (top / "current").symlink_to("lib64/deep/data")
+    (top / "broken").symlink_to("nowhere")
+    return top
+
+
+@pytest.fixture
+def tree(top: Path) -> BundleTree:
+    return BundleTree(make_metafile(top))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        "lib",
+        "lib64",
+        "lib64/deep/data",
+        "current",
+        "broken",
+        "empty",
+        "lib/deep/up/code.py",
+        "lib/none",
+        "lib/code.py",
+    ],
+)
+def test_a_lookup_finds_what_the_kernel_finds(top: Path, tree: BundleTree, path: str) -> None:
+    """If this fails, a program reads another file through `torrentdist://` than from the disk."""
+    found, real = tree.find(path), top / path
+
+    assert real.exists() == (found is not None)
+    if found is not None:
+        assert real.is_dir() == (found.kind is NodeKind.DIRECTORY)
+        assert (real.stat().st_size if real.is_file() else None) == (found.file.size if found.file else None)
+        assert (os.readlink(real) if real.is_symlink() else None) == found.target
+
+
+def test_a_listing_names_the_entries_of_a_directory(top: Path, tree: BundleTree) -> None:
+    """If this fails, `glob` misses files."""
+    assert sorted(os.listdir(top)) == [node.path for node in tree.list("")]
+    assert ["lib64/code.py", "lib64/deep"] == [node.path for node in tree.list("lib64")]
+    assert [] == tree.list("empty")
+
+
+def test_a_walk_meets_each_file_once_although_a_symlink_leads_up(tree: BundleTree) -> None:
+    """If this fails, a walk through a bundle never ends."""
+    ahead, files = [""], []
+    while ahead:
+        for node in tree.list(ahead.pop()):
+            if node.kind is NodeKind.DIRECTORY:
+                ahead.append(node.path)
+            elif node.kind is NodeKind.FILE:
+                files.append(node.path)
+
+    assert ["current", "lib/code.py", "lib/deep/data"] == sorted(files)
+
+
+def test_a_symlink_to_a_directory_or_to_nothing_is_listed_as_a_link(tree: BundleTree) -> None:
+    """If this fails, a reader opens a directory as a file."""
+    kinds = {node.path: node.kind for node in tree.list("")}
+
+    assert NodeKind.LINK == kinds["lib64"]
+    assert NodeKind.LINK == kinds["broken"]
+    assert NodeKind.FILE == kinds["current"]

@@ -1,0 +1,2 @@
+"""The Python API: `torrentdist.upload`, `download`, `path`, `distribute`, and the clients behind
+them."""

@@ -1,0 +1,1 @@
+"""Doors for programs that know nothing of torrentdist: an fsspec file system."""

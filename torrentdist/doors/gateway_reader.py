@@ -1,0 +1,81 @@
+"""Asks this host's gateway for a bundle: where it lies, or parts of its files while it arrives.
+
+Always: a call works in every thread and after a fork, since each has a connection of its own.
+Never: give the gateway the cluster's token, because any process may listen on its port.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.wire.headers import CLIENT
+
+CALL_SECS = 5.0
+"""Longest wait for an answer about a bundle."""
+READ_SECS = 120.0
+"""Longest wait for bytes of an arriving bundle. The gateway itself gives up earlier, and says
+why."""
+
+
+class GatewayAway(Exception):
+    """No gateway answers, so the bundle has to come from elsewhere."""
+
+
+class GatewayReader:
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self._host, self._port = parts.hostname or "127.0.0.1", parts.port or 80
+        self._url = url
+
+    def local(self, bundle: str) -> Path | None:
+        """Returns the bundle's directory on this host; None if the bundle is not here yet. Raises
+        GatewayAway."""
+        try:
+            with self._answer(f"/v1/host/bundles/{quote(bundle)}", {}, CALL_SECS) as answer:
+                view = json.load(answer)
+        except TorrentdistError as error:
+            if error.code == "supervisor_unreachable":
+                raise GatewayAway(error.message) from error
+            return None
+        except ValueError as exc:
+            raise GatewayAway("another program listens there") from exc
+        return Path(view["path"]) if view.get("state") == "done" and view.get("path") else None
+
+    def read(self, bundle: str, path: str, start: int, end: int) -> bytes:
+        """Returns a part of a file. The gateway fetches the bundle if it is not here, and answers
+        when this part has arrived."""
+        if start >= end:
+            return b""
+        where = f"/bundles/{quote(bundle)}/files/{quote(path)}"
+        with self._answer(where, {"Range": f"bytes={start}-{end - 1}"}, READ_SECS) as answer:
+            data = answer.read()
+        if len(data) != end - start:
+            raise TorrentdistError("corrupt", path=path, detail=f"{len(data)} of {end - start} bytes came")
+        return data
+
+    @contextmanager
+    def _answer(self, path: str, headers: dict[str, str], secs: float) -> Iterator[http.client.HTTPResponse]:
+        connection = http.client.HTTPConnection(self._host, self._port, timeout=secs)
+        try:
+            connection.request("GET", path, headers={CLIENT: "1", **headers})
+            answer = connection.getresponse()
+            if answer.status >= 400:
+                raise _error_in(answer)
+            yield answer
+        except (OSError, http.client.HTTPException) as exc:
+            raise TorrentdistError("supervisor_unreachable", url=self._url, detail=str(exc) or repr(exc)) from exc
+        finally:
+            connection.close()
+
+
+def _error_in(answer: http.client.HTTPResponse) -> TorrentdistError:
+    try:
+        return TorrentdistError.from_wire(json.load(answer))
+    except (ValueError, AttributeError):
+        return TorrentdistError("internal", detail=f"HTTP {answer.status}")
