@@ -25,6 +25,8 @@ from torrentdist.doors.bundle_filesystem import ArrivingFile, TorrentdistFileSys
 from torrentdist.model.errors import TorrentdistError
 
 Put = Callable[[Path], str]
+Scenario = Callable[..., str]
+"""Writes the files of some of fsspec's tests."""
 
 
 @pytest.fixture
@@ -47,9 +49,19 @@ def put(cluster: Cluster) -> Iterator[Put]:
         client.remove(name)
 
 
-@pytest.mark.usefixtures("fs")
+@pytest.fixture(scope="module")
+def uploaded(_shared_cluster: Cluster) -> Iterator[dict[str, str]]:
+    """The bundles of the suite's scenarios."""
+    bundles: dict[str, str] = {}
+    yield bundles
+    for bundle in bundles.values():
+        Client(config_file=_shared_cluster.dir / "client.toml").remove(bundle)
+
+
 class TestGet(AbstractGetTests, AbstractFixtures):  # type: ignore[misc]  # fsspec is untyped
     """fsspec's own suite for reading. Its other suites write, which bundles refuse."""
+
+    test_get_directory_recursive = None  # it makes its source with mkdir() and touch()
 
     @pytest.fixture
     def fs(self, cluster: Cluster) -> TorrentdistFileSystem:
@@ -63,27 +75,41 @@ class TestGet(AbstractGetTests, AbstractFixtures):  # type: ignore[misc]  # fssp
     def fs_path(self) -> str:
         return ""
 
-    def _as_bundle(self, scenario: Callable[..., str], put: Put, tmp_path: Path) -> str:
-        top = tmp_path / "scenario"
-        top.mkdir()
-        scenario(LocalFileSystem(auto_mkdir=True), os.path.join, str(top))
-        return f"{put(top)}/source"
+    @pytest.fixture
+    def scenario(self, cluster: Cluster, uploaded: dict[str, str], tmp_path: Path) -> Callable[[Scenario], str]:
+        """Uploads a scenario of the suite when a test first needs it. Bundles never change."""
+
+        def source(build: Scenario) -> str:
+            if build.__name__ not in uploaded:
+                (tmp_path / "content").write_text("a bundle holds at least one byte")
+                build(LocalFileSystem(auto_mkdir=True), os.path.join, str(tmp_path))
+                name = f"fs-{secrets.token_hex(4)}"
+                Client(config_file=cluster.dir / "client.toml").upload(tmp_path, id=name)
+                uploaded[build.__name__] = name
+            return f"{uploaded[build.__name__]}/source"
+
+        return source
 
     @pytest.fixture
-    def fs_bulk_operations_scenario_0(self, put: Put, tmp_path: Path) -> str:
-        return self._as_bundle(self._bulk_operations_scenario_0, put, tmp_path)
+    def local_path(self, tmp_path: Path) -> str:
+        (tmp_path / "local").mkdir()
+        return str(tmp_path / "local")
 
     @pytest.fixture
-    def fs_glob_edge_cases_files(self, put: Put, tmp_path: Path) -> str:
-        return self._as_bundle(self._glob_edge_cases_files, put, tmp_path)
+    def fs_bulk_operations_scenario_0(self, scenario: Callable[[Scenario], str]) -> str:
+        return scenario(self._bulk_operations_scenario_0)
 
     @pytest.fixture
-    def fs_dir_and_file_with_same_name_prefix(self, put: Put, tmp_path: Path) -> str:
-        return self._as_bundle(self._dir_and_file_with_same_name_prefix, put, tmp_path)
+    def fs_glob_edge_cases_files(self, scenario: Callable[[Scenario], str]) -> str:
+        return scenario(self._glob_edge_cases_files)
 
     @pytest.fixture
-    def fs_10_files_with_hashed_names(self, put: Put, tmp_path: Path) -> str:
-        return self._as_bundle(self._10_files_with_hashed_names, put, tmp_path)
+    def fs_dir_and_file_with_same_name_prefix(self, scenario: Callable[[Scenario], str]) -> str:
+        return scenario(self._dir_and_file_with_same_name_prefix)
+
+    @pytest.fixture
+    def fs_10_files_with_hashed_names(self, scenario: Callable[[Scenario], str]) -> str:
+        return scenario(self._10_files_with_hashed_names)
 
 
 def test_the_protocol_is_found_by_its_entry_point() -> None:
@@ -114,7 +140,7 @@ def test_a_bundle_on_this_host_is_read_from_its_files(
     cluster.run("bundle", "distribute", bundle).ok()
 
     with fs.open(f"{bundle}/data.bin") as file:
-        assert Path(os.fspath(file)).is_relative_to(cluster.dir)
+        assert Path(file.path).is_relative_to(cluster.dir)
         file.seek(150_000)
         assert (source / "data.bin").read_bytes()[150_000:150_010] == file.read(10)
     fs.get(bundle, str(tmp_path / "copy"), recursive=True)
