@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from torrentdist.cluster.rebalance.group_requests import (
     Absent,
     Answer,
+    Await,
     Children,
     Commit,
     Content,
@@ -81,6 +82,10 @@ class Tree:
                 if watch:
                     self.data_watches.add((session, path))
                 return Content(node.data, node.stat())
+            case Await(path):
+                self.data_watches.add((session, path))
+                node = self.nodes.get(path)
+                return Absent() if node is None else Content(node.data, node.stat())
             case Ensure(paths):
                 for path in paths:
                     self.ensure(path)

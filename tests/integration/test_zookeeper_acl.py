@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
-from kazoo.security import OPEN_ACL_UNSAFE
 from zookeeper_fixtures import Connect, write_auth
 
 from torrentdist.client.zookeeper_probe import TreeAccess, ask_access
 from torrentdist.cluster.session import acl
+from torrentdist.cluster.session.acl_table import OPEN, Acl
 from torrentdist.cluster.session.znode_operations import Create
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper
@@ -118,13 +118,8 @@ async def test_the_first_open_path_is_named(connect: Connect, auth_file: str) ->
     owner = await connect(auth_file=auth_file)
     for n in range(200):
         await owner.create(f"/n{n:03}")
-    owner_acl, owner.acl = owner.acl, acl.OPEN
-    driver = owner._driver
-    assert driver is not None
-    secure, driver._acl = driver._acl, list(OPEN_ACL_UNSAFE)
     for n in (77, 150):
-        await owner.secure(f"/n{n:03}")
-    owner.acl, driver._acl = owner_acl, secure
+        await owner.secure(f"/n{n:03}", [OPEN])
     with pytest.raises(TorrentdistError) as caught:
         await acl.check_tree(owner)
 
@@ -190,7 +185,7 @@ async def test_sasl_closes_the_tree_to_others(sasl_address: str, connect: Connec
         codes.append(caught.value.code)
     await acl.check_tree(owner)
 
-    assert [acl.Acl("sasl", "td")] == found
+    assert [Acl("sasl", "td")] == found
     assert codes == ["forbidden", "forbidden"]
 
 

@@ -9,8 +9,9 @@ import pytest
 from torrentdist.cluster import paths
 from torrentdist.cluster.election.term import TermRecord
 from torrentdist.cluster.records.snapshot import ClusterSnapshot, ReadTree, updated
-from torrentdist.cluster.session import acl
+from torrentdist.cluster.session import acl_table
 from torrentdist.cluster.session.znode_operations import MAX_REQUEST_BYTES, Create, Delete, Set, Stat, check_size
+from torrentdist.model.access.zookeeper_identity import Credentials
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, MasterId, SupervisorId
 from torrentdist.model.records import AssignmentRecord, ClusterRecord, encode
@@ -68,19 +69,22 @@ def test_sizes_are_bounded_over_all_operations() -> None:
 
 def test_the_digest_of_a_user_is_the_one_zookeeper_computes() -> None:
     """If this fails, we lock ourselves out: the value is that of ZooKeeper's own documentation."""
-    made = acl.digest_acl(acl.Credentials("super", "admin"))
+    made = acl_table.digest_acl(Credentials("super", "admin"))
 
-    assert made == acl.Acl("digest", "super:xQJmxLMiHGwaqBvst5y6rkB6HQs=")
+    assert made == acl_table.Acl("digest", "super:xQJmxLMiHGwaqBvst5y6rkB6HQs=")
 
 
 def test_flaws_of_an_acl_are_named() -> None:
     """If this fails, a znode that others can write counts as ours."""
-    own = acl.digest_acl(acl.Credentials("td", "pw"))
+    own, more = acl_table.digest_acl(Credentials("td", "pw")), acl_table.Acl("digest", "r:x", 1)
+    less = acl_table.Acl(own.scheme, own.identity, 1)
 
-    assert acl.flaw([own], own) is None
-    assert acl.flaw([own, acl.OPEN], own) == "it grants world:anyone"
-    assert acl.flaw([acl.Acl("digest", "td:other")], own) == "it grants digest:td"
-    assert acl.flaw([acl.Acl(own.scheme, own.identity, 1)], own) == "it grants its owner too little"
+    assert acl_table.flaw([own], [own]) is None
+    assert acl_table.flaw([more, own], [own, more]) is None
+    assert acl_table.flaw([own, acl_table.OPEN], [own]) == "it grants world:anyone"
+    assert acl_table.flaw([acl_table.Acl("digest", "td:other")], [own]) == "it grants digest:td"
+    assert acl_table.flaw([less], [own]) == acl_table.flaw([own], [own, more]) == "it grants too little"
+    assert acl_table.flaw([own, acl_table.Acl("digest", "r:x")], [own, more]) == "it grants too much to r"
 
 
 def test_a_snapshot_changes_only_with_what_it_shows() -> None:

@@ -24,6 +24,7 @@ from torrentdist.model.access.host_messages import (
     InvitationBody,
     InvitationView,
     JoinedView,
+    PlaceView,
     RedemptionBody,
 )
 from torrentdist.model.configuration.config import ClientConfig, Config, TlsConfig
@@ -96,10 +97,12 @@ async def join(config: Config, invitation: Invitation) -> JoinedView:
         path = f"/v1/invitations/{ids.peer_id(invitation.id)}/redeem"
         view = await client.mutate(Request("POST", path, content=msgspec.json.encode(body)), CertificateView)
     await asyncio.to_thread(keep_certificate, tls, view)
-    if invitation.role == "master":
-        as_host = msgspec.structs.replace(trusting, certificate_file=tls.certificate_file, key_file=tls.key_file)
-        async with MasterClient(as_host) as client:
-            await asyncio.to_thread(keep_issuing_key, tls, await _issuing_key(client))
+    as_host = msgspec.structs.replace(trusting, certificate_file=tls.certificate_file, key_file=tls.key_file)
+    async with MasterClient(as_host) as client:
+        if invitation.role == "master":
+            key = await _from_any_master(client, "/v1/issuing-key")
+            await asyncio.to_thread(keep_issuing_key, tls, key)
+        await _keep_zookeeper_identity(client, config, invitation)
     return JoinedView(
         id=view.id,
         role=invitation.role,
@@ -142,11 +145,31 @@ async def _fetch_ca(tls: TlsConfig, invitation: Invitation) -> None:
     raise TorrentdistError("unreachable", detail="; ".join(said) or "the invitation names no master")
 
 
-async def _issuing_key(client: MasterClient) -> bytes:
+async def _keep_zookeeper_identity(client: MasterClient, config: Config, invitation: Invitation) -> None:
+    """Writes this host's identity in ZooKeeper where the configuration names a file for it that is
+    not there, if the cluster gives identities."""
+    from torrentdist.security.authority.zookeeper_files import keep_auth, lacks_auth
+
+    if not await asyncio.to_thread(lacks_auth, config.zookeeper.auth_file):
+        return
+    try:
+        if invitation.role == "master":
+            text = (await _from_any_master(client, "/v1/zookeeper-auth")).decode()
+        else:
+            request = Request("POST", f"/v1/hosts/{ids.peer_id(invitation.id)}/place", content=b"{}")
+            text = (await client.mutate(request, PlaceView)).auth
+    except TorrentdistError as error:
+        if error.code != "identities_off":
+            raise
+        return
+    await asyncio.to_thread(keep_auth, config.zookeeper.auth_file, text)
+
+
+async def _from_any_master(client: MasterClient, path: str) -> bytes:
     failed: TorrentdistError | None = None
     for url in client.masters:
         try:
-            answer = await client.http.get(f"{url}/v1/issuing-key")
+            answer = await client.http.get(url + path)
         except HttpError as exc:
             failed = TorrentdistError("unreachable", detail=f"{url}: {exc}")
             continue

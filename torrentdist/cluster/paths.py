@@ -28,6 +28,8 @@ HOSTS = "/hosts"
 INVITATIONS = "/invitations"
 JOBS = "/jobs"
 GROUPS = "/groups"
+PLACES = "/places"
+"""A parent for each host with an identity of its own, in which only that host can register."""
 RESTORING = "/restoring"
 """Exists while a backup is being restored, and names that backup."""
 
@@ -44,6 +46,18 @@ def master(id_: MasterId) -> str:
 
 def supervisor(id_: SupervisorId) -> str:
     return f"{SUPERVISORS}/{ids.supervisor_id(id_)}"
+
+
+def place(id_: str) -> str:
+    return f"{PLACES}/{ids.peer_id(id_)}"
+
+
+REGISTRATION = "registration"
+
+
+def registration(id_: SupervisorId) -> str:
+    """Returns the path at which a supervisor with an identity of its own registers."""
+    return f"{place(id_)}/{REGISTRATION}"
 
 
 def bundle(id_: BundleId) -> str:
@@ -176,6 +190,15 @@ class GroupPaths:
     def barrier(self, resource: str) -> str:
         return f"{self.barriers}/{_checked('resource', resource)}"
 
+    def grant(self, resource: str) -> str | None:
+        """Returns the path of the znode that says which host may take a barrier; None: any member
+        may."""
+        return None
+
+    def resource_at(self, path: str) -> str:
+        """Returns the resource that a barrier, or its grant, is for."""
+        return name(path)
+
     def stopped_member(self, znode: str, generation: int) -> str:
         return f"{self.stopped}/{stopped_name(znode, generation)}"
 
@@ -183,6 +206,52 @@ class GroupPaths:
 JOB_GROUP = GroupPaths("jobs")
 """The group that holds the barriers of all workers. It has no coordinator: the leader assigns
 workers."""
+
+
+_HELD = "held"
+
+
+@dataclass(frozen=True)
+class HostGroupPaths(GroupPaths):
+    """The jobs' group as a host with an identity of its own uses it: its membership and each of its
+    barriers have a parent that the leader makes for this host."""
+
+    user: str = ""
+    """The host's user in ZooKeeper, which the grants name."""
+    host: str = ""
+
+    @property
+    def members(self) -> str:
+        return host_members(self.host)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return (self.members,)
+
+    def grant(self, resource: str) -> str:
+        return super().barrier(resource)
+
+    def barrier(self, resource: str) -> str:
+        return f"{self.grant(resource)}/{_HELD}"
+
+    def resource_at(self, path: str) -> str:
+        return name(parent(path) if name(path) == _HELD else path)
+
+
+def host_members(id_: str) -> str:
+    """Returns the parent of a host's memberships in the jobs' group."""
+    return f"{JOB_GROUP.members}/{ids.peer_id(id_)}"
+
+
+def held(grant: str) -> str:
+    """Returns the path of the barrier below a grant."""
+    return f"{grant}/{_HELD}"
+
+
+def jobs_group(host: str | None, user: str) -> GroupPaths:
+    """Returns the jobs' group as a host uses it. `host`: its id, if it has an identity of its
+    own."""
+    return JOB_GROUP if host is None else HostGroupPaths(JOB_GROUP.name, user=user, host=host)
 
 
 def free_group(name: str) -> GroupPaths:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from torrentdist.security.authority.authority_files import CA, CA_KEY, init_authority, issue_files
+from torrentdist.security.authority.zookeeper_files import AUTH
 from torrentdist.security.certificate_identity import CertificateRole
 from torrentdist.security.tls_contexts import TlsFiles, client_context
 
@@ -34,7 +35,14 @@ class DevCertificates:
         tls |= {"certificate_file": view.certificate_file, "key_file": view.key_file}
         if name.startswith("master"):
             tls["ca_key_file"] = str(self._ca / CA_KEY)
-        return {"tls": tls}
+        if not view.zookeeper_auth_file:  # an earlier release made this CA
+            return {"tls": tls}
+        zookeeper: Section = {"auth_file": view.zookeeper_auth_file, "identities": name.startswith("master")}
+        return {"tls": tls, "zookeeper": zookeeper}
+
+    def founder_section(self) -> Section:
+        """Returns what the founder of the cluster says to ZooKeeper."""
+        return {"auth_file": str(self._ca / AUTH), "identities": True} if (self._ca / AUTH).exists() else {}
 
     def client_section(self) -> Section:
         return {"ca_file": str(self._ca / CA)}

@@ -175,7 +175,8 @@ class DevCluster:
         """Founds the cluster, as an operator does once with `ha init`."""
         from torrentdist.cluster.session.founding import found_at  # needs what only servers need
 
-        config = {**self.spec.settings.get("zookeeper", {}), "servers": self.state.zookeeper.split(",")}
+        secure = {} if self._certificates is None else self._certificates.founder_section()
+        config = {**secure, **self.spec.settings.get("zookeeper", {}), "servers": self.state.zookeeper.split(",")}
         with ThreadPoolExecutor(1) as thread:  # the caller may have an event loop of its own
             thread.submit(asyncio.run, found_at(msgspec.convert(config, ZooKeeperConfig), READY_SECS)).result()
 

@@ -79,6 +79,8 @@ from torrentdist.master.master_health import MasterHealth
 from torrentdist.master.master_metrics import master_samples
 from torrentdist.master.master_session import MasterSession
 from torrentdist.master.own_role import OwnRole
+from torrentdist.master.places.grant_loop import GrantLoop
+from torrentdist.master.places.place_api import PlaceApi
 from torrentdist.master.reads.saved_records import Records, SavingPace
 from torrentdist.master.reads.zookeeper_reachability import ZooKeeperReachability
 from torrentdist.master.swarm.newer_records import NewerRecords
@@ -152,6 +154,7 @@ class Master:
         stories = Stories(session, self.leadership.is_leader)
         self.jobs = JobRequests(session, changes, heartbeats, stories, self.hand_outs, self.config.jobs)
         self.job_loop = JobLoop(session, self.leadership, reachability, heartbeats, stories, self.config)
+        self.grants = GrantLoop(session, self.leadership)
         self.pruning = Pruning(session, changes)
         self.replicator = self._make_replicator(host)
         await self.runtime.start()
@@ -186,6 +189,7 @@ class Master:
             TokenApi(TokenOperations(self.changes, self._now), self.leadership, self.records),
             self._host_api(),
             SwarmCertificateApi(SwarmIssuing(self.config)),
+            PlaceApi(self._zookeeper, self.changes, self.leadership),
         ]
 
     def _host_api(self) -> HostApi:
@@ -281,6 +285,8 @@ class Master:
         self._registration = Registration(self._zookeeper, self._record())
         await self._registration.start()
         background.spawn("jobs", self.job_loop.run())
+        if self.config.zookeeper.identities:
+            background.spawn("grants", self.grants.run())
         await self.leadership.run()
 
     # what the host asks

@@ -17,6 +17,7 @@ from pathlib import Path
 from torrentdist import __version__
 from torrentdist.bundle.store.store import KeepReason, StoreUsage
 from torrentdist.cluster.records.registration import OtherCluster, Registration
+from torrentdist.cluster.session.acl import read_identity
 from torrentdist.cluster.session.arrival import enter
 from torrentdist.cluster.session.znode_operations import SessionId, SessionState
 from torrentdist.distributor.protocol import Holder
@@ -32,8 +33,10 @@ from torrentdist.host.process.logs import configure_logs
 from torrentdist.host.telemetry.audit_log import AuditLog
 from torrentdist.host.telemetry.host_metrics import host_samples
 from torrentdist.host.telemetry.metrics import Metrics, Sample
+from torrentdist.http.asking_in_turn import ask_leader
 from torrentdist.log import get_logger
 from torrentdist.model import ids
+from torrentdist.model.access.host_messages import PlaceBody, PlaceView
 from torrentdist.model.configuration.config import Config
 from torrentdist.model.errors import NO_CLUSTER, TorrentdistError
 from torrentdist.model.ids import BundleId, Digest, SupervisorId
@@ -127,7 +130,7 @@ class Supervisor:
     def _read_left(self, data_dir: Path) -> SessionId | None:
         """Reads the workers and the ZooKeeper session of the previous process. Returns that
         session."""
-        self._left = read_left(data_dir)
+        self._left = read_left(data_dir, read_identity(self.config.zookeeper).host_user)
         return None if self._left.seat is None else self._left.seat.session
 
     async def _open_doors(self, host: HostDaemon, jobs: HostWorkers) -> None:
@@ -323,7 +326,9 @@ class Supervisor:
 
     async def _take_part(self, cluster: str) -> None:
         """Stays registered and follows the assignment until ZooKeeper holds a different cluster."""
-        registration = Registration(self._zookeeper, self._record(), look_secs=LOOK_SECS, cluster=cluster)
+        registration = Registration(
+            self._zookeeper, self._record(), look_secs=LOOK_SECS, cluster=cluster, ask_place=self._ask_place
+        )
         self._registration = registration
         registration.on_change.append(lambda registered: None if registered else self.znode_watch.recheck_all())
         try:
@@ -332,6 +337,15 @@ class Supervisor:
         except OtherCluster:
             self.znode_watch.recheck_all()
         await registration.close()
+
+    async def _ask_place(self) -> None:
+        """Has the leader make this host's place in ZooKeeper."""
+        assert self._host is not None
+        answer = await ask_leader(
+            self._host.http, "", self.masters(), f"/v1/hosts/{self.id}/place", PlaceBody(), PlaceView
+        )
+        if answer is None:
+            raise TorrentdistError("zookeeper_unavailable", detail="no leader makes a place for this host yet")
 
     async def _follow_assignment(self, registration: Registration, cluster: str) -> None:
         before = None

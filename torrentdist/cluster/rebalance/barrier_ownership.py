@@ -15,10 +15,11 @@ from dataclasses import dataclass, field, replace
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.election.term import LEASE_SHARE, queue
-from torrentdist.cluster.paths import GroupPaths
+from torrentdist.cluster.paths import GroupPaths, HostGroupPaths
 from torrentdist.cluster.rebalance.group_requests import (
     Absent,
     Answer,
+    Await,
     Children,
     Commit,
     Content,
@@ -96,6 +97,8 @@ class BarrierOwnership:
     """Resources whose barriers others own. A watch reports when such a barrier disappears."""
     taken: frozenset[str] | None = None
     """Resources known to have a barrier. None: list the barriers first."""
+    granted: frozenset[str] = frozenset()
+    """Resources whose barriers the leader lets us take. A watch reports when that ends."""
 
     # events
 
@@ -113,7 +116,7 @@ class BarrierOwnership:
         return replace(fresh, lease=self.lease, unclear=self.unclear | self.owned.keys())
 
     def barrier_changed(self, resource: str) -> BarrierOwnership:
-        return replace(self, blocked=self.blocked - {resource}, taken=None)
+        return replace(self, blocked=self.blocked - {resource}, granted=self.granted - {resource}, taken=None)
 
     def wants_changed(self) -> BarrierOwnership:
         return replace(self, taken=None)
@@ -191,9 +194,13 @@ class BarrierOwnership:
         missing = wanted - self.owned.keys() - self.blocked
         if not missing or not self.placed or now >= self.lease.stop:
             return None
-        if self.taken is None:
+        if isinstance(self.group, HostGroupPaths):
+            if unsure := missing - self.granted:
+                resource = min(unsure)
+                return Errand(RequestKind.GRANT, Await(self.group.grant(resource)), (resource,))
+        elif self.taken is None:
             return Errand(RequestKind.LIST, Children(self.group.barriers))
-        free = sorted(missing - self.taken)[:BATCH]
+        free = sorted(missing - (self.taken or frozenset()))[:BATCH]
         if not free:
             resource = min(missing)
             return Errand(RequestKind.LOOK, Get(self.group.barrier(resource), watch=True), (resource,))
@@ -225,6 +232,10 @@ class BarrierOwnership:
                 return self._seen(errand, stat.ephemeral_owner, stat.created_zxid)
             case RequestKind.LOOK, Absent():
                 return self._seen(errand, None, 0)
+            case RequestKind.GRANT, Content(data, _):
+                return self._told(errand, data.decode(errors="replace"))
+            case RequestKind.GRANT, Absent():
+                return self._told(errand, "")
             case RequestKind.LIST, Names(names):
                 return replace(self, taken=frozenset(names), blocked=self.blocked & frozenset(names))
             case ((RequestKind.PREPARE | RequestKind.FIND | RequestKind.LIST), (Absent() | Refused())):
@@ -264,6 +275,13 @@ class BarrierOwnership:
             return replace(clear, taken=None if self.taken is None else self.taken | {resource})
         return replace(clear, blocked=self.blocked | {resource})
 
+    def _told(self, errand: Errand, user: str) -> BarrierOwnership:
+        """Learns which user a barrier is granted to. A watch reports when that changes."""
+        (resource,) = errand.subject
+        if isinstance(self.group, HostGroupPaths) and user == self.group.user:
+            return replace(self, granted=self.granted | {resource})
+        return replace(self, blocked=self.blocked | {resource}, granted=self.granted - {resource})
+
     def _left(self, answer: Answer) -> BarrierOwnership:
         match answer:
             case Done():
@@ -297,6 +315,8 @@ class BarrierOwnership:
     def _refused(self, errand: Errand, index: int, reason: Exception) -> BarrierOwnership:
         if errand.kind is RequestKind.TAKE and isinstance(reason, NodeExists):
             return replace(self, taken=(self.taken or frozenset()) | {errand.subject[index - 1]})
+        if errand.kind is RequestKind.TAKE and isinstance(reason, NoNode) and self.granted:
+            return replace(self, granted=self.granted - set(errand.subject))  # The leader has taken a grant back.
         if errand.kind in (RequestKind.TAKE, RequestKind.REPORT) and index == 1 and isinstance(reason, NoNode):
             return self.displaced()  # The parent is missing. Entering again creates it.
         if errand.kind is RequestKind.RELEASE:  # Another process has deleted it.
@@ -306,7 +326,9 @@ class BarrierOwnership:
     def _uncertain(self, errand: Errand) -> BarrierOwnership:
         lost = replace(self, version=None, doubtful=True)
         if errand.kind in (RequestKind.TAKE, RequestKind.RELEASE):
-            return replace(lost._without(errand.subject), unclear=self.unclear | set(errand.subject))
+            subject = frozenset(errand.subject)
+            lost = replace(lost, granted=self.granted - subject)
+            return replace(lost._without(errand.subject), unclear=self.unclear | subject)
         return lost
 
     def _without(self, resources: tuple[str, ...]) -> BarrierOwnership:

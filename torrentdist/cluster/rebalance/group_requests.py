@@ -38,6 +38,13 @@ class Get:
 
 
 @dataclass(frozen=True)
+class Await:
+    """Reads a znode, and watches it whether or not it exists."""
+
+    path: str
+
+
+@dataclass(frozen=True)
 class Ensure:
     paths: tuple[str, ...]
 
@@ -47,7 +54,7 @@ class Commit:
     ops: tuple[Op, ...]
 
 
-Request = Children | Get | Ensure | Commit
+Request = Children | Get | Await | Ensure | Commit
 
 
 @dataclass(frozen=True)
@@ -63,7 +70,7 @@ class Content:
 
 @dataclass(frozen=True)
 class Absent:
-    """The znode does not exist, and no watch was set."""
+    """The znode does not exist. Only `Await` has set a watch."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +110,7 @@ class RequestKind(StrEnum):
     RENEW = "renew"
     LOOK = "look"
     LIST = "list"
+    GRANT = "grant"
     TAKE = "take"
     RELEASE = "release"
     LEAVE = "leave"
@@ -168,9 +176,20 @@ async def _ask(zk: ZooKeeper, request: Request, changed: Callable[[str], None]) 
         case Get(path, watch):
             found = await zk.get(path, (lambda: changed(path)) if watch else None)
             return Absent() if found is None else Content(*found)
+        case Await(path):
+            return await _awaited(zk, path, lambda: changed(path))
         case Ensure(paths):
             for path in paths:
                 await zk.ensure(path)
             return Done()
         case Commit(ops):
             return Done(tuple(await zk.commit(ops)))
+
+
+async def _awaited(zk: ZooKeeper, path: str, watch: Callable[[], None]) -> Answer:
+    while True:
+        found = await zk.get(path, watch)
+        if found is not None:
+            return Content(*found)
+        if await zk.exists(path, watch) is None:
+            return Absent()

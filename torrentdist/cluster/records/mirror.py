@@ -17,7 +17,7 @@ from enum import Enum, auto
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.records.snapshot import ClusterSnapshot, ReadTree, updated
-from torrentdist.cluster.session.znode_operations import SessionState
+from torrentdist.cluster.session.znode_operations import SessionState, Stat
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.log import get_logger
 from torrentdist.model.backoff import Retry, kind_of
@@ -55,6 +55,8 @@ class MirrorPlan:
     def below(self, parent: str, name: str) -> list[Look]:
         """Returns what to read about a new child."""
         child = f"{parent}/{name}"
+        if paths.parent(parent) == paths.PLACES and name != paths.REGISTRATION:
+            return []  # a host may put anything into its place
         looks = [Look(child, Aspect.DATA)]
         return [*looks, Look(child, Aspect.CHILDREN)] if self.lists.get(parent, 0) > 1 else looks
 
@@ -81,6 +83,7 @@ WHOLE_CLUSTER = MirrorPlan(
         paths.TOKENS: 1,
         paths.HOSTS: 1,
         paths.INVITATIONS: 1,
+        paths.PLACES: 2,
         paths.BUNDLES: 2,
     },
 )
@@ -267,7 +270,7 @@ class Mirror:
         path = look.path
         # A leader's keep-alive rewrites its election znode all the time with the same data.
         watch = None if paths.parent(path) == paths.ELECTION else self._watch(look)
-        node = await self._zk.get(path, watch)
+        node = await self._get(path, watch)
         while node is None and self._plan.is_root(look):
             if await self._zk.exists(path, watch) is None:
                 break
@@ -279,6 +282,17 @@ class Mirror:
         else:
             self._tree.nodes[path] = node
             self._vanished.discard(path)
+
+    async def _get(self, path: str, watch: Callable[[], None] | None) -> tuple[bytes, Stat] | None:
+        """Reads a znode. One that a host has closed to us counts as absent, and stops nobody else's
+        reading."""
+        try:
+            return await self._zk.get(path, watch)
+        except TorrentdistError as exc:
+            if exc.code != "forbidden" or paths.name(path) != paths.REGISTRATION:
+                raise
+            self._complain(path, exc)
+            return None
 
     async def _read_children(self, look: Look) -> list[Look]:
         path, watch = look.path, self._watch(look)

@@ -1,4 +1,5 @@
-"""Keeps a daemon's ephemeral record in /masters or /supervisors, through every change of session.
+"""Keeps a daemon's ephemeral record in /masters, /supervisors or a place of the host's own, through
+every change of session.
 
 Always: at most one daemon has an id. A record with our store's id is left over from our own
 earlier process: only one process can lock a store. If a cluster id is given, the daemon registers
@@ -12,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from enum import Enum, auto
 from urllib.parse import urlsplit
 
@@ -79,25 +80,33 @@ class Registration:
         *,
         look_secs: float | None = None,
         cluster: str | None = None,
+        ask_place: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """`look_secs` is the average interval between checks of the record; None watches it
         instead.
 
-        `cluster` is the id of the only cluster to register in; None allows any.
+        `cluster` is the id of the only cluster to register in; None allows any. `ask_place` asks
+        the masters for a place of this host's own, where it has an identity of its own.
         """
+        self._ask_place = ask_place if zk.identity.host is not None else None
         self._cluster = cluster
         self._zk = zk
         self.record = record
         self._look_secs = look_secs
         master = isinstance(record, MasterRecord)
         self._what = "master" if master else "supervisor"
-        self.path = paths.master(record.id) if isinstance(record, MasterRecord) else paths.supervisor(record.id)
+        self.path = self._path()
         self._wake = asyncio.Event()
         self._watch: object | None = None
         self._task: asyncio.Task[None] | None = None
         self._again = Retry(_LOOK_AGAIN_SECS, _LONGEST_PAUSE_SECS)
         self.registered = False
         self.on_change: list[Callable[[bool], None]] = []
+
+    def _path(self) -> str:
+        if isinstance(self.record, MasterRecord):
+            return paths.master(self.record.id)
+        return paths.supervisor(self.record.id) if self._ask_place is None else paths.registration(self.record.id)
 
     async def start(self) -> None:
         """Registers, waiting through outages. Raises `id_taken` or OtherCluster.
@@ -263,12 +272,17 @@ class Registration:
             await self._zk.commit([*before, Create(self.path, encode(self.record), ephemeral=True)])
         except TransactionFailed as exc:
             if isinstance(exc.reason, NoNode):
-                await self._zk.ensure(paths.parent(self.path))
+                await self._make_parent()
             elif not isinstance(exc.reason, NodeExists | BadVersion):
                 raise
         except TorrentdistError as exc:
-            if exc.code != "outcome_unknown":
+            if exc.code == "forbidden" and self._ask_place is not None:
+                await self._ask_place()  # The place is that of an earlier host with our id.
+            elif exc.code != "outcome_unknown":
                 raise
+
+    async def _make_parent(self) -> None:
+        await (self._zk.ensure(paths.parent(self.path)) if self._ask_place is None else self._ask_place())
 
     @property
     def _store(self) -> StoreId:

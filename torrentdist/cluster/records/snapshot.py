@@ -98,6 +98,7 @@ class Changes:
     tokens: bool = False
     hosts: bool = False
     """Hosts' certificates, revocations or invitations changed."""
+    places: frozenset[str] = frozenset()
 
     @property
     def any_bundle(self) -> bool:
@@ -122,6 +123,8 @@ class ClusterSnapshot:
     tokens: Mapping[str, TokenEntry] = field(default_factory=dict)
     hosts: Mapping[str, HostEntry] = field(default_factory=dict)
     invitations: Mapping[str, InvitationEntry] = field(default_factory=dict)
+    places: Mapping[str, str] = field(default_factory=dict)
+    """The hosts with a place of their own, and the ZooKeeper users that they are there."""
     election: tuple[MasterId, ...] = ()
     """Masters in the election queue, in order. The first is elected, but leads only after it has
     raised the epoch."""
@@ -147,6 +150,7 @@ class ClusterSnapshot:
             cluster=any(step.cluster for step in some),
             tokens=any(step.tokens for step in some),
             hosts=any(step.hosts for step in some),
+            places=frozenset().union(*(step.places for step in some)),
         )
 
     @property
@@ -197,6 +201,8 @@ def updated(old: ClusterSnapshot, tree: ReadTree, touched: Iterable[str], on_bad
         by_section.setdefault("/" + first, set()).add(rest[0] if rest else "")
     read = _Reader(tree, on_bad)
 
+    by_section.setdefault(paths.SUPERVISORS, set()).update(by_section.get(paths.PLACES, ()))
+
     def section(
         name: str, current: Mapping[K, V], build: Callable[[K], V | None]
     ) -> tuple[Mapping[K, V], frozenset[K]]:
@@ -210,6 +216,7 @@ def updated(old: ClusterSnapshot, tree: ReadTree, touched: Iterable[str], on_bad
     tokens, tokens_changed = section(paths.TOKENS, old.tokens, read.token)
     hosts, hosts_changed = section(paths.HOSTS, old.hosts, read.host)
     invitations, invitations_changed = section(paths.INVITATIONS, old.invitations, read.invitation)
+    places, places_changed = section(paths.PLACES, old.places, read.place)
     cluster = read.record(paths.CLUSTER, ClusterRecord) if paths.CLUSTER in by_section else old.cluster
     new = dataclasses.replace(
         old,
@@ -222,6 +229,7 @@ def updated(old: ClusterSnapshot, tree: ReadTree, touched: Iterable[str], on_bad
         tokens=tokens,
         hosts=hosts,
         invitations=invitations,
+        places=places,
     )
     if paths.ELECTION in by_section or paths.EPOCH in by_section:
         new = _with_leader(new, read)
@@ -234,6 +242,7 @@ def updated(old: ClusterSnapshot, tree: ReadTree, touched: Iterable[str], on_bad
         cluster=cluster != old.cluster,
         tokens=bool(tokens_changed),
         hosts=bool(hosts_changed or invitations_changed),
+        places=places_changed,
     )
     if step == Changes() and _same_heads(old, new):
         return old
@@ -313,7 +322,19 @@ class _Reader:
         return self.named(f"{paths.MASTERS}/{id_}", MasterRecord, "id")
 
     def supervisor(self, id_: SupervisorId) -> SupervisorRecord | None:
-        return self.named(f"{paths.SUPERVISORS}/{id_}", SupervisorRecord, "id")
+        """A host with a place of its own registers there, and all others in one list."""
+        own = f"{paths.PLACES}/{id_}/{paths.REGISTRATION}"
+        if own not in self.tree.nodes:
+            return self.named(f"{paths.SUPERVISORS}/{id_}", SupervisorRecord, "id")
+        record = self.record(own, SupervisorRecord)
+        if record is not None and record.id != id_:
+            self.on_bad(own, TorrentdistError("invalid_request", detail=f"{own} holds the record of {record.id!r}"))
+            return None
+        return record
+
+    def place(self, id_: str) -> str | None:
+        node = self.tree.nodes.get(f"{paths.PLACES}/{id_}")
+        return None if node is None else node[0].decode(errors="replace")
 
     def assignment(self, id_: SupervisorId) -> AssignmentEntry | None:
         path = f"{paths.ASSIGNMENTS}/{id_}"

@@ -22,7 +22,15 @@ from torrentdist.model.json_decoding import decode_json
 from torrentdist.model.records import ClusterRecord, decode, encode
 
 PASSING = frozenset(
-    {paths.MASTERS, paths.SUPERVISORS, paths.ELECTION, paths.REQUESTS, paths.INVITATIONS, paths.RESTORING}
+    {
+        paths.MASTERS,
+        paths.SUPERVISORS,
+        paths.ELECTION,
+        paths.REQUESTS,
+        paths.INVITATIONS,
+        paths.RESTORING,
+        paths.PLACES,
+    }
 )
 """Parents of short-lived records: daemons write them again, or nobody needs them later. A backup
 never contains them."""

@@ -1,90 +1,99 @@
-"""Access control of our znodes: their owner has all permissions, everyone else none.
+"""Access control of our znodes: who we are to ZooKeeper, and whether the tree is closed to others.
 
 A process that can write here can run code on every host.
-Always: either the whole tree has our ACL, or the first znode that differs is named.
+Always: either the whole tree has the ACLs of acl_table.py, or the first znode that differs is
+named.
 Never: know kazoo, or log a password.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from torrentdist.cluster.session.acl_table import (
+    OPEN,
+    READ,
+    Acl,
+    AclTable,
+    digest_acl,
+    flaw,
+    sasl_acl,
+)
+from torrentdist.model.access.zookeeper_identity import (
+    READERS,
+    Credentials,
+    check_secret,
+    derived,
+    host_of,
+    parse_credentials,
+)
+from torrentdist.model.configuration.config import ZooKeeperConfig
 from torrentdist.model.configuration.settings import read_secret
 from torrentdist.model.errors import TorrentdistError
 
-ALL_PERMISSIONS = 31
 _IN_FLIGHT = 64
 
 
 @dataclass(frozen=True)
-class Acl:
-    scheme: str
-    identity: str
-    permissions: int = ALL_PERMISSIONS
+class TreeIdentity:
+    """How a process shows itself to ZooKeeper, and the ACLs of what it creates."""
 
+    table: AclTable
+    credentials: tuple[Credentials, ...] = field(default=(), repr=False)
+    host: str | None = None
+    """The id of the host that this process is by its own identity; None: it has none."""
 
-OPEN = Acl("world", "anyone")
-
-
-@dataclass(frozen=True)
-class Credentials:
-    user: str
-    password: str = field(repr=False)
+    @property
+    def host_user(self) -> str:
+        """Our user, if it is that of one host; otherwise empty."""
+        return "" if self.host is None else self.credentials[0].user
 
 
 class AclTree(Protocol):
     """The part of the ZooKeeper session that the check uses."""
 
-    acl: Acl
+    identity: TreeIdentity
 
+    async def get(self, path: str) -> tuple[bytes, object] | None: ...
     async def children(self, path: str) -> list[str] | None: ...
     async def acls(self, path: str) -> list[Acl] | None: ...
-    async def secure(self, path: str) -> None: ...
+    async def secure(self, path: str, acls: Sequence[Acl]) -> None: ...
 
 
-def read_credentials(auth_file: str) -> Credentials:
-    """Reads `user:password` from the first line of the file."""
-    lines = read_secret(auth_file).splitlines()
-    user, colon, password = lines[0].strip().partition(":")
-    if not user or not colon or not password:
-        raise TorrentdistError("secret_invalid", path=auth_file, detail="its first line is not user:password")
-    return Credentials(user, password)
+def read_identity(config: ZooKeeperConfig) -> TreeIdentity:
+    """Reads the auth file. Its first line is our own identity; a second line says that it is one of
+    many, and what they read with."""
+    if not config.auth_file:
+        if config.identities:
+            raise TorrentdistError("config_missing", detail="zookeeper.identities needs zookeeper.auth_file")
+        return TreeIdentity(AclTable(OPEN))
+    own, *more = read_credentials(config.auth_file)
+    if config.sasl:
+        return TreeIdentity(AclTable(sasl_acl(own)), (own,))
+    if config.identities:
+        check_secret(own, config.auth_file)
+        return TreeIdentity(AclTable(digest_acl(own), secret=own.password), (own, derived(own.password, READERS)))
+    readers = [each for each in more if each.user == READERS][:1]
+    also = tuple(digest_acl(each, READ) for each in readers)
+    return TreeIdentity(AclTable(digest_acl(own), also), (own, *readers), host_of(own.user) if readers else None)
 
 
-def digest_acl(credentials: Credentials) -> Acl:
-    """Returns an ACL of ZooKeeper's digest scheme: the user's name and a hash (SHA-1, as its
-    protocol requires)."""
-    hashed = hashlib.sha1(f"{credentials.user}:{credentials.password}".encode(), usedforsecurity=False).digest()
-    return Acl("digest", f"{credentials.user}:{base64.b64encode(hashed).decode()}")
-
-
-def sasl_acl(credentials: Credentials) -> Acl:
-    return Acl("sasl", credentials.user)
-
-
-def flaw(found: Sequence[Acl], wanted: Acl) -> str | None:
-    """Describes how a znode's ACL differs from ours, or returns None if it does not."""
-    if list(found) == [wanted]:
-        return None
-    others = [acl for acl in found if (acl.scheme, acl.identity) != (wanted.scheme, wanted.identity)]
-    if others:
-        return "it grants " + ", ".join(f"{acl.scheme}:{acl.identity.partition(':')[0]}" for acl in others)
-    return "it grants its owner too little"
+def read_credentials(auth_file: str) -> list[Credentials]:
+    """Reads `user:password` from the lines of the file."""
+    return parse_credentials(read_secret(auth_file), auth_file)
 
 
 async def check_tree(tree: AclTree) -> None:
     """Raises `acl_mismatch` with the first path whose ACL is not ours. Does nothing in an open
     tree."""
-    if tree.acl == OPEN:
+    if tree.identity.table.is_open:
         return
 
     async def check(path: str) -> None:
-        wrong = await _flaw_at(tree, path)
+        wrong, _ = await _flaw_at(tree, path)
         if wrong is not None:
             raise TorrentdistError("acl_mismatch", path=path, detail=wrong)
 
@@ -96,21 +105,27 @@ async def repair_tree(tree: AclTree) -> int:
     mended: list[str] = []
 
     async def repair(path: str) -> None:
-        if await _flaw_at(tree, path) is not None:
-            await tree.secure(path)
+        wrong, wanted = await _flaw_at(tree, path)
+        if wrong is not None:
+            await tree.secure(path, wanted)
             mended.append(path)
 
     await _walk(tree, repair)
     return len(mended)
 
 
-async def _flaw_at(tree: AclTree, path: str) -> str | None:
+async def _flaw_at(tree: AclTree, path: str) -> tuple[str | None, Sequence[Acl]]:
+    """Returns what is wrong with a znode's ACL, and what it should be."""
+    table = tree.identity.table
     found = await tree.acls(path)
-    return None if found is None else flaw(found, tree.acl)
+    node = await tree.get(path) if table.depends_on_data(path) else None
+    wanted = table.of(path, b"" if node is None else node[0])
+    return None if found is None else flaw(found, wanted), wanted
 
 
 async def _walk(tree: AclTree, visit: Callable[[str], Awaitable[None]]) -> None:
-    """Visits every znode, parents before children, a limited number at a time."""
+    """Visits every znode that is the masters' concern, parents before children, a limited number at
+    a time."""
     level = ["/"]
     room = asyncio.Semaphore(_IN_FLIGHT)
 
@@ -118,7 +133,8 @@ async def _walk(tree: AclTree, visit: Callable[[str], Awaitable[None]]) -> None:
         async with room:
             await visit(path)
             names = await tree.children(path) or []
-            return [f"{path.rstrip('/')}/{name}" for name in sorted(names)]
+        below = [f"{path.rstrip('/')}/{name}" for name in sorted(names)]
+        return [child for child in below if tree.identity.table.judges(child)]
 
     while level:
         tasks = [asyncio.ensure_future(step(path)) for path in level]

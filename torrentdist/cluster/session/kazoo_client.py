@@ -30,7 +30,7 @@ from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.retry import KazooRetry
 from kazoo.security import ACL, Id
 
-from torrentdist.cluster.session.acl import Acl, Credentials
+from torrentdist.cluster.session.acl_table import Acl
 from torrentdist.cluster.session.znode_operations import (
     BadVersion,
     Check,
@@ -48,6 +48,7 @@ from torrentdist.cluster.session.znode_operations import (
     TransactionFailed,
     ZNodeError,
 )
+from torrentdist.model.access.zookeeper_identity import Credentials
 from torrentdist.model.configuration.config import ZooKeeperConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wording import cause_text
@@ -94,6 +95,8 @@ class Lost:
 
 
 SessionEvent = Connected | Suspended | Lost
+AclOf = Callable[[str, bytes], Sequence[Acl]]
+"""Returns the ACL of a znode that is created at this path with this data."""
 
 
 class _InOrder(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is untyped
@@ -196,14 +199,14 @@ class AsyncKazoo:
     def __init__(
         self,
         config: ZooKeeperConfig,
-        credentials: Credentials | None,
-        acl: Acl,
+        credentials: Sequence[Credentials],
+        acl_of: AclOf,
         on_event: Callable[[AsyncKazoo, SessionEvent], None],
         resume: SessionId | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._on_event = on_event
-        self._acl = [_kazoo_acl(acl)]
+        self._acl_of = acl_of
         self._client: Any = _kazoo_client(config, credentials, resume)
         self._client.add_listener(self._on_state)
         self.last_zxid = 0
@@ -253,14 +256,18 @@ class AsyncKazoo:
         found, _ = await self._answer(path, self._client.get_acls_async(path))
         return [Acl(acl.id.scheme, acl.id.id, acl.perms) for acl in found]
 
-    async def set_acl(self, path: str) -> None:
-        await self._answer(path, self._client.set_acls_async(path, self._acl))
+    async def set_acl(self, path: str, acls: Sequence[Acl]) -> None:
+        await self._answer(path, self._client.set_acls_async(path, list(map(_kazoo_acl, acls))))
 
     async def create(self, path: str, data: bytes, ephemeral: bool, sequential: bool) -> str:
+        acl = self._new_acl(path, data)
         made: str = await self._answer(
-            path, self._client.create_async(path, data, self._acl, ephemeral=ephemeral, sequence=sequential)
+            path, self._client.create_async(path, data, acl, ephemeral=ephemeral, sequence=sequential)
         )
         return made
+
+    def _new_acl(self, path: str, data: bytes) -> list[Any]:
+        return list(map(_kazoo_acl, self._acl_of(path, data)))
 
     async def set(self, path: str, data: bytes, version: int) -> Stat:
         return _stat(await self._answer(path, self._client.set_async(path, data, version)))
@@ -273,7 +280,7 @@ class AsyncKazoo:
         for op in ops:
             match op:
                 case Create(path, data, ephemeral, sequential):
-                    transaction.create(path, data, self._acl, ephemeral, sequential)
+                    transaction.create(path, data, self._new_acl(path, data), ephemeral, sequential)
                 case Set(path, data, version):
                     transaction.set_data(path, data, version)
                 case Delete(path, version):
@@ -323,15 +330,15 @@ class AsyncKazoo:
         self._post(self._on_event, self, event)
 
 
-def _kazoo_client(config: ZooKeeperConfig, credentials: Credentials | None, resume: SessionId | None) -> Any:
+def _kazoo_client(config: ZooKeeperConfig, credentials: Sequence[Credentials], resume: SessionId | None) -> Any:
     quiet = logging.getLogger("torrentdist.kazoo")
     quiet.setLevel(logging.ERROR)  # a line per attempt while ZooKeeper is away; the facade logs the session's states
     options: dict[str, Any] = {}
-    if credentials is not None and config.sasl:
-        login = {"mechanism": "DIGEST-MD5", "username": credentials.user, "password": credentials.password}
-        options["sasl_options"] = login
-    elif credentials is not None:
-        options["auth_data"] = [("digest", f"{credentials.user}:{credentials.password}")]
+    if credentials and config.sasl:
+        own = credentials[0]
+        options["sasl_options"] = {"mechanism": "DIGEST-MD5", "username": own.user, "password": own.password}
+    elif credentials:
+        options["auth_data"] = [("digest", each.line) for each in credentials]
     handler = _InOrder(config.session_timeout_secs / max(1, len(config.servers)), _tls_context(config))
     client: Any = KazooClient(
         hosts=",".join(config.servers),

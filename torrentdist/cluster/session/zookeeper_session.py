@@ -19,7 +19,8 @@ from typing import TypeVar, cast
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.records.record_schema import spoken
-from torrentdist.cluster.session.acl import OPEN, Acl, Credentials, digest_acl, read_credentials, sasl_acl
+from torrentdist.cluster.session.acl import read_identity
+from torrentdist.cluster.session.acl_table import Acl
 from torrentdist.cluster.session.kazoo_client import (
     SASL_AVAILABLE,
     AsyncKazoo,
@@ -72,8 +73,8 @@ class ZooKeeper:
         self._config = config
         self._resume = resume
         self._root = _checked_chroot(config.chroot)
-        self._credentials = read_credentials(config.auth_file) if config.auth_file else None
-        self.acl = _own_acl(self._credentials, config)
+        _check_sasl(config)
+        self.identity = read_identity(config)
         self.state = SessionState.CONNECTING
         self.generation = 0
         """Increases with each new session."""
@@ -280,10 +281,10 @@ class ZooKeeper:
             raise within(exc, ops, ahead) from None
         return [self._inner(result) if isinstance(result, str) else result for result in results[ahead:]]
 
-    async def secure(self, path: str) -> None:
-        """Sets our ACL on an existing znode."""
+    async def secure(self, path: str, acls: Sequence[Acl]) -> None:
+        """Sets the ACL of an existing znode."""
         with contextlib.suppress(NoNode):
-            await self._write(path, lambda d, p: d.set_acl(p))
+            await self._write(path, lambda d, p: d.set_acl(p, acls))
 
     # sending one request
 
@@ -347,8 +348,12 @@ class ZooKeeper:
     def _launch(self) -> None:
         # Report it only once: a caller that starts the client again has seen the reason.
         resume, self._resume = self._resume, None
-        self._driver = AsyncKazoo(self._config, self._credentials, self.acl, self._on_event, resume)
+        self._driver = AsyncKazoo(self._config, self.identity.credentials, self._acl_of, self._on_event, resume)
         self._driver.start()
+
+    def _acl_of(self, full: str, data: bytes) -> Sequence[Acl]:
+        is_ours = full == self._root or full.startswith(f"{self._root}/")
+        return self.identity.table.of(self._inner(full) if is_ours else full, data)
 
     def _on_event(self, driver: AsyncKazoo, event: SessionEvent) -> None:
         if driver is not self._driver:
@@ -413,14 +418,11 @@ def _checked_chroot(chroot: str) -> str:
     return chroot
 
 
-def _own_acl(credentials: Credentials | None, config: ZooKeeperConfig) -> Acl:
-    if config.sasl and credentials is None:
+def _check_sasl(config: ZooKeeperConfig) -> None:
+    if config.sasl and not config.auth_file:
         raise TorrentdistError("config_missing", detail="zookeeper.sasl needs zookeeper.auth_file")
     if config.sasl and not SASL_AVAILABLE:
         raise TorrentdistError("missing_dependency", detail="zookeeper.sasl needs pure-sasl", package="pure-sasl")
-    if credentials is None:
-        return OPEN
-    return sasl_acl(credentials) if config.sasl else digest_acl(credentials)
 
 
 def _unavailable(detail: str) -> TorrentdistError:

@@ -52,6 +52,19 @@ class RenewalBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """In base64, over the text that certificates.renewal_text() makes of the old certificate."""
 
 
+class PlaceBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """POST /v1/hosts/{id}/place: the certificate says everything."""
+
+
+class PlaceView(View, frozen=True, kw_only=True):
+    """A host's place in ZooKeeper, and its identity there."""
+
+    id: str
+    user: str
+    auth: str
+    """The content of the host's zookeeper.auth_file."""
+
+
 class CertificateView(View, frozen=True, kw_only=True):
     """A certificate that was issued."""
 

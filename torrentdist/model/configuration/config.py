@@ -129,6 +129,9 @@ class ZooKeeperConfig(Section, frozen=True, kw_only=True):
     `dev` only."""
     sasl: bool = False
     """Use SASL DIGEST-MD5 with auth_file instead of the digest scheme."""
+    identities: bool = False
+    """On masters: each host and each resource group gets an identity of its own, derived from the
+    password in auth_file, and can write what is its own only. Hosts get theirs when they join."""
     tls_ca: str = ""
     tls_cert: str = ""
     tls_key: str = ""

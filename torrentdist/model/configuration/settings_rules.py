@@ -167,6 +167,9 @@ def problems_of(config: Config) -> Iterator[tuple[str, str]]:
     zookeeper = config.zookeeper
     if zookeeper.sasl and not zookeeper.auth_file:
         yield "zookeeper.sasl", "zookeeper.sasl needs zookeeper.auth_file, which holds user:password"
+    if zookeeper.identities and (zookeeper.sasl or not zookeeper.auth_file or config.tls.mode != "mutual"):
+        needs = 'tls.mode "mutual" and zookeeper.auth_file, without zookeeper.sasl'
+        yield "zookeeper.identities", f"zookeeper.identities needs {needs}"
     for section, tls in (("client", config.client), ("tls", config.tls)):
         if bool(tls.certificate_file) != bool(tls.key_file):
             yield f"{section}.certificate_file", f"{section}.certificate_file and {section}.key_file go together"

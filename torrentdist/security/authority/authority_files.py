@@ -1,8 +1,10 @@
 """The cluster's CA as a directory, and certificates that are issued from it without a network.
 
     DIR/ca.pem, DIR/ca.key                     the CA; its key can make a certificate of any host
+    DIR/zookeeper.auth                         the masters' identity in ZooKeeper
     OUT/ca.pem, certificate.pem, key.pem       what one host needs, as its [tls] section names it
     OUT/swarm.pem                              its key and certificate of the swarm
+    OUT/zookeeper.auth                         its identity in ZooKeeper, for zookeeper.auth_file
 
 Always: a key has mode 0600 from its first byte on. Always: a command that is run again changes
 nothing that is still good. Never: a key is overwritten.
@@ -42,6 +44,7 @@ from torrentdist.security.authority.pem_texts import (
     parse_certificates,
     parse_key,
 )
+from torrentdist.security.authority.zookeeper_files import issue_auth, make_secret
 from torrentdist.security.certificate_identity import CertificateIdentity, CertificateRole, identity_in
 from torrentdist.security.private_files import read_private, write_private, write_public
 
@@ -74,6 +77,8 @@ class IssuedView(msgspec.Struct, frozen=True, kw_only=True):
     key_file: str
     swarm_file: str
     """The host's certificate of the swarm. Empty: a person gets one from the masters."""
+    zookeeper_auth_file: str = ""
+    """Empty: the CA's directory holds no identity of the masters in ZooKeeper."""
     created: bool
 
 
@@ -87,6 +92,7 @@ def init_authority(directory: Path, cluster: str, now: float) -> AuthorityView:
     authority = new_authority(cluster or f"cluster-{os.urandom(4).hex()}", now)
     _make_directory(directory)
     write_private(directory / CA_KEY, key_pem(authority.key))
+    make_secret(directory)
     write_public(directory / CA, certificate_pem(authority.certificate))
     return _view(directory, authority, created=True)
 
@@ -134,18 +140,19 @@ def issue_files(
     present = _present(out, identity)
     _make_directory(out)
     member = str(make_member(out, authority.key, now)) if identity.is_host else ""
+    auth = issue_auth(directory, identity, out)
     if present is not None and is_issued_by(present, authority.certificate):
         facts = facts_of(present)
         young = now < (facts.begins_at + facts.expires_at) / 2
         if young and facts.addresses == wanted and (out / KEY).exists() and has_key(present, _key_in(out)):
-            return _issued(out, identity, facts, member, created=False)
+            return _issued(out, identity, facts, member, auth, created=False)
     key = _key_in(out) if (out / KEY).exists() else new_key()
     certificate = issue(authority, identity, wanted, key.public_key(), now)
     if not (out / KEY).exists():
         write_private(out / KEY, key_pem(key))
     write_public(out / CERTIFICATE, certificate_pem(certificate))
     write_public(out / CA, certificate_pem(authority.certificate))
-    return _issued(out, identity, facts_of(certificate), member, created=True)
+    return _issued(out, identity, facts_of(certificate), member, auth, created=True)
 
 
 def _identity(cluster: str, role: CertificateRole, id_: str) -> CertificateIdentity:
@@ -196,7 +203,7 @@ def _view(directory: Path, authority: Authority, *, created: bool) -> AuthorityV
 
 
 def _issued(
-    out: Path, identity: CertificateIdentity, facts: CertificateFacts, swarm_file: str, *, created: bool
+    out: Path, identity: CertificateIdentity, facts: CertificateFacts, swarm_file: str, auth: str, *, created: bool
 ) -> IssuedView:
     return IssuedView(
         id=identity.id,
@@ -208,5 +215,6 @@ def _issued(
         certificate_file=str(out / CERTIFICATE),
         key_file=str(out / KEY),
         swarm_file=swarm_file,
+        zookeeper_auth_file=auth,
         created=created,
     )

@@ -50,6 +50,8 @@ class Seat:
     session: SessionId
     unique: str
     """Prefix of the names of our znodes in this session."""
+    user: str = ""
+    """The ZooKeeper user that owns them; empty: one that many hosts share."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,8 @@ class Barriers:
         self._save = save
         self._on_lease = on_lease
         self._on_change = on_change
-        self._ownership = BarrierOwnership(paths.JOB_GROUP, new_random_id("host"))
+        self._group = paths.jobs_group(zk.identity.host, zk.identity.host_user)
+        self._ownership = BarrierOwnership(self._group, new_random_id("host"))
         self._timeout = 0.0
         """Timeout in seconds of the last session in which a write was acknowledged."""
         self._boot = 0.0
@@ -92,6 +95,8 @@ class Barriers:
         self._wanted: frozenset[str] = frozenset()
         self._in_use: frozenset[str] = frozenset()
         self._marks: list[asyncio.Future[int]] = []
+        self._fired: list[str] = []
+        """Paths of watches that fired, until the answers that they may contradict are in."""
         self._busy: Errand | None = None
         self._checked_at = time.monotonic()
         self._wake = asyncio.Event()
@@ -105,7 +110,7 @@ class Barriers:
         barrier is known to be ours, and no release may be in progress then.
         """
         self._timeout = timeout
-        fresh = BarrierOwnership(paths.JOB_GROUP, seat.unique, session=seat.session.id)
+        fresh = BarrierOwnership(self._group, seat.unique, session=seat.session.id)
         self._ownership = replace(fresh, unclear=frozenset(resources), entering=True)
         self._wanted = self._in_use = frozenset(resources)
 
@@ -192,6 +197,7 @@ class Barriers:
             while True:
                 self._wake.clear()
                 await self._enter_session()
+                self._hear_watches()
                 self._recheck(time.monotonic())
                 errand = self._next(time.monotonic())
                 if errand is None:
@@ -215,11 +221,11 @@ class Barriers:
         session = self._zk.session
         if session is None or session.id == self._ownership.session or self._zk.state is not SessionState.CONNECTED:
             return
-        seat = Seat(session, new_random_id("host"))
+        seat = Seat(session, new_random_id("host"), self._zk.identity.host_user)
         await self._save(seat)
         if self._zk.session_id == session.id:
             log.info("barriers are held in a new session")
-            self._ownership = BarrierOwnership(paths.JOB_GROUP, seat.unique, session=session.id)
+            self._ownership = BarrierOwnership(self._group, seat.unique, session=session.id)
             self._on_change()
 
     def _recheck(self, now: float) -> None:
@@ -282,8 +288,13 @@ class Barriers:
         self._ownership = ownership
 
     def _changed(self, path: str) -> None:
-        self._ownership = self._ownership.barrier_changed(paths.name(path))
+        self._fired.append(path)
         self._wake.set()
+
+    def _hear_watches(self) -> None:
+        fired, self._fired = self._fired, []
+        for path in fired:
+            self._ownership = self._ownership.barrier_changed(self._group.resource_at(path))
 
 
 def resource_of(key: Key) -> str:

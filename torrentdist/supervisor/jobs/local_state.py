@@ -119,6 +119,7 @@ class _SeatRecord(msgspec.Struct, frozen=True, kw_only=True):
     session: int
     password: bytes
     unique: str
+    user: str = ""
 
 
 @dataclass(frozen=True)
@@ -130,13 +131,16 @@ class LeftBehind:
     seat: Seat | None
 
 
-def read_left(data_dir: Path) -> LeftBehind:
+def read_left(data_dir: Path, user: str = "") -> LeftBehind:
+    """`user`: this host's own user in ZooKeeper, if it has one. Another user cannot release the
+    barriers of the session that was left, so that session has to end."""
     boot = boot_id()
     state = load_state(data_dir, boot)
     seat = load_seat(data_dir, boot)
     # Without the places, we do not know which barriers that session owns, so the session has to
     # end.
-    return LeftBehind(boot, state, seat if state.places else None)
+    usable = bool(state.places) and seat is not None and seat.user == user
+    return LeftBehind(boot, state, seat if usable else None)
 
 
 def load_state(data_dir: Path, boot: str) -> LocalState:
@@ -172,11 +176,12 @@ def load_seat(data_dir: Path, boot: str) -> Seat | None:
         record = msgspec.json.decode(path.read_bytes(), type=_SeatRecord)
     except (OSError, msgspec.MsgspecError):
         return None
-    return Seat(SessionId(record.session, record.password), record.unique) if record.boot == boot else None
+    return Seat(SessionId(record.session, record.password), record.unique, record.user) if record.boot == boot else None
 
 
 def save_seat(data_dir: Path, boot: str, seat: Seat) -> None:
-    record = _SeatRecord(boot=boot, session=seat.session.id, password=seat.session.password, unique=seat.unique)
+    session = seat.session
+    record = _SeatRecord(boot=boot, session=session.id, password=session.password, unique=seat.unique, user=seat.user)
     write_durably(data_dir / SEAT, msgspec.json.encode(record), mode=0o600)
 
 

@@ -1,0 +1,152 @@
+"""The leader's loop over grants: it makes those that the assignments need, and takes back the
+others once their barriers are released.
+
+Always: every change is a decision of grant_plan.py, committed through the fence. Grants are read
+once in a term, and again after a write whose outcome is unknown: only the leader changes them.
+Never: delete a barrier. A watch reports when its owner has released it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from torrentdist.cluster import paths
+from torrentdist.cluster.election.fence import Fence
+from torrentdist.cluster.records.record_index import Follower
+from torrentdist.cluster.records.snapshot import ClusterSnapshot
+from torrentdist.cluster.session.znode_operations import NodeExists, NotEmpty, TransactionFailed
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.log import get_logger
+from torrentdist.master.leading.leadership import Leadership
+from torrentdist.master.master_session import MasterSession
+from torrentdist.master.places.grant_plan import GrantChange, grant_changes, grant_path, wanted_of
+from torrentdist.model.backoff import Retry
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import SupervisorId
+
+log = get_logger()
+
+LOOK_SECS = 10.0
+BATCH = 100
+_IN_FLIGHT = 64
+
+
+class GrantLoop:
+    def __init__(self, session: MasterSession, leadership: Leadership) -> None:
+        self._zookeeper = session.zookeeper
+        self._mirror = session.mirror
+        self._leadership = leadership
+        self._epoch: int | None = None
+        """The term in which the grants were read; None: read them first."""
+        self._granted: dict[str, str] = {}
+        self._wanted: dict[str, str] = {}
+        self._of_host: dict[SupervisorId, dict[str, str]] = {}
+        self._follower = Follower()
+        self._stale: set[str] = set()
+        """Resources to look at. Those whose barriers are held come back when they are released."""
+        self._wake = asyncio.Event()
+        self._trouble = Retry(0.05, LOOK_SECS)
+
+    async def run(self) -> None:
+        while True:
+            self._wake.clear()
+            snapshot, wait = self._mirror.snapshot, LOOK_SECS
+            try:
+                if self._leadership.is_leader() and snapshot.present:
+                    await self._step(snapshot)
+                    self._trouble.succeeded()
+                else:
+                    self._epoch = None
+            except (TorrentdistError, TransactionFailed) as error:
+                self._epoch = None
+                if self._trouble.failed(getattr(error, "code", "refused")):
+                    log.info("grants of barriers wait", reason=str(error))
+                wait = self._trouble.pause_secs
+            await self._pause(snapshot.version, wait)
+
+    async def _step(self, snapshot: ClusterSnapshot) -> None:
+        self._follow(snapshot)
+        fence = self._leadership.fence()
+        if self._epoch != fence.epoch:
+            self._granted = await read_grants(self._zookeeper)
+            self._stale = {*self._granted, *self._wanted}
+            self._epoch = fence.epoch
+        stale, self._stale = self._stale, set()
+        changes = list(grant_changes(stale, self._wanted, self._granted))
+        fresh = [change for change in changes if change.before is None]
+        for begin in range(0, len(fresh), BATCH):
+            await self._make(fence, fresh[begin : begin + BATCH])
+        for change in changes:
+            if change.before is not None:
+                await self._make(fence, [change])
+
+    def _follow(self, snapshot: ClusterSnapshot) -> None:
+        news = self._follower.news(snapshot)
+        everybody: set[str] = {*self._of_host, *snapshot.assignments}
+        hosts = everybody if news is None else {*news.assignments, *news.places}
+        gained: dict[str, str] = {}
+        for host in map(SupervisorId, hosts):
+            wanted = wanted_of(snapshot, host)
+            for resource in self._of_host.pop(host, {}):
+                self._wanted.pop(resource, None)
+                self._stale.add(resource)
+            if wanted:
+                self._of_host[host] = wanted
+                gained.update(wanted)
+        self._wanted.update(gained)  # A worker that moves is taken from one host and given to another.
+        self._stale.update(gained)
+
+    async def _make(self, fence: Fence, changes: list[GrantChange]) -> None:
+        """Makes changes together, or one by one if one of them is refused."""
+        try:
+            await fence.commit([op for change in changes for op in change.ops()])
+        except TransactionFailed as exc:
+            if len(changes) > 1:
+                for change in changes:
+                    await self._make(fence, [change])
+                return
+            if not isinstance(exc.reason, NotEmpty | NodeExists):
+                raise
+            await self._await_release(changes[0], exc)
+            return
+        for change in changes:
+            if change.after is None:
+                self._granted.pop(change.resource, None)
+            else:
+                self._granted[change.resource] = change.after
+
+    async def _await_release(self, change: GrantChange, refusal: TransactionFailed) -> None:
+        """Watches the barrier that stands in the way: that of the grant's host, or one that a host
+        without an identity of its own has taken where the grant has to be."""
+        path, resource = grant_path(change.resource), change.resource
+        held = path if isinstance(refusal.reason, NodeExists) else paths.held(path)
+        if await self._zookeeper.exists(held, lambda: self._released(resource)) is None:
+            self._released(resource)
+
+    def _released(self, resource: str) -> None:
+        self._stale.add(resource)
+        self._wake.set()
+
+    async def _pause(self, seen: int, wait: float) -> None:
+        changed = asyncio.ensure_future(self._mirror.changed(seen))
+        woken = asyncio.ensure_future(self._wake.wait())
+        try:
+            await asyncio.wait({changed, woken}, timeout=wait, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            changed.cancel()
+            woken.cancel()
+
+
+async def read_grants(zookeeper: ZooKeeper) -> dict[str, str]:
+    """Returns the resources with grants, and the users that have them."""
+    found: dict[str, str] = {}
+    room = asyncio.Semaphore(_IN_FLIGHT)
+
+    async def read(resource: str) -> None:
+        async with room:
+            node = await zookeeper.get(grant_path(resource))
+        if node is not None and not node[1].ephemeral_owner:
+            found[resource] = node[0].decode(errors="replace")
+
+    await asyncio.gather(*map(read, await zookeeper.children(paths.JOB_GROUP.barriers) or ()))
+    return found

@@ -1,0 +1,89 @@
+"""Identities in ZooKeeper over HTTP: a host's own, and the masters'.
+
+Always: an identity goes to the host that proves by its certificate that it is this host, and to
+nobody else. It is never part of an answer that is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from torrentdist.cluster.records.snapshot import ClusterSnapshot
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.host.http.authentication import principal_of
+from torrentdist.host.http.operation import Operation, body_of
+from torrentdist.host.http.web import decode_body, json_response
+from torrentdist.master.changes.commit import LeaderChanges
+from torrentdist.master.leading.leadership import Leadership
+from torrentdist.master.places.place_operations import PARENTS, place_ops, user_of
+from torrentdist.model import ids
+from torrentdist.model.access.host_messages import PlaceBody, PlaceView
+from torrentdist.model.access.zookeeper_identity import auth_text, identity_of
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.security.certificate_identity import CertificateRole
+from torrentdist.security.principal import Principal, Role
+
+MAX_PLACE_BYTES = 1024
+
+
+class PlaceApi:
+    def __init__(self, zookeeper: ZooKeeper, changes: LeaderChanges, leadership: Leadership) -> None:
+        self._zookeeper = zookeeper
+        self._changes = changes
+        self._leadership = leadership
+
+    def operations(self) -> Iterator[Operation]:
+        path, summary = "/v1/hosts/{id}/place", "the place and the identity of a host in ZooKeeper"
+        yield Operation(
+            "POST",
+            path,
+            self.place,
+            PlaceView,
+            summary,
+            Role.HOST,
+            body=PlaceBody,
+            max_body=MAX_PLACE_BYTES,
+            changes=True,
+        )
+        summary = "the masters' identity in ZooKeeper, for a master"
+        yield Operation("GET", "/v1/zookeeper-auth", self.masters_auth, None, summary, Role.HOST)
+
+    async def place(self, request: Request) -> Response:
+        self._leadership.fence()
+        decode_body(await body_of(request), PlaceBody)
+        id_ = ids.peer_id(request.path_params["id"])
+        _expect(principal_of(request), CertificateRole.SUPERVISOR, id_)
+        secret = self._secret()
+        for parent in PARENTS:
+            await self._zookeeper.ensure(parent)
+        user = ""
+
+        def render(snapshot: ClusterSnapshot) -> PlaceView:
+            nonlocal user
+            user = user_of(snapshot, id_)
+            return PlaceView(id=id_, user=user, auth="")
+
+        await self._changes.make_alone(None, lambda s: place_ops(s, id_), render)
+        return json_response(PlaceView(id=id_, user=user, auth=auth_text(identity_of(secret, user))))
+
+    async def masters_auth(self, request: Request) -> Response:
+        sender = principal_of(request)
+        _expect(sender, CertificateRole.MASTER, sender.name)
+        self._secret()
+        return Response(auth_text(self._zookeeper.identity.credentials[:1]), media_type="text/plain")
+
+    def _secret(self) -> str:
+        secret = self._zookeeper.identity.table.secret
+        if not secret:
+            raise TorrentdistError("identities_off")
+        return secret
+
+
+def _expect(sender: Principal, role: CertificateRole, id_: str) -> None:
+    """Raises `forbidden` unless the sender proves by certificate that it is this host."""
+    certificate = sender.certificate
+    if certificate is None or (certificate.role, certificate.id) != (role, id_):
+        raise TorrentdistError("forbidden", detail=f"this is for the {role.value} {id_!r} with its certificate alone")
