@@ -195,8 +195,8 @@ def judge_access(config: ZooKeeperConfig, access: TreeAccess | None) -> Finding:
         )
         return failure("acl", config.chroot, detail, "Start a master once with --repair-acls.", EXIT_NOT_ALLOWED)
     if access is TreeAccess.CLOSED and not config.auth_file:
-        hint = "Set zookeeper.auth_file to a copy of the one that the masters use."
-        return failure("acl", config.chroot, "closed, and no zookeeper.auth_file is set here", hint, EXIT_NOT_ALLOWED)
+        detail = "closed to this configuration: right for a client; a daemon needs zookeeper.auth_file"
+        return Finding(check="acl", subject=config.chroot, detail=detail)
     if config.auth_file:
         seen = {TreeAccess.CLOSED: ", as a request without it confirmed", TreeAccess.ABSENT: "; there is no tree yet"}
         found = f"only holders of zookeeper.auth_file may write{seen.get(access, '') if access else ''}"

@@ -1,6 +1,7 @@
 """Builds every ZooKeeper path below the chroot. No other module builds one.
 
 Always: an id is checked before it becomes part of a path.
+Longer than most files, because it is the only one that knows the shape of the tree.
 """
 
 from __future__ import annotations

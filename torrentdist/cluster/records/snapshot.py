@@ -195,13 +195,7 @@ OnBad = Callable[[str, TorrentdistError], None]
 def updated(old: ClusterSnapshot, tree: ReadTree, touched: Iterable[str], on_bad: OnBad) -> ClusterSnapshot:
     """Returns the next snapshot, or `old` itself if nothing changed. Decodes only the touched
     paths."""
-    by_section: dict[str, set[str]] = {}
-    for path in touched:
-        _, first, *rest = path.split("/")
-        by_section.setdefault("/" + first, set()).add(rest[0] if rest else "")
-    read = _Reader(tree, on_bad)
-
-    by_section.setdefault(paths.SUPERVISORS, set()).update(by_section.get(paths.PLACES, ()))
+    by_section, read = _by_section(touched), _Reader(tree, on_bad)
 
     def section(
         name: str, current: Mapping[K, V], build: Callable[[K], V | None]
@@ -247,6 +241,16 @@ def updated(old: ClusterSnapshot, tree: ReadTree, touched: Iterable[str], on_bad
     if step == Changes() and _same_heads(old, new):
         return old
     return dataclasses.replace(new, version=old.version + 1, recent=(*old.recent[1 - RECENT :], step))
+
+
+def _by_section(touched: Iterable[str]) -> Mapping[str, set[str]]:
+    """Returns the names in each section to which touched paths belong."""
+    found: dict[str, set[str]] = {}
+    for path in touched:
+        _, first, *rest = path.split("/")
+        found.setdefault("/" + first, set()).add(rest[0] if rest else "")
+    found.setdefault(paths.SUPERVISORS, set()).update(found.get(paths.PLACES, ()))
+    return found
 
 
 def _same_heads(old: ClusterSnapshot, new: ClusterSnapshot) -> bool:

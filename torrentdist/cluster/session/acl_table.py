@@ -59,6 +59,7 @@ _OWN: Final = READ | CREATE | DELETE
 _ID: Final = "[^/]+"
 ROWS: Final = (
     Row("/cluster", readers=READ),
+    Row("/epoch", readers=READ),
     Row("/masters", readers=READ),
     Row(f"/masters/{_ID}", readers=READ),
     Row(f"/assignments/{_ID}", readers=READ),

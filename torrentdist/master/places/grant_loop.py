@@ -119,8 +119,11 @@ class GrantLoop:
         """Watches the barrier that stands in the way: that of the grant's host, or one that a host
         without an identity of its own has taken where the grant has to be."""
         path, resource = grant_path(change.resource), change.resource
-        held = path if isinstance(refusal.reason, NodeExists) else paths.held(path)
-        if await self._zookeeper.exists(held, lambda: self._released(resource)) is None:
+        if isinstance(refusal.reason, NodeExists):
+            is_held = await self._zookeeper.exists(path, lambda: self._released(resource)) is not None
+        else:  # The barrier itself may be closed to us.
+            is_held = bool(await self._zookeeper.children(path, lambda: self._released(resource)))
+        if not is_held:
             self._released(resource)
 
     def _released(self, resource: str) -> None:
