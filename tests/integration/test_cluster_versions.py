@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cluster_fixtures import Cluster, NewCluster, picture, until
+from wire_counters import settled
 
 from torrentdist.testing.sample_trees import some_bytes, write_tree
 
@@ -32,26 +32,6 @@ def make_new(old: Path, top: Path, seed: int) -> Path:
     (top / "moved" / "far").mkdir(parents=True)
     (top / "lib" / "06.bin").rename(top / "moved" / "far" / "06.bin")
     return top
-
-
-def wire(cluster: Cluster, name: str, direction: str = "downloaded") -> int:
-    """Returns the payload bytes that a member has moved, as its engine counts them."""
-    text = cluster.http.get(cluster.url(name) + "/metrics").text
-    found = re.search(rf"^torrentdist_swarm_{direction}_bytes_total(?:{{.*}})? ([0-9.e+]+)$", text, re.MULTILINE)
-    assert found, text[:500]
-    return int(float(found[1]))
-
-
-def settled(cluster: Cluster, name: str, direction: str = "downloaded") -> int:
-    """Returns the counter once two looks agree: an engine renews it in the background."""
-    seen = [-2, -1]
-
-    def same() -> bool:
-        seen[:] = [seen[1], wire(cluster, name, direction)]
-        return seen[0] == seen[1]
-
-    until(same, "a steady counter")
-    return seen[1]
 
 
 def distribute(cluster: Cluster, bundle: str, *options: object) -> Any:
@@ -250,6 +230,23 @@ def test_an_old_version_that_is_removed_meanwhile_stops_nothing(new_cluster: New
 
     assert spread["done"] == 1
     assert picture(tmp_path / "new") == picture(cluster.content(host, second["digest"]))
+
+
+@pytest.mark.alone
+def test_the_uploader_sends_what_is_new_about_once(new_cluster: NewCluster, tmp_path: Path) -> None:
+    """The uploader's link would carry each new byte to every master, and be the slowest part."""
+    cluster = new_cluster(masters=3, supervisors=0)
+    old = make_old(tmp_path / "old", 1000)
+    cluster.upload(old, "env-42")
+    new, new_bytes = tmp_path / "new", 80 * FILE_BYTES
+    shutil.copytree(old, new)
+    write_tree(new, {f"more/{number}.bin": some_bytes(FILE_BYTES, 5000 + number) for number in range(80)})
+    masters = cluster.masters()
+    before = {name: settled(cluster, name) - settled(cluster, name, "uploaded") for name in masters}
+    cluster.run("upload", new, "--id", "env-43", "--min-replicas", 3, swarm__upload_limit=2_000_000).ok()
+    sent = sum(settled(cluster, name) - settled(cluster, name, "uploaded") - before[name] for name in masters)
+
+    assert new_bytes <= sent < 1.3 * new_bytes
 
 
 def test_a_compressed_archive_is_warned_of(cluster: Cluster, tmp_path: Path) -> None:

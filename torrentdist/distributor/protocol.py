@@ -92,7 +92,8 @@ class CodeDistributor(Protocol):
     def download(self, dest_dir: Path, bundle_id: str, metafile: Path) -> list[Path]:
         """Puts every file of the bundle below `dest_dir`, which exists, and returns their paths.
 
-        Files of an earlier, interrupted download are used or replaced. Raises an error, within the
+        Files that are there already are used or replaced: complete ones that this host had in other
+        bundles, and those of an earlier, interrupted download. Raises an error, within the
         plug-in's deadline, if anything is missing: it never returns before all files are complete.
         """
 

@@ -147,6 +147,7 @@ class _Upload:
             async with client_peer(self.client, swarm) as peer:
                 transfer = peer.engine.seed(self.meta, home)
                 await peer.announce()
+                peer.engine.crowd(self.meta.digest, len(peer.agent.picture.masters) or None)
                 opened = await self.client.open_upload(self.id, self.meta.raw, self.min_replicas)
                 self.replicas, self.wanted = opened.replicas, _wanted(opened, self.min_replicas)
                 peer.agent.poke()

@@ -184,7 +184,7 @@ class SwarmDirectory:
         """Returns the asker's place in the conductor's plan. None if it lacks nothing, or there is
         no other receiver to share with."""
         swarm = self._members.swarms.get(digest)
-        if swarm is None or asker not in swarm.others[False]:
+        if swarm is None or not swarm.is_receiver(asker):
             return None
         to_come = (peer for peer in expected if peer not in swarm.others[True])
         swarm.crowd.look(asker, swarm.progress, to_come, now)

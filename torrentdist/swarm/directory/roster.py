@@ -121,9 +121,14 @@ class Swarm:
             known += islice(draw.addresses(self.masters[True].drawn(seed), complete=True), HOLDERS)
         return known
 
+    def is_receiver(self, peer: PeerId) -> bool:
+        """Whether the peer is here and incomplete."""
+        return peer in self.others[False] or peer in self.masters[False]
+
     def progress(self) -> dict[PeerId, Progress]:
-        """Returns the progress of all receivers: the incomplete peers that are not masters."""
-        said = ((peer.id, peer.entries[self.digest]) for peer in self.others[False].drawn(0))
+        """Returns the progress of all receivers. Masters are receivers during an upload."""
+        receivers = (*self.masters[False].drawn(0), *self.others[False].drawn(0))
+        said = ((peer.id, peer.entries[self.digest]) for peer in receivers)
         return {peer: _progress(entry) for peer, entry in said}
 
     def roster(self, role: PeerRole, *, complete: bool) -> Roster:
