@@ -70,7 +70,8 @@ def read(cluster: Cluster, bundle: str, path: str = "run.sh") -> httpx.Response:
 
 def log_lines(cluster: Cluster, event: str) -> list[dict[str, Any]]:
     lines = (cluster.dir / "supervisor-1.log").read_text(errors="replace").splitlines()
-    return [line for line in map(json.loads, lines) if line["event"] == event]
+    parsed = (json.loads(line) for line in lines if line.startswith("{"))
+    return [line for line in parsed if line["event"] == event]
 
 
 def refusals_in_log(cluster: Cluster) -> list[tuple[str, str]]:

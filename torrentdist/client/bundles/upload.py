@@ -92,9 +92,9 @@ async def upload(
     chosen = bundle_id or default_id(path, meta.digest)
     there, reuse = await bundle_and_reuse(client, chosen, meta)
     if there is None or there.replicas < _wanted(there, min_replicas) or there.state is not BundleState.AVAILABLE:
-        work = _Upload(client, meta, path, chosen, min_replicas, began + timeout, progress, unreachable_secs)
+        work = _Upload(client, meta, path, chosen, min_replicas, began + timeout, progress, unreachable_secs, signer)
         there = await work.run(swarm or SwarmConfig())
-    if signer is not None:
+    elif signer is not None:
         await client.add_signature(chosen, signer.bundle(chosen, meta.digest))
     wanted = _wanted(there, min_replicas)
     return UploadView(
@@ -137,6 +137,7 @@ class _Upload:
     deadline: float
     progress: OnProgress
     unreachable_secs: float
+    signer: Signer | None = None
     replicas: int = field(default=0, init=False)
     wanted: int = field(default=0, init=False)
     lacking: Mapping[MasterId, str] = field(default_factory=dict, init=False)
@@ -149,6 +150,8 @@ class _Upload:
                 await peer.announce()
                 peer.engine.crowd(self.meta.digest, len(peer.agent.picture.masters) or None)
                 opened = await self.client.open_upload(self.id, self.meta.raw, self.min_replicas)
+                if self.signer is not None:  # now, so that no host meets it unsigned
+                    await self.client.add_signature(self.id, self.signer.bundle(self.id, self.meta.digest))
                 self.replicas, self.wanted = opened.replicas, _wanted(opened, self.min_replicas)
                 peer.agent.poke()
                 return await self._until_replicated(transfer, peer.agent.poke)
