@@ -51,13 +51,19 @@ OF_ROLES = {
         "POST /v1/invitations/{}/redeem",
         "POST /v1/hosts/{}/renew",
     },
-    "reader": {"POST /v1/swarm", "PUT /v1/metafiles/{}"},
+    "reader": {"POST /v1/swarm", "POST /v1/swarm-certificates", "PUT /v1/metafiles/{}"},
 }
 """Operations with another role than the usual one, which is reader for reads and operator for the
 rest."""
 OF_OPERATOR = {"GET /v1/backup"}
 """Reads that only the operator may do."""
-WITHOUT_ID = {"POST /v1/heartbeat", "POST /v1/swarm", "PUT /v1/metafiles/{}", "PUT /v1/uploads/{}"}
+WITHOUT_ID = {
+    "POST /v1/heartbeat",
+    "POST /v1/swarm",
+    "POST /v1/swarm-certificates",
+    "PUT /v1/metafiles/{}",
+    "PUT /v1/uploads/{}",
+}
 """Requests that write, but change no record of the cluster."""
 PROTOCOL = Path(__file__).parent.parent.parent / "docs" / "protocol.md"
 LARGEST_REQUEST = 123_456

@@ -17,7 +17,7 @@ from zookeeper_fixtures import eventually
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.model.access.swarm_membership import SwarmMembership
 from torrentdist.security.authority.certificates import Key, new_key
-from torrentdist.swarm.engine.engine import Engine, EngineConfig
+from torrentdist.swarm.engine.engine import Engine, EngineConfig, Transfer
 from torrentdist.swarm.engine.session_settings import new_session, session_pack
 from torrentdist.swarm.membership.wire_metafile import hash_on_wire
 
@@ -33,6 +33,12 @@ def seeding(engine: Engine, home: Path) -> Metafile:
     meta = published(home, LARGE)
     engine.seed(meta, home)
     return meta
+
+
+def is_ready(engine: Engine) -> bool:
+    """Whether libtorrent serves the engine's only transfer."""
+    handle = engine.transfers()[0].handle
+    return handle is not None and handle.status().is_seeding
 
 
 def attempts_of(session: lt.session) -> int:
@@ -71,7 +77,7 @@ def test_a_transfer_waits_for_the_first_certificate(tmp_path: Path, ca_key: Key)
             meta = seeding(giver, tmp_path / "a")
             fetch = taker.fetch(meta, tmp_path / "b", [address(giver, complete=True)])
             giver.join([membership(ca_key)])
-            await eventually(lambda: giver.transfers()[0].handle is not None)
+            await eventually(lambda: is_ready(giver))
             fetch.add_peers([address(giver, complete=True)])
             await fetch.wait_done()
 
@@ -97,7 +103,7 @@ def test_a_stranger_that_knows_everything_gets_no_byte(stranger: str, tmp_path: 
             member = membership(ca_key)
             giver.join([member])
             meta = seeding(giver, tmp_path / "a")
-            await eventually(lambda: giver.transfers()[0].handle is not None)
+            await eventually(lambda: is_ready(giver))
             with stock_session(listen_interfaces=f"{LOOPBACK}:0s", min_reconnect_time=1) as session:
                 handle = joined(session, wire_params(meta, member.ca, tmp_path / "b"), shown, giver.port)
                 await eventually(lambda: attempts_of(session) > 0)
@@ -120,7 +126,7 @@ def test_a_plain_handshake_gets_no_answer(known: str, tmp_path: Path, ca_key: Ke
             member = membership(ca_key)
             giver.join([member])
             meta = seeding(giver, tmp_path / "a")
-            await eventually(lambda: giver.transfers()[0].handle is not None)
+            await eventually(lambda: is_ready(giver))
             asked = meta.digest if known == "digest" else hash_on_wire(meta.raw, member.ca)
             with closing(RawPeer(giver.port, asked, None)) as peer, pytest.raises(ConnectionError):
                 await asyncio.to_thread(peer.handshake)
@@ -139,7 +145,7 @@ def test_a_peer_that_asks_for_the_metafile_gets_nothing(tls: bool, tmp_path: Pat
             member = membership(ca_key) if tls else None
             giver.join([member] if member else [])
             meta = seeding(giver, tmp_path / "a")
-            await eventually(lambda: giver.transfers()[0].handle is not None)
+            await eventually(lambda: is_ready(giver))
             wire = hash_on_wire(meta.raw, member.ca) if member else meta.digest
             with closing(await asyncio.to_thread(RawPeer, giver.port, wire, member)) as peer:
                 names, answers = await asyncio.to_thread(asked_for_metadata, peer)
@@ -200,7 +206,7 @@ def test_an_expired_host_serves_again_after_its_renewal(tmp_path: Path, ca_key: 
             giver.join([membership(ca_key, age=7200, lives=3600)])
             taker.join([membership(ca_key)])
             meta = seeding(giver, tmp_path / "a")
-            await eventually(lambda: giver.transfers()[0].handle is not None)
+            await eventually(lambda: is_ready(giver))
             fetch = taker.fetch(meta, tmp_path / "b", [address(giver, complete=True)])
             giver.join([membership(ca_key)])
             done = asyncio.ensure_future(fetch.wait_done())
@@ -210,3 +216,47 @@ def test_an_expired_host_serves_again_after_its_renewal(tmp_path: Path, ca_key: 
             done.result()
 
     run(scenario())
+
+
+@pytest.mark.case("F7")
+def test_both_cas_are_served_while_the_swarms_ca_is_rotated(tmp_path: Path) -> None:
+    """If this failed, a rotation of the CA would cut off what is being fetched, or all hosts would
+    have to change in the same moment."""
+    old, new = new_key(), new_key()
+
+    async def scenario() -> None:
+        slow = EngineConfig(tls=True, upload_limit=4 * 1024 * 1024)
+        async with engines(slow, TLS, TLS, TLS) as (giver, early, late, last):
+            giver.join([membership(old)])
+            early.join([membership(old)])
+            meta = seeding(giver, tmp_path / "a")
+            wires = {name: hash_on_wire(meta.raw, membership(key).ca) for name, key in (("old", old), ("new", new))}
+            begun = early.fetch(meta, tmp_path / "b", [address(giver, complete=True)])
+            await eventually(lambda: begun.view().done > 0)
+            seed = giver.transfers()[0]
+            giver.join([membership(new), membership(old)])
+            early.join([membership(new), membership(old)])
+            await eventually(lambda: seed.twins)
+            late.join([membership(new)])
+            later = late.fetch(meta, tmp_path / "c", [address(giver, complete=True)])
+            assert (begun.active, {wires["old"]}) == (True, {*_wires(begun)})
+            await asyncio.gather(begun.wait_done(), later.wait_done())
+            await eventually(lambda: begun.twins)
+            assert ({*wires.values()}, {wires["new"]}) == ({*_wires(begun)}, {*_wires(later)})
+
+            for engine in (giver, early):  # the old CA has ended
+                engine.join([membership(new)])
+            await eventually(lambda: [wires["new"]] == _wires(seed) == _wires(begun))
+            last.join([membership(new)])
+            await last.fetch(meta, tmp_path / "d", [address(early, complete=True)]).wait_done()
+            with pytest.raises(OSError, match="UNRECOGNIZED_NAME"):
+                await asyncio.to_thread(RawPeer, giver.port, wires["old"], membership(old))
+            await giver.remove(meta.digest)
+
+    run(scenario())
+
+
+def _wires(transfer: Transfer) -> list[str]:
+    """Returns the hashes under which peers can have this transfer."""
+    handles = [handle for handle in (transfer.handle, *transfer.twins.values()) if handle is not None]
+    return [str(handle.info_hashes().v2) for handle in handles]

@@ -64,7 +64,7 @@ class Engine:
         self._on_blocked = on_blocked
         self._session = LibtorrentSession(config)
         self._transfers = Transfers(self._session, tell)
-        self._members = MemberTorrents(self._transfers) if config.tls else None
+        self._members = MemberTorrents(self._transfers, self._spawn) if config.tls else None
         self._connections = Connections(self._session.set_filter, self._transfers.known_digest, tell)
         self._pulse = TransferPulse(self._transfers, self.refresh)
         self._limits = RequestLimits()

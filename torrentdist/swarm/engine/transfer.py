@@ -58,6 +58,8 @@ class Transfer:
         self._owner = owner
         self.ca = ""
         """The CA that all peers of this transfer have, in a swarm with TLS."""
+        self.twins: dict[str, lt.torrent_handle] = {}
+        """Torrents of the same content under other CAs, by CA."""
         self._handle: lt.torrent_handle | None = None
         self._peers = TransferPeers(owner.is_own)
         self._pieces = PieceOrder(meta.piece_length)
@@ -181,6 +183,14 @@ class Transfer:
     @property
     def handle(self) -> lt.torrent_handle | None:
         return self._handle
+
+    def has_twin(self, hashes: lt.info_hash_t) -> bool:
+        """Whether these are the hashes of a torrent under another CA."""
+        return bool(self.twins) and hashes in [twin.info_hashes() for twin in self.twins.values()]
+
+    def take_twin(self, ca: str) -> None:
+        """Makes the torrent under another CA the transfer's own."""
+        self.ca, self._handle = ca, self.twins.pop(ca)
 
     def endpoints(self) -> list[Endpoint]:
         return self._peers.endpoints()

@@ -89,6 +89,22 @@ class Transfers:
             self.name(wire_hash(handle.info_hashes()), transfer.digest)
             transfer.added(handle, local=local)
 
+    def add_twin(self, transfer: Transfer, params: lt.add_torrent_params, membership: SwarmMembership) -> None:
+        """Seeds the same content under another CA too. The transfer fails if libtorrent refuses
+        it."""
+        try:
+            handle = self._session.add(params, membership)
+        except RuntimeError as exc:
+            transfer.fail(TorrentdistError("internal", detail=f"libtorrent refused the transfer: {exc}"))
+        else:
+            self.name(wire_hash(handle.info_hashes()), transfer.digest)
+            transfer.twins[membership.ca] = handle
+
+    def drop(self, handle: lt.torrent_handle) -> None:
+        """Takes one torrent of a transfer with several out of the session."""
+        self._digests.pop(wire_hash(handle.info_hashes()), None)
+        self._session.remove(handle)
+
     def name(self, wire: WireHash, digest: Digest) -> None:
         """Records that alerts about `wire` concern this digest."""
         self._digests[wire] = digest
@@ -110,6 +126,8 @@ class Transfers:
         self._awake.pop(digest, None)
         if transfer is not None:
             transfer.fail(TorrentdistError("closing", what="the transfer"))
+            for twin in transfer.twins.values():
+                self.drop(twin)
             if self._session.is_open and transfer.handle is not None:
                 self._removals[digest] = asyncio.get_running_loop().create_future()
                 self._session.remove(transfer.handle)
@@ -146,8 +164,11 @@ class Transfers:
             self._awake[transfer.digest] = transfer
 
     def _found(self, hashes: lt.info_hash_t) -> Transfer | None:
+        """Returns the transfer that a torrent is about. A twin is about none: its figures would mix
+        with those of the transfer's own torrent."""
         digest = self.digest_of(wire_hash(hashes))
-        return None if digest is None else self._by_digest.get(digest)
+        transfer = None if digest is None else self._by_digest.get(digest)
+        return None if transfer is None or transfer.has_twin(hashes) else transfer
 
     def _each(self, alert: lt.torrent_alert, act: Callable[[Transfer], None]) -> None:
         if (transfer := self._found(alert.handle.info_hashes())) is not None:

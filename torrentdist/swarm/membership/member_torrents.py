@@ -1,7 +1,8 @@
 """The torrents of a swarm with TLS: added once this process is a member, and shown its newest
-certificate.
+certificates.
 
-Always: a transfer that comes before the first certificate waits for it.
+Always: a transfer that comes before the first certificate waits for it. While the swarm has two
+CAs, what is complete is seeded under both, and a fetch ends under the CA that it began with.
 Never: get certificates. The daemon or the command does, and passes them on.
 """
 
@@ -9,13 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 
 import libtorrent as lt
 
 from torrentdist.model.access.swarm_membership import SwarmMembership
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wire.transfer_messages import TransferPhase
+from torrentdist.swarm.engine.preparation import ready_to_seed
 from torrentdist.swarm.engine.transfer import Transfer
 from torrentdist.swarm.engine.transfers import Transfers
 from torrentdist.swarm.membership import wire_torrent
@@ -24,16 +26,21 @@ from torrentdist.swarm.membership import wire_torrent
 class MemberTorrents:
     """Call it only in the event loop."""
 
-    def __init__(self, transfers: Transfers) -> None:
+    def __init__(self, transfers: Transfers, spawn: Callable[[Coroutine[None, None, None]], None]) -> None:
+        """`spawn` starts work that ends with the engine at the latest."""
         self._transfers = transfers
+        self._spawn = spawn
         self._memberships: tuple[SwarmMembership, ...] = ()
         self._joined = asyncio.Event()
 
     def join(self, memberships: Sequence[SwarmMembership]) -> None:
-        """Takes what proves our membership from now on. Open connections go on as they are."""
-        self._memberships = tuple(memberships)
+        """Takes what proves our membership from now on, the CA for new fetches first. Open
+        connections go on as they are."""
+        before, self._memberships = self._memberships, tuple(memberships)
         for transfer in self._transfers.all():
             self._show(transfer)
+        if before and {each.ca for each in before} != {each.ca for each in memberships}:
+            self._spawn(self._follow_cas())
         if memberships:
             self._joined.set()
 
@@ -41,18 +48,51 @@ class MemberTorrents:
         """Adds a transfer to the session, as soon as this process is a member."""
         await self._joined.wait()
         membership = self._memberships[0]
-        try:
-            await asyncio.to_thread(wire_torrent.put_ca, params, transfer.meta, membership.ca)
-        except TorrentdistError as error:
-            transfer.fail(error)
-        if transfer.phase is TransferPhase.FAILED or self._transfers.get(transfer.digest) is not transfer:
-            return  # It was removed meanwhile.
+        if not await self._put_ca(transfer, params, membership.ca):
+            return
         transfer.ca = membership.ca
         self._transfers.add(transfer, params, local=local, membership=membership)
         self._show(transfer)  # There may be a newer certificate by now.
+        with contextlib.suppress(TorrentdistError):
+            await transfer.wait_done()
+            await self._seed_under_all(transfer)
+
+    async def _put_ca(self, transfer: Transfer, params: lt.add_torrent_params, ca: str) -> bool:
+        """Prepares a torrent of this CA. Returns whether its transfer is still wanted."""
+        try:
+            await asyncio.to_thread(wire_torrent.put_ca, params, transfer.meta, ca)
+        except TorrentdistError as error:
+            transfer.fail(error)
+        return transfer.phase is not TransferPhase.FAILED and self._transfers.get(transfer.digest) is transfer
+
+    async def _follow_cas(self) -> None:
+        for transfer in self._transfers.all():
+            await self._seed_under_all(transfer)
+
+    async def _seed_under_all(self, transfer: Transfer) -> None:
+        """Seeds complete content under every CA of the swarm, and under no other."""
+        for membership in self._memberships:
+            if transfer.phase is not TransferPhase.SEEDING or transfer.handle is None:
+                return
+            if membership.ca not in (transfer.ca, *transfer.twins):
+                params = (await asyncio.to_thread(ready_to_seed, transfer.meta, transfer.save_dir)).params
+                if not await self._put_ca(transfer, params, membership.ca):
+                    return
+                if membership.ca not in (transfer.ca, *transfer.twins):
+                    self._transfers.add_twin(transfer, params, membership)
+        self._drop_old(transfer, [each.ca for each in self._memberships])
+
+    def _drop_old(self, transfer: Transfer, cas: Sequence[str]) -> None:
+        if transfer.ca not in cas and transfer.twins and transfer.handle is not None:
+            old = transfer.handle
+            transfer.take_twin(next(ca for ca in cas if ca in transfer.twins))
+            self._transfers.drop(old)
+        for ca in [ca for ca in transfer.twins if ca not in cas]:
+            self._transfers.drop(transfer.twins.pop(ca))
 
     def _show(self, transfer: Transfer) -> None:
+        torrents = {**transfer.twins, **({transfer.ca: transfer.handle} if transfer.handle else {})}
         for membership in self._memberships:
-            if membership.ca == transfer.ca and transfer.handle is not None:
+            if membership.ca in torrents:
                 with contextlib.suppress(RuntimeError):  # The torrent may have left the session.
-                    wire_torrent.show(transfer.handle, membership)
+                    wire_torrent.show(torrents[membership.ca], membership)
