@@ -66,13 +66,14 @@ class HostStore(StoreView):
     def _begin(self, meta: Metafile) -> Path:
         """Reserves room, at the cost of the bundles that this one is taken from only if there is no
         other way."""
-        sources = frozenset(self._reuse.sources(meta)) if self._store.get(meta.digest) is None else frozenset()
+        sources = self._reuse.sources(meta) if self._store.get(meta.digest) is None else []
+        shared = self._reuse.shared_bytes(meta, sources) if sources else 0
 
         def claims(digest: Digest) -> Collection[KeepReason]:
             return {*self._claims(digest), *({KeepReason.IN_USE} if digest in sources else ())}
 
         try:
-            return self._store.begin(meta, claims=claims, make_room=self._make_room)
+            return self._store.begin(meta, shared=shared, claims=claims, make_room=self._make_room)
         except TorrentdistError as error:
             if error.code != "disk_full" or not sources:
                 raise

@@ -18,7 +18,7 @@ from torrentdist.bundle.files.holes import data_ranges
 from torrentdist.bundle.metafile import FileEntry
 from torrentdist.model.errors import TorrentdistError
 
-_FICLONE = 0x40049409
+FICLONE = 0x40049409
 _COPY = 8 * 1024 * 1024
 UNSUPPORTED = {errno.EOPNOTSUPP, errno.ENOTTY, errno.EXDEV, errno.EINVAL, errno.EPERM, errno.EMLINK, errno.ENOSYS}
 """Errors of a file system or a kernel that lacks a call. Another way is tried next."""
@@ -61,7 +61,7 @@ def _open_pair(file: FileEntry, source: bytes, target: bytes) -> tuple[int, int]
 def _reflink(file: FileEntry, source: bytes, target: bytes) -> bool:
     from_fd, to_fd = _open_pair(file, source, target)
     try:
-        fcntl.ioctl(to_fd, _FICLONE, from_fd)
+        fcntl.ioctl(to_fd, FICLONE, from_fd)
         os.fchmod(to_fd, _mode(file))
         return True
     except OSError as exc:

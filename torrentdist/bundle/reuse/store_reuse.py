@@ -27,7 +27,7 @@ from torrentdist.bundle.reuse.reuse_plan import (
     known_files,
     wanted_hints,
 )
-from torrentdist.bundle.reuse.root_index import RootIndex
+from torrentdist.bundle.reuse.root_index import Hint, RootIndex
 from torrentdist.bundle.store.store import Store, StoredBundle
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
@@ -79,6 +79,13 @@ class StoreReuse:
         published = self._store.published()
         newest = sorted(found.keys() & published.keys(), key=lambda one: -published[one].published_at)
         return choose_sources(wanted, {digest: found[digest] for digest in newest})
+
+    def shared_bytes(self, meta: Metafile, sources: Sequence[Digest]) -> int:
+        """Returns about how many bytes of this bundle the sources hold."""
+        wanted = wanted_hints(meta.files)
+        found = self._index.find(wanted.keys())
+        held = set[Hint]().union(*(found[digest] for digest in sources if digest in found))
+        return sum(wanted[hint] for hint in held)
 
     def known(self, meta: Metafile, within: float = INDEX_SECS) -> list[KnownFile[Digest]]:
         """Returns the files of this bundle that published bundles hold."""

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from torrentdist.bundle.content_check import Damage, finish_content
 from torrentdist.bundle.files.disk_failures import disk_failures, free_bytes
+from torrentdist.bundle.files.shared_blocks import can_clone, own_bytes
 from torrentdist.bundle.hashing import Progress
 from torrentdist.bundle.metafile import Metafile, parse_metafile
 from torrentdist.bundle.store.catalog import Catalog
@@ -27,7 +28,7 @@ from torrentdist.bundle.store.retention import Claims, KeepReason, claim_everyth
 from torrentdist.bundle.store.store_checks import StoreChecks
 from torrentdist.bundle.store.store_lock import LOCK_WAIT_SECS, StoreLock, identify
 from torrentdist.bundle.store.store_state import StoreState
-from torrentdist.bundle.store.store_values import Arrival, Pruned, StoredBundle, StoreUsage
+from torrentdist.bundle.store.store_values import Arrival, Pruned, RoomNeeded, StoredBundle, StoreUsage
 from torrentdist.bundle.store.store_view import StoreMemory, StoreView
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
@@ -164,21 +165,27 @@ class Store(StoreView):
     # arriving and published
 
     def begin(
-        self, meta: Metafile, *, claims: Claims = claim_everything, make_room: MakeRoom = keep_everything
+        self,
+        meta: Metafile,
+        *,
+        shared: int = 0,
+        claims: Claims = claim_everything,
+        make_room: MakeRoom = keep_everything,
     ) -> Path:
         """Reserves room and returns the object's directory; its bytes belong under `content/` in
         it.
 
         Calling it again resumes: nothing is lost and nothing is reserved twice. `make_room` is
         called first. If room is still lacking, unclaimed bundles are removed. If that would not be
-        enough, none is removed and `disk_full` is raised.
+        enough, none is removed and `disk_full` is raised. `shared` bytes will be taken from other
+        bundles; they need no room on a file system that can clone.
         """
         digest = meta.digest
         with self._state.alone(digest), disk_failures(self.data_dir, needed=meta.size):
             directory = self._objects.directory(digest)
             if self.get(digest) is not None:
                 return directory
-            self._reserve_room(digest, meta.size, claims, make_room)
+            self._reserve_room(digest, RoomNeeded(meta.size, shared), claims, make_room)
             try:
                 if directory.exists():
                     self._objects.resume(digest, meta.raw)
@@ -338,20 +345,26 @@ class Store(StoreView):
         if self.get(digest) is None:
             raise TorrentdistError("not_found", what=f"a published bundle {digest}")
 
-    def _reserve_room(self, digest: Digest, size: int, claims: Claims, make_room: MakeRoom) -> None:
+    def _reserve_room(self, digest: Digest, room: RoomNeeded, claims: Claims, make_room: MakeRoom) -> None:
         arriving = self._state.arriving()
         if digest in arriving:
-            self._state.now_arriving(digest, size)
+            self._state.now_arriving(digest, room.size)
             return
-        make_room(size, self.measure())
+        make_room(room.size, self.measure())
         free = free_bytes(self.data_dir) - self._reserve
         written: dict[Digest, int] = {}
-        if self._state.shortage(size, free, written) > 0:
+        own: dict[Digest, int] = {}
+        if self._state.shortage(RoomNeeded(room.size), free, written).most > 0:
             written = {other: self._objects.written_bytes(other) for other in arriving}
-        victims = self._state.reserve(digest, size, free=free, written=written, claims=claims)
+            if can_clone(self.data_dir / "transit"):
+                own = {other: own_bytes(self._objects.arriving_content(other)) for other in self.published()}
+            else:
+                room = RoomNeeded(room.size)
+        victims = self._state.reserve(digest, room, free=free, written=written, own=own, claims=claims)
         if victims is None:
-            lack = self._state.shortage(size, free, written)
-            raise TorrentdistError("disk_full", path=str(self.data_dir), needed=size, free=max(0, size - lack))
+            lack = self._state.shortage(room, free, written).most
+            needed = room.size - room.shared
+            raise TorrentdistError("disk_full", path=str(self.data_dir), needed=needed, free=max(0, needed - lack))
         try:
             self._remove_seized(victims)
         except BaseException:

@@ -12,10 +12,11 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from types import MappingProxyType
 
 from torrentdist.bundle.store import retention
 from torrentdist.bundle.store.retention import Claims, KeepReason
-from torrentdist.bundle.store.store_values import StoredBundle, StoreUsage
+from torrentdist.bundle.store.store_values import RoomNeeded, Shortage, StoredBundle, StoreUsage
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
 
@@ -66,9 +67,8 @@ class StoreState:
                 free_bytes=self._free,
             )
 
-    def shortage(self, size: int, free: int, written: Mapping[Digest, int]) -> int:
-        """Returns how many bytes are missing to store `size` more bytes, by the limit or on the
-        disk, whichever is more.
+    def shortage(self, room: RoomNeeded, free: int, written: Mapping[Digest, int]) -> Shortage:
+        """Returns how many bytes are missing to store a bundle.
 
         `free` is the number of bytes free on the disk. Arriving bundles count with their full size,
         less the bytes already `written`.
@@ -76,8 +76,8 @@ class StoreState:
         with self._changed:
             to_come = sum(max(0, total - written.get(digest, 0)) for digest, total in self._arriving.items())
             held = sum(self._arriving.values()) + sum(stored.size for stored in self._published.values())
-        by_limit = held + size - self._limit if self._limit else 0
-        return max(size + to_come - free, by_limit)
+        by_limit = held + room.size - self._limit if self._limit else 0
+        return Shortage(on_disk=room.size - room.shared + to_come - free, by_limit=by_limit)
 
     # changes
 
@@ -143,19 +143,28 @@ class StoreState:
             self._changed.notify_all()
 
     def reserve(
-        self, digest: Digest, size: int, *, free: int, written: Mapping[Digest, int], claims: Claims
+        self,
+        digest: Digest,
+        room: RoomNeeded,
+        *,
+        free: int,
+        written: Mapping[Digest, int],
+        own: Mapping[Digest, int],
+        claims: Claims,
     ) -> list[Digest] | None:
         """Counts `digest` as arriving, and seizes the bundles that have to be removed for it.
 
         The caller removes the seized bundles and releases them. Returns None and changes nothing if
-        there cannot be enough room.
+        there cannot be enough room. `own` tells what the removal of a bundle frees on the disk, if
+        that is less than its size.
         """
         with self._changed:
-            need = self.shortage(size, free, written)
-            victims = retention.plan(self._entries(claims), need=need) if need > 0 else []
+            lack = self.shortage(room, free, written)
+            freed = own if lack.on_disk >= lack.by_limit else {}
+            victims = retention.plan(self._entries(claims, freed), need=lack.most) if lack.most > 0 else []
             if victims is not None:
                 self._seize(victims)
-                self._arriving[digest] = size
+                self._arriving[digest] = room.size
             return victims
 
     def plan_prune(self, *, older_than: float, now: float, claims: Claims) -> list[StoredBundle]:
@@ -184,11 +193,16 @@ class StoreState:
             raise TorrentdistError("closing", what="the store")
         self._busy.update(digests)
 
-    def _entries(self, claims: Claims) -> list[retention.Entry]:
+    def _entries(self, claims: Claims, own: Mapping[Digest, int] = MappingProxyType({})) -> list[retention.Entry]:
         """Returns the entries for retention. A bundle that a thread is changing counts as in
         use."""
         return [
-            retention.Entry(stored.digest, stored.size, stored.used_at, self._claims_on(stored, claims))
+            retention.Entry(
+                stored.digest,
+                own.get(stored.digest, stored.size),
+                stored.used_at,
+                self._claims_on(stored, claims),
+            )
             for stored in self._published.values()
         ]
 

@@ -33,6 +33,27 @@ class Arrival:
 
 
 @dataclass(frozen=True, slots=True)
+class RoomNeeded:
+    """The room that a bundle takes."""
+
+    size: int
+    shared: int = 0
+    """Bytes whose blocks on disk it shares with other bundles, so that they need no room."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """Bytes that are missing. Negative: so many are left."""
+
+    on_disk: int
+    by_limit: int
+
+    @property
+    def most(self) -> int:
+        return max(self.on_disk, self.by_limit)
+
+
+@dataclass(frozen=True, slots=True)
 class StoreUsage:
     published: int
     published_bytes: int

@@ -1,0 +1,172 @@
+"""Room for a bundle that shares blocks with older ones: only what will be written is reserved, and
+a source is evicted last."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+
+import pytest
+from reflink_disk import MIB, with_reflinks  # noqa: F401
+
+from torrentdist.bundle.files.shared_blocks import can_clone, own_bytes
+from torrentdist.bundle.metafile import Metafile
+from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.bundle.store.retention import KeepReason
+from torrentdist.bundle.store.store import Store
+from torrentdist.bundle.store.store_state import StoreState
+from torrentdist.bundle.store.store_values import RoomNeeded, StoredBundle
+from torrentdist.host.host_store import HostStore
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import Digest
+from torrentdist.testing.sample_trees import some_bytes, write_tree
+
+A, B, NEW = (Digest(letter * 64) for letter in "abc")
+
+
+def nothing_claimed(digest: Digest) -> Collection[KeepReason]:
+    return ()
+
+
+def stored(digest: Digest, size: int, used_at: float) -> StoredBundle:
+    return StoredBundle(digest, size, 1, Path("/none"), False, used_at, used_at)
+
+
+def state_of(*bundles: StoredBundle, limit: int = 0) -> StoreState:
+    state = StoreState(limit_bytes=limit)
+    for bundle in bundles:
+        state.now_published(bundle)
+    return state
+
+
+def reserve(state: StoreState, room: RoomNeeded, free: int, own: dict[Digest, int]) -> list[Digest] | None:
+    return state.reserve(NEW, room, free=free, written={}, own=own, claims=nothing_claimed)
+
+
+def test_shared_blocks_need_no_room() -> None:
+    """A disk that is half full would never take the next version."""
+    state = state_of(stored(A, 100, 1.0))
+
+    assert reserve(state, RoomNeeded(100, shared=90), 10, {}) == []
+    assert state.arriving() == {NEW: 100}
+
+
+def test_what_an_eviction_frees_is_what_no_other_bundle_shares() -> None:
+    """Bundles would be evicted for room that their removal does not make."""
+    state = state_of(stored(A, 100, 1.0), stored(B, 100, 2.0))
+
+    assert reserve(state, RoomNeeded(50), 0, {A: 5, B: 60}) == [B]
+
+
+def test_nothing_goes_if_all_evictions_together_free_too_little() -> None:
+    """Old versions would be lost, and the new one would still not fit."""
+    state = state_of(stored(A, 100, 1.0), stored(B, 100, 2.0))
+
+    assert reserve(state, RoomNeeded(50), 0, {A: 5, B: 5}) is None
+    assert state.arriving() == {}
+
+
+def test_the_limit_counts_whole_bundles() -> None:
+    """A store with a limit would grow without end, since versions share almost everything."""
+    state = state_of(stored(A, 100, 1.0), limit=150)
+
+    assert reserve(state, RoomNeeded(100, shared=100), 1000, {A: 0}) == [A]
+
+
+class Site:
+    """A host's store with a limit, and bundles in it."""
+
+    def __init__(self, work: Path, limit: int = 0) -> None:
+        self.work = work
+        self.now = 1000.0
+        self.store = Store.open(work / "data", limit_bytes=limit, clock=lambda: self.now)
+        self.host = HostStore(self.store, nothing_claimed)
+
+    def meta(self, name: str, *files: int) -> Metafile:
+        """Makes a bundle of files of 100 kB, each with the content of its number."""
+        write_tree(self.work / name, {f"{name}-{number}": some_bytes(100_000, number) for number in files})
+        return make_metafile(self.work / name)
+
+    def publish(self, name: str, *files: int) -> Metafile:
+        meta = self.meta(name, *files)
+        shutil.copytree(self.work / name, self.store.begin(meta) / "content", dirs_exist_ok=True)
+        self.now += 1
+        self.store.publish(meta.digest)
+        return meta
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Callable[[int], Site]]:
+    made: list[Site] = []
+
+    def make(limit: int) -> Site:
+        made.append(Site(tmp_path, limit))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.store.close()
+
+
+@pytest.mark.case("H4")
+def test_room_is_not_made_at_the_cost_of_the_old_version(site: Callable[[int], Site]) -> None:
+    """The old version would be evicted for the new one, and then every byte would be fetched."""
+    here = site(550_000)
+    old = here.publish("old", 1, 2)
+    other = here.publish("other", 8, 9)
+    new = here.meta("new", 1, 3)
+    asyncio.run(here.host.begin(new))
+
+    assert here.store.get(old.digest) is not None
+    assert here.store.get(other.digest) is None
+
+
+@pytest.mark.case("H4")
+def test_the_old_version_goes_if_there_is_no_other_way(site: Callable[[int], Site]) -> None:
+    """A small disk could never take another version."""
+    here = site(350_000)
+    old = here.publish("old", 1, 2)
+    asyncio.run(here.host.begin(here.meta("new", 1, 3)))
+
+    assert here.store.get(old.digest) is None
+
+
+def test_a_host_without_clones_reserves_everything(tmp_path: Path) -> None:
+    """A copy would fill the disk although room was promised to others."""
+    if can_clone(tmp_path):
+        pytest.skip("this file system can clone")
+    store = Store.open(tmp_path / "data", reserve_bytes=shutil.disk_usage(tmp_path).free)
+    write_tree(tmp_path / "bundle", {"file": some_bytes(100_000, 1)})
+    with pytest.raises(TorrentdistError) as caught:
+        store.begin(make_metafile(tmp_path / "bundle"), shared=100_000)
+    store.close()
+
+    assert caught.value.code == "disk_full"
+
+
+def test_two_versions_fit_where_one_and_a_half_would(with_reflinks: Path, tmp_path: Path) -> None:  # noqa: F811
+    """A host with reflinks would refuse a version that needs almost no room."""
+    content = {f"{number}": os.urandom(10 * MIB) for number in range(20)}
+    write_tree(tmp_path / "old", content)
+    write_tree(tmp_path / "new", {**content, "new": os.urandom(MIB)})
+    old, new = make_metafile(tmp_path / "old"), make_metafile(tmp_path / "new")
+    here = Site(with_reflinks)
+    try:
+        write_tree(here.store.begin(old) / "content", content)
+        here.store.publish(old.digest)
+        free = shutil.disk_usage(with_reflinks).free
+        asyncio.run(here.host.begin(new))
+        filling = asyncio.run(here.host.fill(new, lambda done: None))
+        os.sync()
+        left = shutil.disk_usage(with_reflinks).free
+        own = own_bytes(here.store.object_dir(old.digest) / "content")
+    finally:
+        here.store.close()
+
+    assert free < new.size
+    assert filling.size == old.size
+    assert own < MIB
+    assert left > free - 20 * MIB
