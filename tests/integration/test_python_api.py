@@ -119,9 +119,9 @@ def test_a_cached_bundle_that_was_changed_is_fetched_again(here: Path, bundle: s
 def test_a_cached_bundle_is_there_when_no_master_answers(new_cluster: NewCluster, tmp_path: Path) -> None:
     """If this fails, a program stops with the masters although this host has what it needs."""
     cluster = new_cluster(masters=1, supervisors=0)
-    settings = {"client.deadline_secs": 1.0}
-    client = Client(supervisor="", config_file=cluster.dir / "client.toml", settings=settings)
-    client.upload(make_source(tmp_path / "source", seed=8), id="kept")
+    config = cluster.dir / "client.toml"
+    Client(config_file=config).upload(make_source(tmp_path / "source", seed=8), id="kept")
+    client = Client(supervisor="", config_file=config, settings={"client.deadline_secs": 3.0})
     there = client.path("kept")
     cluster.kill(*cluster.masters())
 

@@ -4,12 +4,13 @@ message."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from torrentdist.distributor.loader import joins_uploads, load_distributor
+from torrentdist.distributor.loader import ENTRY_POINTS, joins_uploads, load_distributor
 from torrentdist.distributor.torrent import TorrentCodeDistributor
 from torrentdist.model.configuration.config import CodeDistributorConfig
 from torrentdist.model.errors import TorrentdistError
@@ -80,12 +81,61 @@ def test_the_default_is_loaded() -> None:
     assert joins_uploads(plugin)
 
 
-@pytest.mark.parametrize(
-    "name", ["", "Plugin", "a.b.Plugin", "a:", ":B", "a:b:c", "a b:C", "../a:B", "a..b:C", "a:B()", ".a:B"]
-)
+@pytest.mark.parametrize("name", ["a:", ":B", "a:b:c", "a b:C", "../a:B", "a..b:C", "a:B()", ".a:B"])
 def test_another_form_is_refused(name: str) -> None:
     """A typing error would end in a traceback, or import something else."""
     assert refusal(name) == "it does not have the form package.module:Class"
+
+
+def install(directory: Path, package: str, name: str, value: str) -> None:
+    """Puts a package with an entry point where Python finds it."""
+    info = directory / f"{package}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[torrentdist.distributors]\n{name} = {value}\n")
+
+
+def test_a_plugin_is_loaded_by_its_entry_point(plugin_dir: Path) -> None:
+    """If this fails, an operator has to know the modules of a plug-in."""
+    (plugin_dir / "named_plugin.py").write_text(source())
+    install(plugin_dir, "acme", "acme-fast", "named_plugin:Plugin")
+
+    assert "Plugin" == type(load_distributor("acme-fast", CONF)).__name__
+
+
+@pytest.mark.parametrize("name", ["torrent", "local", "fs"])
+def test_the_plugins_of_this_package_have_names(name: str) -> None:
+    """If this fails, `codedistributor.class = "local"` keeps a daemon from starting."""
+    [point] = entry_points(group=ENTRY_POINTS, name=name)
+
+    assert name in point.load().__module__
+
+
+@pytest.mark.parametrize("name", ["", "Plugin", "a.b.Plugin", "../a"])
+def test_a_name_that_nobody_has_is_refused_with_the_names_that_there_are(name: str) -> None:
+    """If this fails, a typing error leaves the operator to guess."""
+    message = refusal(name)
+
+    assert message.startswith("no installed package has a plug-in of this name (installed: ")
+    assert "fs, local, torrent" in message
+
+
+def test_a_name_that_two_packages_have_is_refused(plugin_dir: Path) -> None:
+    """If this fails, the order of directories decides which code moves the bytes."""
+    (plugin_dir / "named_plugin.py").write_text(source())
+    install(plugin_dir, "acme", "twice", "named_plugin:Plugin")
+    install(plugin_dir, "bcme", "twice", "other_plugin:Plugin")
+
+    assert refusal("twice") == (
+        "several packages have a plug-in of this name: named_plugin:Plugin, other_plugin:Plugin"
+    )
+
+
+def test_an_entry_point_that_is_no_class_is_refused(plugin_dir: Path) -> None:
+    """If this fails, a broken package ends in a traceback."""
+    install(plugin_dir, "acme", "whole-module", "named_plugin")
+
+    assert refusal("whole-module") == "its entry point 'named_plugin' does not have the form package.module:Class"
 
 
 def test_a_missing_module_is_named(plugin_dir: Path) -> None:

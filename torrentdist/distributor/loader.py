@@ -1,4 +1,5 @@
-"""Turns `package.module:Class` from the configuration into a prepared plug-in.
+"""Turns the name of a plug-in from the configuration into a prepared plug-in. The name is an entry
+point of an installed package, such as `local`, or a class, as `package.module:Class`.
 
 Always: a problem of a plug-in is found here, before the daemon serves any request, and raised as
 `plugin_invalid` with the cause.
@@ -11,13 +12,16 @@ import importlib
 import inspect
 import re
 from collections.abc import Mapping
+from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Any, cast
 
 from torrentdist.distributor.protocol import CodeDistributor
 from torrentdist.model.errors import TorrentdistError
 
-_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+ENTRY_POINTS = "torrentdist.distributors"
+"""The group of entry points that name plug-ins."""
+_CLASS = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 _PARAMETERS: Mapping[str, tuple[str, ...]] = {
     "prepare": ("conf",),
     "upload": ("dir_path", "bundle_id"),
@@ -30,9 +34,7 @@ _PARAMETERS: Mapping[str, tuple[str, ...]] = {
 
 def load_distributor(name: str, conf: Mapping[str, Any]) -> CodeDistributor:
     """Checks, constructs and prepares the plug-in called `name`."""
-    if not _NAME.fullmatch(name):
-        raise _invalid(name, "it does not have the form package.module:Class")
-    module_name, _, attribute = name.partition(":")
+    module_name, _, attribute = _class_address(name).partition(":")
     plugin_class = _class_of(name, _import(name, module_name), attribute)
     for problem in _problems(plugin_class):
         raise _invalid(name, problem)
@@ -45,6 +47,24 @@ def load_distributor(name: str, conf: Mapping[str, Any]) -> CodeDistributor:
     except Exception as exc:
         raise _invalid(name, f"prepare() raised {_cause(exc)}") from exc
     return plugin
+
+
+def _class_address(name: str) -> str:
+    """Returns the class that a name stands for, as `package.module:Class`."""
+    if _CLASS.fullmatch(name):
+        return name
+    if ":" in name:
+        raise _invalid(name, "it does not have the form package.module:Class")
+    installed = entry_points(group=ENTRY_POINTS)
+    found = sorted({point.value for point in installed if point.name == name})
+    if not found:
+        names = ", ".join(sorted(installed.names)) or "none"
+        raise _invalid(name, f"no installed package has a plug-in of this name (installed: {names})")
+    if len(found) > 1:
+        raise _invalid(name, f"several packages have a plug-in of this name: {', '.join(found)}")
+    if not _CLASS.fullmatch(found[0]):
+        raise _invalid(name, f"its entry point {found[0]!r} does not have the form package.module:Class")
+    return found[0]
 
 
 def joins_uploads(plugin: CodeDistributor) -> bool:

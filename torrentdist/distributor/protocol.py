@@ -63,8 +63,8 @@ class HostServices(Protocol):
 
 
 class CodeDistributor(Protocol):
-    """A plug-in: named in `codedistributor.class` as `package.module:Class`, constructed without
-    arguments.
+    """A plug-in: named in `codedistributor.class` by its entry point or as `package.module:Class`,
+    constructed without arguments.
 
     The methods are synchronous, and called from worker threads, several at once for different
     bundles. A failure is an exception, best a TorrentdistError. The host wraps any other. A class

@@ -59,7 +59,7 @@ ERRORS: Mapping[str, ErrorKind] = {
     "secret_invalid": ErrorKind(2, 500, "{path} cannot be used as a secret: {detail}", "Put the secret alone into a file that only its owner can read: chmod 600 {path}"),
     "key_invalid": ErrorKind(2, 400, "{path} is no key to sign with: {detail}", "`torrentdist key generate FILE` makes one. Give the private key's file, not FILE.pub."),
     "signing_cluster_missing": ErrorKind(2, 400, "nothing can be signed, since trust.cluster does not name the cluster", "Set the cluster's name in your configuration: [trust] cluster = \"NAME\", the same name as on its hosts. It keeps a signature for one cluster from being used in another."),
-    "plugin_invalid": ErrorKind(2, 400, "codedistributor.class {name!r} cannot be used: {detail}", "Give it as package.module:Class; the class needs the methods of torrentdist.distributor.CodeDistributor."),
+    "plugin_invalid": ErrorKind(2, 400, "codedistributor.class {name!r} cannot be used: {detail}", "Give the name of an installed plug-in, such as torrent, or package.module:Class; docs/plugins.md shows how to write and test one."),
     "validator_invalid": ErrorKind(2, 400, "jobs.validator {name!r} cannot be used: {detail}", "Give it as package.module:Class; the class needs a method validate(job, bundle)."),
     "missing_dependency": ErrorKind(2, 500, "{detail}", "Install what is missing: pip install '{package}'."),
     "java_missing": ErrorKind(2, 500, "{what} needs Java 11 or later, and there is no `java`", "Install one (on Debian: apt-get install openjdk-17-jre-headless), or set JAVA_HOME."),

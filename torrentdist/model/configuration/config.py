@@ -228,6 +228,8 @@ class JobsConfig(Section, frozen=True, kw_only=True):
 
 class CodeDistributorConfig(Section, frozen=True, kw_only=True):
     class_: str = msgspec.field(name="class", default="torrentdist.distributor.torrent:TorrentCodeDistributor")
+    """The plug-in that moves bytes: the name of an installed one, such as `torrent`, `local` or
+    `fs`, or a class, as `package.module:Class`."""
     options: dict[str, Any] = {}
     """Passed unchanged to the plug-in's prepare()."""
 

@@ -17,6 +17,7 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import master_id, supervisor_id
 
 _PLUGIN = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)
+_PLUGIN_NAME = re.compile(r"[A-Za-z0-9_][\w.-]*", re.ASCII)
 TLS_MODES = ("off", "mutual")
 _USERS = re.compile(r"[A-Za-z_][\w.@-]*\$?|\d{1,10}|[1-9]\d{0,9}-\d{1,10}", re.ASCII)
 ISOLATION_MODES = ("", "required", "preferred", "none")
@@ -140,7 +141,10 @@ RULES: dict[str, Rule] = {
         lambda value: value == 0 or (math.isfinite(value) and value >= 5), "5 seconds or more, or 0 for never"
     ),
     "jobs.keep_secs": PERIOD,
-    "codedistributor.class": Rule(lambda name: bool(_PLUGIN.fullmatch(name)), "package.module:Class"),
+    "codedistributor.class": Rule(
+        lambda name: bool(_PLUGIN.fullmatch(name) or _PLUGIN_NAME.fullmatch(name)),
+        "the name of an installed plug-in, or package.module:Class",
+    ),
     "events.file_bytes": COUNT,
     "events.file_secs": PERIOD,
     "events.keep_bytes": SIZE,

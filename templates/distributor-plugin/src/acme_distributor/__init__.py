@@ -1,0 +1,1 @@
+"""A torrentdist plug-in."""
