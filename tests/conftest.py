@@ -47,6 +47,7 @@ pytest_plugins = [
     "masters_in_process",
     "cluster_by_script",
     "contenders",
+    "identity_site",
 ]
 
 

@@ -81,6 +81,7 @@ from torrentdist.master.master_session import MasterSession
 from torrentdist.master.own_role import OwnRole
 from torrentdist.master.places.grant_loop import GrantLoop
 from torrentdist.master.places.place_api import PlaceApi
+from torrentdist.master.places.place_removal import PlaceRemoval
 from torrentdist.master.reads.saved_records import Records, SavingPace
 from torrentdist.master.reads.zookeeper_reachability import ZooKeeperReachability
 from torrentdist.master.swarm.newer_records import NewerRecords
@@ -154,7 +155,6 @@ class Master:
         stories = Stories(session, self.leadership.is_leader)
         self.jobs = JobRequests(session, changes, heartbeats, stories, self.hand_outs, self.config.jobs)
         self.job_loop = JobLoop(session, self.leadership, reachability, heartbeats, stories, self.config)
-        self.grants = GrantLoop(session, self.leadership)
         self.pruning = Pruning(session, changes)
         self.replicator = self._make_replicator(host)
         await self.runtime.start()
@@ -286,7 +286,9 @@ class Master:
         await self._registration.start()
         background.spawn("jobs", self.job_loop.run())
         if self.config.zookeeper.identities:
-            background.spawn("grants", self.grants.run())
+            session = MasterSession(self.id, self._zookeeper, self.mirror)
+            background.spawn("grants", GrantLoop(session, self.leadership).run())
+            background.spawn("places", PlaceRemoval(session, self.leadership).run())
         await self.leadership.run()
 
     # what the host asks

@@ -3,23 +3,26 @@ others once their barriers are released.
 
 Always: every change is a decision of grant_plan.py, committed through the fence. Grants are read
 once in a term, and again after a write whose outcome is unknown: only the leader changes them.
-Never: delete a barrier. A watch reports when its owner has released it.
+Never: delete a barrier, except that of a host that was shut out so long ago that its lease has
+ended. A watch reports when an owner has released its own.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.election.fence import Fence
 from torrentdist.cluster.records.record_index import Follower
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
-from torrentdist.cluster.session.znode_operations import NodeExists, NotEmpty, TransactionFailed
+from torrentdist.cluster.session.znode_operations import Delete, NodeExists, NotEmpty, TransactionFailed
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.log import get_logger
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.master_session import MasterSession
 from torrentdist.master.places.grant_plan import GrantChange, grant_changes, grant_path, wanted_of
+from torrentdist.master.places.place_operations import is_shut_out
 from torrentdist.model.backoff import Retry
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import SupervisorId
@@ -28,11 +31,16 @@ log = get_logger()
 
 LOOK_SECS = 10.0
 BATCH = 100
+LONGEST_LEASE_SECS = 60.0
+"""A host without a place cannot renew its lease, and no session of a host lasts longer."""
 _IN_FLIGHT = 64
 
 
 class GrantLoop:
-    def __init__(self, session: MasterSession, leadership: Leadership) -> None:
+    def __init__(self, session: MasterSession, leadership: Leadership, lease_secs: float = LONGEST_LEASE_SECS) -> None:
+        self._lease_secs = lease_secs
+        self._left_at: dict[str, float] = {}
+        """The users that were shut out, and when this leader first saw that they have no place."""
         self._zookeeper = session.zookeeper
         self._mirror = session.mirror
         self._leadership = leadership
@@ -84,6 +92,9 @@ class GrantLoop:
         news = self._follower.news(snapshot)
         everybody: set[str] = {*self._of_host, *snapshot.assignments}
         hosts = everybody if news is None else {*news.assignments, *news.places}
+        if news is None or news.places:
+            users = set(snapshot.places.values())
+            self._stale.update(resource for resource, user in self._granted.items() if user not in users)
         gained: dict[str, str] = {}
         for host in map(SupervisorId, hosts):
             wanted = wanted_of(snapshot, host)
@@ -107,13 +118,34 @@ class GrantLoop:
                 return
             if not isinstance(exc.reason, NotEmpty | NodeExists):
                 raise
-            await self._await_release(changes[0], exc)
-            return
+            if not await self._is_freed(fence, changes[0]):
+                await self._await_release(changes[0], exc)
+                return
         for change in changes:
             if change.after is None:
                 self._granted.pop(change.resource, None)
             else:
                 self._granted[change.resource] = change.after
+
+    async def _is_freed(self, fence: Fence, change: GrantChange) -> bool:
+        """Makes a change together with the removal of the barrier in its way, if that belongs to a
+        host that was shut out and cannot run the worker any more."""
+        snapshot, user = self._mirror.snapshot, change.before
+        if user is None or not is_shut_out(snapshot, user) or user in snapshot.places.values():
+            return False
+        now = time.monotonic()
+        due = self._left_at.setdefault(user, now) + self._lease_secs
+        if now < due:
+            asyncio.get_running_loop().call_later(due - now, self._released, change.resource)
+            return False
+        held = paths.held(grant_path(change.resource))
+        try:
+            await fence.commit([Delete(held), *change.ops()])
+        except TransactionFailed as exc:
+            log.warning("the barrier of a host that was shut out cannot be removed", path=held, reason=str(exc))
+            return False
+        log.info("removed the barrier of a host that was shut out", resource=change.resource, user=user)
+        return True
 
     async def _await_release(self, change: GrantChange, refusal: TransactionFailed) -> None:
         """Watches the barrier that stands in the way: that of the grant's host, or one that a host

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from starlette.requests import Request
 from starlette.responses import Response
 
+from torrentdist.cluster import paths
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.host.http.authentication import principal_of
@@ -67,6 +68,8 @@ class PlaceApi:
             return PlaceView(id=id_, user=user, auth="")
 
         await self._changes.make_alone(None, lambda s: place_ops(s, id_), render)
+        for path in (paths.place(id_), paths.host_members(id_)):  # Somebody may have closed it.
+            await self._zookeeper.secure(path, self._zookeeper.identity.table.of(path, user.encode()))
         return json_response(PlaceView(id=id_, user=user, auth=auth_text(identity_of(secret, user))))
 
     async def masters_auth(self, request: Request) -> Response:

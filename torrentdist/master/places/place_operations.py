@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from torrentdist.cluster import paths
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.cluster.session.znode_operations import Create, Op
-from torrentdist.model.access.zookeeper_identity import host_user
+from torrentdist.model.access.zookeeper_identity import host_of, host_user
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.records import SCHEMA
 
@@ -22,6 +22,16 @@ def user_of(snapshot: ClusterSnapshot, id_: str) -> str:
     """Returns the ZooKeeper user of the host that has this id now, or gets it next."""
     host = snapshot.hosts.get(id_)
     return host_user(id_, 0.0 if host is None else host.record.revoked_until)
+
+
+def is_shut_out(snapshot: ClusterSnapshot, user: str) -> bool:
+    """Whether this user is a host that was revoked, whether or not its id has another host since
+    then."""
+    id_ = host_of(user)
+    if id_ is None or not paths.is_name(id_):
+        return False
+    host = snapshot.hosts.get(id_)
+    return host is not None and (host.record.is_revoked or user != user_of(snapshot, id_))
 
 
 def place_ops(snapshot: ClusterSnapshot, id_: str) -> Sequence[Op]:
