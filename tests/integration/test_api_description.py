@@ -42,7 +42,14 @@ OF_ROLES = {
         "GET /v1/jobs/{}",
         "GET /v1/whoami",
     },
-    "host": {"GET /v1/snapshot", "POST /v1/heartbeat", "GET /v1/revocations", "GET /v1/issuing-key"},
+    "host": {
+        "GET /v1/snapshot",
+        "POST /v1/heartbeat",
+        "GET /v1/revocations",
+        "GET /v1/issuing-key",
+        "POST /v1/hosts/{}/place",
+        "GET /v1/zookeeper-auth",
+    },
     "anyone": {
         "GET /livez",
         "GET /announce/{}",
@@ -55,7 +62,7 @@ OF_ROLES = {
 }
 """Operations with another role than the usual one, which is reader for reads and operator for the
 rest."""
-OF_OPERATOR = {"GET /v1/backup"}
+OF_OPERATOR = {"GET /v1/backup", "GET /v1/groups/{}/identity"}
 """Reads that only the operator may do."""
 WITHOUT_ID = {
     "POST /v1/heartbeat",

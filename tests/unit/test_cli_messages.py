@@ -113,7 +113,6 @@ def test_a_gateway_is_recognized(answers: Answers, monkeypatch: pytest.MonkeyPat
     ("command", "missing", "extra"),
     [
         (["dev", "up"], "kazoo,starlette,uvicorn,httpx,structlog,fsspec,prometheus_client", "torrentdist[server]"),
-        (["group", "ls"], "kazoo,structlog", "torrentdist[server]"),
         (["report", "events"], "pyspark,pyarrow", "torrentdist[spark]"),
     ],
 )

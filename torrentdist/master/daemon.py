@@ -41,6 +41,7 @@ from torrentdist.master.access.audit_api import AuditApi
 from torrentdist.master.access.audit_trail import AuditTrail
 from torrentdist.master.access.host_api import HostApi
 from torrentdist.master.access.host_issuing import HostIssuing
+from torrentdist.master.access.kept_revocations import KeptRevocations
 from torrentdist.master.access.proof_api import ProofApi
 from torrentdist.master.access.token_api import TokenApi
 from torrentdist.master.access.token_operations import TokenOperations
@@ -55,6 +56,7 @@ from torrentdist.master.bundles.replicator import Replicas, Replicator
 from torrentdist.master.changes.answered_requests import Requests
 from torrentdist.master.changes.commit import LeaderChanges
 from torrentdist.master.changes.request_trimming import RequestTrimmer
+from torrentdist.master.groups.group_api import GroupApi
 from torrentdist.master.http.bundle_api import BundleApi
 from torrentdist.master.http.bundle_change_api import BundleChangeApi
 from torrentdist.master.http.cluster_api import ClusterApi
@@ -131,6 +133,7 @@ class Master:
         zookeeper = self._zookeeper = host.zookeeper
         self.mirror = Mirror(zookeeper)
         await self._load_records(host.http)
+        saved = self.records.snapshot()
         self.raw_metafiles = RawMetafiles(host.runtime.store, host.links, self.mirror)
         self.health = MasterHealth(zookeeper, self.records, self._is_registered)
         self.swarms = Swarms(
@@ -146,6 +149,7 @@ class Master:
         self.leadership = self._make_leadership(session)
         own = OwnRole(self.id, self.url(), self.health, self.leadership, self.records, host.runtime.store)
         self.roles = Roles(host.http, self.snapshot, own.view)
+        self.revocations = KeptRevocations(session, self.leadership, saved)
         changes = self.changes = LeaderChanges(self.mirror, self.leadership, Requests(zookeeper))
         self.operations = BundleOperations(changes, self.leadership.default_min_replicas, self._now)
         self.attempts = FetchAttempts()
@@ -190,6 +194,7 @@ class Master:
             self._host_api(),
             SwarmCertificateApi(SwarmIssuing(self.config)),
             PlaceApi(self._zookeeper, self.changes, self.leadership),
+            GroupApi(self._zookeeper, self.changes, self.leadership),
         ]
 
     def _host_api(self) -> HostApi:
@@ -202,6 +207,7 @@ class Master:
         background.spawn("directory", self.swarms.run())
         background.spawn("zookeeper", self._join_cluster(background))
         background.spawn("audit", self.trail.log.run())
+        background.spawn("revocations", self.revocations.run())
         background.spawn("records", self.records.run(self.leadership.is_leader))
 
     async def _load_records(self, http: Http) -> None:

@@ -1,30 +1,20 @@
-"""`torrentdist group`: lets an administrator see and change resource groups, directly in
-ZooKeeper."""
+"""`torrentdist group`: shows and changes resource groups, and lets members in."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from importlib import import_module
-from typing import Any
-
 import click
-import msgspec
 
-from torrentdist.model.errors import TorrentdistError
+from torrentdist.client import group_client
 from torrentdist.model.wire.group_views import GroupChangeView, GroupLineView, GroupView
+from torrentdist_cli.frame.asking_masters import ask_masters
 from torrentdist_cli.frame.command import Command, Group
-from torrentdist_cli.frame.interruption import run
 from torrentdist_cli.frame.invocation import Session
 from torrentdist_cli.frame.rendering import facts, grid, show, show_all
 
 
 @click.group(cls=Group)
 def group() -> None:
-    """Resource groups: see them, add and remove resources.
-
-    These commands talk directly to the ZooKeeper that [zookeeper] of the configuration names; no
-    master is needed.
-    """
+    """Resource groups: see them, add and remove resources."""
 
 
 @group.command(cls=Command)
@@ -34,7 +24,7 @@ def ls(session: Session) -> None:
 
     With -q: their names.
     """
-    rows: list[GroupLineView] = _ask(session, lambda admin, zk: admin.list_groups(zk), "looked")
+    rows: list[GroupLineView] = ask_masters(session, group_client.list_groups)
     show_all(session, rows, value=lambda row: row.group, table=lambda: _groups_table(rows))
 
 
@@ -46,7 +36,7 @@ def show_group(session: Session, name: str) -> None:
 
     With -q: the resources that are assigned to no member.
     """
-    view: GroupView = _ask(session, lambda admin, zk: admin.show_group(zk, name), "looked")
+    view: GroupView = ask_masters(session, lambda client: group_client.show_group(client, name))
     show(session, view, value="\n".join(view.unassigned), table=lambda: _group_table(view))
 
 
@@ -59,11 +49,8 @@ def add(session: Session, name: str, resources: tuple[str, ...]) -> None:
 
     With -q: the resources that were added.
     """
-
-    async def work(admin: Any, zk: Any) -> list[str]:
-        return [resource for resource in resources if await admin.add_resource(zk, name, resource)]
-
-    _show_change(session, name, "added", _ask(session, work))
+    added = ask_masters(session, lambda client: group_client.add_resources(client, name, resources))
+    _show_change(session, name, "added", added)
 
 
 @group.command(cls=Command)
@@ -78,26 +65,23 @@ def rm(session: Session, name: str, resources: tuple[str, ...]) -> None:
 
     With -q: the resources that were removed.
     """
-
-    async def work(admin: Any, zk: Any) -> list[str]:
-        for resource in resources:
-            await admin.remove_resource(zk, name, resource)
-        return list(resources)
-
-    _show_change(session, name, "removed", _ask(session, work))
+    removed = ask_masters(session, lambda client: group_client.remove_resources(client, name, resources))
+    _show_change(session, name, "removed", removed)
 
 
-def _ask(session: Session, work: Callable[[Any, Any], Awaitable[Any]], how: str = "connected") -> Any:
-    # Imported by name, because the server packages are needed only here.
-    try:
-        admin = import_module("torrentdist.cluster.rebalance.group_administration")
-        configure_logs = import_module("torrentdist.host.process.logs").configure_logs
-    except ModuleNotFoundError as exc:
-        detail = f"group commands need {exc.name}, which is not installed"
-        raise TorrentdistError("missing_dependency", detail=detail, package="torrentdist[server]") from None
-    config = session.config()
-    configure_logs(msgspec.structs.replace(config.log, level="info" if session.verbose else "warning"), role="group")
-    return run(getattr(admin, how)(config.zookeeper, lambda zk: work(admin, zk)))
+@group.command(cls=Command)
+@click.argument("name", metavar="GROUP")
+@click.pass_obj
+def identity(session: Session, name: str) -> None:
+    """Show the identity of a group's members in ZooKeeper, where hosts have identities too.
+
+    Put it into a file that only its user can read (chmod 600), and name the file in
+    zookeeper.auth_file of the members' configuration. All members of a group share it.
+
+    With -q: the same without a title.
+    """
+    view = ask_masters(session, lambda client: group_client.group_identity(client, name))
+    show(session, view, value=view.auth.rstrip(), table=lambda: view.auth.rstrip())
 
 
 def _show_change(session: Session, name: str, verb: str, changed: list[str]) -> None:

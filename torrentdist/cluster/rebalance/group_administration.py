@@ -7,12 +7,8 @@ releases it. Needs no member and no master.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
 from typing import TypeVar
-
-import msgspec
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.election.term import queue
@@ -30,7 +26,6 @@ from torrentdist.cluster.rebalance.group_records import (
 from torrentdist.cluster.rebalance.joining import agree_on
 from torrentdist.cluster.session.znode_operations import NodeExists, NoNode
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
-from torrentdist.model.configuration.config import ZooKeeperConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.records import decode
 from torrentdist.model.wire.group_views import GroupLineView, GroupMemberView, GroupView
@@ -38,28 +33,7 @@ from torrentdist.model.wire.group_views import GroupLineView, GroupMemberView, G
 T = TypeVar("T")
 
 LOOK_SECS = 1.2
-GOODBYE_SECS = 0.6
-"""Seconds reserved for one request and the end of the session, out of two seconds."""
-
-
-async def connected(config: ZooKeeperConfig, work: Callable[[ZooKeeper], Awaitable[T]]) -> T:
-    """Runs `work` in a session of its own."""
-    zk = ZooKeeper(config)
-    try:
-        await zk.start(config.session_timeout_secs)
-        return await work(zk)
-    finally:
-        await zk.close()
-
-
-async def looked(config: ZooKeeperConfig, work: Callable[[ZooKeeper], Awaitable[T]]) -> T:
-    """Runs `work`, which only reads. Fails after two seconds, including the end of the session."""
-    hasty = msgspec.structs.replace(config, operation_timeout_secs=min(config.operation_timeout_secs, GOODBYE_SECS))
-    try:
-        async with asyncio.timeout(LOOK_SECS):
-            return await connected(hasty, work)
-    except TimeoutError:
-        raise TorrentdistError("zookeeper_unavailable", detail=f"no answer within {LOOK_SECS:g} s") from None
+"""How long a look at groups may take, out of two seconds."""
 
 
 async def list_groups(zk: ZooKeeper) -> list[GroupLineView]:

@@ -66,6 +66,7 @@ ROWS: Final = (
     Row(f"/places/{_ID}", holder=_OWN),
     Row(f"/groups/jobs/members/{_ID}", holder=_OWN),
     Row(f"/groups/jobs/barriers/{_ID}", readers=READ, holder=_OWN),
+    Row("/groups", readers=READ),
     Row("/groups/jobs(/.*)?"),
     Row(f"/groups/{_ID}", group=READ | WRITE),
     Row(f"/groups/{_ID}/(members|barriers|stopped)", group=_OWN),

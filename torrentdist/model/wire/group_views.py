@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from torrentdist.model.wire.view import View
 
 
@@ -36,3 +38,17 @@ class GroupChangeView(View, frozen=True, kw_only=True):
     group: str
     changed: list[str]
     """Resources that this command added or removed."""
+
+
+class GroupIdentityView(View, frozen=True, kw_only=True):
+    """`group identity`"""
+
+    group: str
+    auth: str
+    """The content of the zookeeper.auth_file of the group's members."""
+
+
+class ResourcesBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """POST /v1/groups/{group}/resources"""
+
+    resources: list[str]

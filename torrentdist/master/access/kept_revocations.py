@@ -1,0 +1,107 @@
+"""Keeps revocations through the restore of an older backup: what this master knows to be revoked
+is revoked again.
+
+A master knows what its records have shown since its start, and what its file of saved records
+shows.
+Always: only records of the same cluster count, and a revocation only ever adds to the records.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import msgspec
+
+from torrentdist.cluster import paths
+from torrentdist.cluster.records.snapshot import ClusterSnapshot
+from torrentdist.cluster.session.znode_operations import Create, Op, Set, TransactionFailed
+from torrentdist.log import get_logger
+from torrentdist.master.leading.leadership import Leadership
+from torrentdist.master.master_session import MasterSession
+from torrentdist.model.access.host_record import HostRecord
+from torrentdist.model.access.token_record import TokenRecord
+from torrentdist.model.backoff import Retry
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.records import encode
+
+log = get_logger()
+
+LOOK_SECS = 10.0
+BATCH = 100
+
+
+class Known(msgspec.Struct, frozen=True):
+    """The revocations of one cluster."""
+
+    cluster: str = ""
+    hosts: Mapping[str, HostRecord] = {}
+    tokens: Mapping[str, TokenRecord] = {}
+
+
+def learned(known: Known, snapshot: ClusterSnapshot) -> Known:
+    """Returns what is known after a look at these records."""
+    if snapshot.cluster is None:
+        return known
+    if snapshot.cluster.id != known.cluster:
+        known = Known(snapshot.cluster.id)
+    hosts = {id_: e.record for id_, e in snapshot.hosts.items() if e.record.revoked_until}
+    older = {id_: r for id_, r in known.hosts.items() if id_ not in hosts or hosts[id_].revoked_until < r.revoked_until}
+    tokens = {name: e.record for name, e in snapshot.tokens.items() if e.record.revoked_at is not None}
+    return Known(known.cluster, {**hosts, **older}, {**known.tokens, **tokens})
+
+
+def forgotten_ops(known: Known, snapshot: ClusterSnapshot) -> list[Op]:
+    """Returns the writes that revoke again what these records do not show as revoked."""
+    if snapshot.cluster is None or snapshot.cluster.id != known.cluster:
+        return []
+    ops: list[Op] = []
+    for id_, host in sorted(known.hosts.items()):
+        entry = snapshot.hosts.get(id_)
+        if entry is None:
+            ops.append(Create(paths.host(id_), encode(host)))
+        elif entry.record.revoked_until < host.revoked_until:
+            ops.append(Set(paths.host(id_), encode(host), entry.version))
+    for name, token in sorted(known.tokens.items()):
+        there = snapshot.tokens.get(name)
+        if there is not None and there.record.hash == token.hash and there.record.revoked_at is None:
+            ops.append(Set(paths.token(name), encode(token), there.version))
+    return ops
+
+
+class KeptRevocations:
+    """`saved` are the records that this master had at its start."""
+
+    def __init__(self, session: MasterSession, leadership: Leadership, saved: ClusterSnapshot) -> None:
+        self._mirror = session.mirror
+        self._leadership = leadership
+        self._known = learned(Known(), saved)
+        self._trouble = Retry(0.1, LOOK_SECS)
+
+    async def run(self) -> None:
+        """Follows the records, for ever."""
+        while True:
+            snapshot, wait = self._mirror.snapshot, LOOK_SECS
+            self._known = learned(self._known, snapshot)
+            try:
+                if self._leadership.is_leader() and (ops := forgotten_ops(self._known, snapshot)):
+                    await self._leadership.fence().commit(ops[:BATCH])
+                    log.warning("what was revoked before the restore is revoked again", records=len(ops[:BATCH]))
+                self._trouble.succeeded()
+            except (TorrentdistError, TransactionFailed) as error:
+                self._trouble.failed(getattr(error, "code", "refused"))
+                wait = self._trouble.pause_secs
+            await self._pause(snapshot, wait)
+
+    async def _pause(self, seen: ClusterSnapshot, wait: float) -> None:
+        """Waits for a change of hosts, tokens, the cluster or the leader."""
+        try:
+            async with asyncio.timeout(wait):
+                while True:
+                    now = await self._mirror.changed(seen.version)
+                    news = now.changes_since(seen.version)
+                    if news is None or news.hosts or news.tokens or news.cluster or now.leader != seen.leader:
+                        return
+                    seen = now
+        except TimeoutError:
+            return

@@ -1,0 +1,1 @@
+"""Resource groups at a master: it shows them, changes their resources, and lets members in."""
