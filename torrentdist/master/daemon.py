@@ -56,7 +56,6 @@ from torrentdist.master.bundles.replicator import Replicas, Replicator
 from torrentdist.master.changes.answered_requests import Requests
 from torrentdist.master.changes.commit import LeaderChanges
 from torrentdist.master.changes.request_trimming import RequestTrimmer
-from torrentdist.master.groups.group_api import GroupApi
 from torrentdist.master.http.bundle_api import BundleApi
 from torrentdist.master.http.bundle_change_api import BundleChangeApi
 from torrentdist.master.http.cluster_api import ClusterApi
@@ -82,6 +81,7 @@ from torrentdist.master.master_metrics import master_samples
 from torrentdist.master.master_session import MasterSession
 from torrentdist.master.own_role import OwnRole
 from torrentdist.master.places.grant_loop import GrantLoop
+from torrentdist.master.places.group_api import GroupApi
 from torrentdist.master.places.place_api import PlaceApi
 from torrentdist.master.places.place_removal import PlaceRemoval
 from torrentdist.master.reads.saved_records import Records, SavingPace

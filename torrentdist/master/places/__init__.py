@@ -1,1 +1,2 @@
-"""What hosts with identities of their own get in ZooKeeper: a place, and grants of barriers."""
+"""What others than masters have in ZooKeeper: the places of hosts, their grants of barriers, and
+resource groups."""

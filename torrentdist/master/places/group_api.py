@@ -19,9 +19,9 @@ from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.host.http.operation import Operation, body_of
 from torrentdist.host.http.web import decode_body, json_response
 from torrentdist.master.changes.commit import LeaderChanges
-from torrentdist.master.groups.group_changes import GroupTree, addition_ops, group_ops, removal_ops
 from torrentdist.master.http.mutation_requests import answered, mutation_of
 from torrentdist.master.leading.leadership import Leadership
+from torrentdist.master.places.group_changes import GroupTree, addition_ops, group_ops, removal_ops
 from torrentdist.model.access.zookeeper_identity import auth_text, group_user, identity_of
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wire.group_views import (

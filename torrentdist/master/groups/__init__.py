@@ -1,1 +1,0 @@
-"""Resource groups at a master: it shows them, changes their resources, and lets members in."""
