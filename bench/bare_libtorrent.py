@@ -17,6 +17,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import libtorrent as lt
@@ -90,21 +91,32 @@ def new_params(metafile: str, home: str) -> lt.add_torrent_params:
     return params
 
 
-def seed(session: lt.session, params: lt.add_torrent_params) -> None:
+def begin(session: lt.session, params: lt.add_torrent_params, shown: Sequence[str]) -> lt.torrent_handle:
+    """Adds a torrent. `shown`: certificate, key and DH parameters of an SSL torrent; else empty."""
+    if not shown:
+        return session.add_torrent(params)
+    params.flags |= lt.torrent_flags.paused
+    handle = session.add_torrent(params)
+    handle.set_ssl_certificate_buffer(*shown)
+    handle.resume()
+    return handle
+
+
+def seed(session: lt.session, params: lt.add_torrent_params, shown: Sequence[str] = ()) -> None:
     """Serves the files without hashing them again, until stdin ends."""
     assert params.ti is not None
     params.flags = lt.torrent_flags.seed_mode
     params.verified_pieces = [True] * params.ti.num_pieces()
-    session.add_torrent(params)
-    print(session.listen_port(), flush=True)
+    begin(session, params, shown)
+    print(session.ssl_listen_port() if shown else session.listen_port(), flush=True)
     sys.stdin.read()
 
 
-def fetch(session: lt.session, params: lt.add_torrent_params, peers: list[str]) -> None:
+def fetch(session: lt.session, params: lt.add_torrent_params, peers: list[str], shown: Sequence[str] = ()) -> None:
     """Fetches from these peers (HOST:PORT), and returns when everything is on disk."""
     params.flags = lt.torrent_flags.no_verify_files
     params.peers = [(host, int(port)) for host, port in (peer.rsplit(":", 1) for peer in peers)]
-    handle = session.add_torrent(params)
+    handle = begin(session, params, shown)
     finished = False
     while True:
         session.wait_for_alert(1000)

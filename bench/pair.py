@@ -2,7 +2,8 @@
 
 Each end is a process. The downloader measures from the start of the add until everything is synced
 to disk. Both sides get the same metafile, start from an empty directory, and take turns, so that
-other load on the machine hits both.
+other load on the machine hits both. With `--tls` both are members of a swarm with TLS, and the
+reference is an SSL torrent of libtorrent's own.
 
 Never: give the reference settings that are worse than its own.
 """
@@ -20,20 +21,27 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import libtorrent as lt
 
 from bench import bare_libtorrent
 from bench.stage import ON_LOOPBACK
 from torrentdist.bundle.files.durability import sync_filesystem
 from torrentdist.bundle.metafile import parse_metafile
 from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.model.access.swarm_membership import SwarmMembership
 from torrentdist.model.configuration.config import SwarmConfig
 from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole
+from torrentdist.security.authority.certificates import new_key
+from torrentdist.security.authority.membership_files import MEMBERSHIP, make_member, read_memberships
 from torrentdist.swarm.engine.engine import Engine
 from torrentdist.swarm.engine.session_settings import engine_config
+from torrentdist.swarm.membership.wire_metafile import with_swarm_ca
+from torrentdist.swarm.membership.wire_torrent import DH_PARAMETERS
 
 MiB = 1024 * 1024
 KINDS = ("reference", "ours")
@@ -57,26 +65,55 @@ def write_content(home: Path, mib: int, files: int) -> None:
                 out.write(os.urandom(MiB))
 
 
+def memberships_at(metafile: Path) -> Sequence[SwarmMembership]:
+    """Returns the memberships beside a metafile; none without TLS."""
+    return read_memberships(metafile.with_name(MEMBERSHIP))
+
+
+def shown_by(memberships: Sequence[SwarmMembership]) -> list[str]:
+    """Returns what the reference has to show."""
+    return [part for each in memberships for part in (each.certificate, each.key, DH_PARAMETERS)]
+
+
+def reference_session(memberships: Sequence[SwarmMembership]) -> lt.session:
+    return bare_libtorrent.new_session("pair", f"{ON_LOOPBACK}s" if memberships else ON_LOOPBACK)
+
+
+def reference_params(metafile: Path, home: Path, memberships: Sequence[SwarmMembership]) -> lt.add_torrent_params:
+    if memberships:
+        of_reference = metafile.with_name("metafile-of-reference")
+        of_reference.write_bytes(with_swarm_ca(metafile.read_bytes(), memberships[0].ca))
+        metafile = of_reference
+    return bare_libtorrent.new_params(str(metafile), str(home))
+
+
 def fetch_reference(metafile: Path, home: Path, port: int) -> float:
-    session = bare_libtorrent.new_session("pair", ON_LOOPBACK)
+    memberships = memberships_at(metafile)
+    session = reference_session(memberships)
     session.listen_port()
     started = time.perf_counter()
-    bare_libtorrent.fetch(session, bare_libtorrent.new_params(str(metafile), str(home)), [f"127.0.0.1:{port}"])
+    params = reference_params(metafile, home, memberships)
+    bare_libtorrent.fetch(session, params, [f"127.0.0.1:{port}"], shown_by(memberships))
     return time.perf_counter() - started
 
 
-async def seed_ours(raw: bytes, home: Path) -> None:
-    engine = Engine(engine_config(SwarmConfig(), "127.0.0.1", tls=False))
+async def new_engine(memberships: Sequence[SwarmMembership]) -> Engine:
+    engine = Engine(engine_config(SwarmConfig(), "127.0.0.1", tls=bool(memberships)))
+    engine.join(memberships)
     await engine.start()
+    return engine
+
+
+async def seed_ours(raw: bytes, home: Path, memberships: Sequence[SwarmMembership]) -> None:
+    engine = await new_engine(memberships)
     engine.seed(parse_metafile(raw), home)
     print(engine.port, flush=True)
     await asyncio.to_thread(sys.stdin.read)
     await engine.close()
 
 
-async def fetch_ours(raw: bytes, home: Path, port: int) -> float:
-    engine = Engine(engine_config(SwarmConfig(), "127.0.0.1", tls=False))
-    await engine.start()
+async def fetch_ours(raw: bytes, home: Path, port: int, memberships: Sequence[SwarmMembership]) -> float:
+    engine = await new_engine(memberships)
     meta = parse_metafile(raw)
     started = time.perf_counter()
     peer = PeerAddress(host="127.0.0.1", port=port, role=PeerRole.MASTER)
@@ -93,17 +130,19 @@ def memory() -> dict[str, int]:
 
 
 def play(role: str, kind: str, metafile: Path, home: Path, port: int) -> None:
-    raw = metafile.read_bytes()
+    raw, memberships = metafile.read_bytes(), memberships_at(metafile)
     if role == "seed" and kind == "reference":
-        params = bare_libtorrent.new_params(str(metafile), str(home))
-        bare_libtorrent.seed(bare_libtorrent.new_session("pair", ON_LOOPBACK), params)
+        params = reference_params(metafile, home, memberships)
+        bare_libtorrent.seed(reference_session(memberships), params, shown_by(memberships))
         return
     if role == "seed":
-        asyncio.run(seed_ours(raw, home))
+        asyncio.run(seed_ours(raw, home, memberships))
         return
     home.mkdir()
     reference = kind == "reference"
-    seconds = fetch_reference(metafile, home, port) if reference else asyncio.run(fetch_ours(raw, home, port))
+    seconds = (
+        fetch_reference(metafile, home, port) if reference else asyncio.run(fetch_ours(raw, home, port, memberships))
+    )
     print(json.dumps({"seconds": seconds, **memory()}), flush=True)
     os._exit(0)  # the session's end takes time and is not measured
 
@@ -126,7 +165,9 @@ def seeder(kind: str, metafile: Path, home: Path, *, changed: str = "") -> Itera
             process.kill()
 
 
-def measure(directory: Path, mib: int, files: int, rounds: int) -> dict[str, Any]:
+def measure(directory: Path, mib: int, files: int, rounds: int, *, tls: bool = False) -> dict[str, Any]:
+    if tls:
+        make_member(directory, new_key(), time.time())
     write_content(directory / "source", mib, files)
     metafile = directory / "metafile"
     metafile.write_bytes(make_metafile(directory / "source" / "content").raw)
@@ -143,7 +184,7 @@ def measure(directory: Path, mib: int, files: int, rounds: int) -> dict[str, Any
             shutil.rmtree(directory / "fetched")
     reference, ours = (statistics.median(seconds[kind]) for kind in KINDS)
     return {
-        "what": f"{files} files of 4 KiB" if files else f"{mib} MiB",
+        "what": (f"{files} files of 4 KiB" if files else f"{mib} MiB") + (" over TLS" if tls else ""),
         "reference_seconds": round(reference, 3),
         "ours_seconds": round(ours, 3),
         "ratio": round(ours / reference, 3),
@@ -157,6 +198,7 @@ def main() -> None:
     parser.add_argument("--mib", type=int, default=512)
     parser.add_argument("--files", type=int, default=0, help="so many files of 4 KiB instead")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--tls", action="store_true", help="both in a swarm with TLS")
     parser.add_argument("--dir", type=Path, default=None, help="where to work; default: the temporary directory")
     for name, kind in (("role", str), ("kind", str), ("metafile", Path), ("home", Path), ("port", int)):
         parser.add_argument(f"--{name}", type=kind, help=argparse.SUPPRESS)
@@ -165,7 +207,7 @@ def main() -> None:
         play(args.role, args.kind, args.metafile, args.home, args.port)
         return
     with tempfile.TemporaryDirectory(dir=args.dir, prefix="torrentdist-pair-") as directory:
-        print(json.dumps(measure(Path(directory), args.mib, args.files, args.rounds)))
+        print(json.dumps(measure(Path(directory), args.mib, args.files, args.rounds, tls=args.tls)))
 
 
 if __name__ == "__main__":

@@ -21,10 +21,16 @@ from torrentdist.model.access.swarm_certificate_messages import SwarmCertificate
 from torrentdist.security.authority.authority_files import init_authority, issue_files, read_authority
 from torrentdist.security.authority.certificates import facts_of, issue, new_key, renewal_text, sign
 from torrentdist.security.authority.membership_files import read_memberships
-from torrentdist.security.authority.pem_texts import certificate_pem, parse_certificate, parse_key, public_key_pem
+from torrentdist.security.authority.pem_texts import (
+    certificate_pem,
+    key_pem,
+    parse_certificate,
+    parse_key,
+    public_key_pem,
+)
 from torrentdist.security.authority.swarm_authority import memberships_of
 from torrentdist.security.certificate_identity import CertificateRole
-from torrentdist.security.private_files import read_private, write_public
+from torrentdist.security.private_files import read_private, replace_private, write_public
 
 
 @pytest.fixture(scope="module")
@@ -291,3 +297,25 @@ def test_a_daemon_renews_an_expired_certificate_by_itself(mutual: Cluster) -> No
 
     assert (facts.identity, facts.addresses) == (fresh.identity, fresh.addresses)
     assert ("live", fresh.serial) == (rows["supervisor-1"]["state"], rows["supervisor-1"]["serial"])
+
+
+@pytest.mark.case("F7")
+def test_hosts_are_members_under_both_cas_while_the_swarms_ca_is_rotated(mutual: Cluster, tmp_path: Path) -> None:
+    """An operator who rotates the key could not know when each host serves both CAs."""
+    keys, hosts = mutual.dir / "ca" / "ca.key", mutual.dir / "ca" / "hosts"
+    old, new = keys.read_bytes(), new_key()
+
+    def counts() -> list[int]:
+        files = [hosts / name / "swarm.pem" for name in ("master-1", "master-2", "supervisor-1")]
+        return [len(read_memberships(file)) for file in files]
+
+    replace_private(keys, old + key_pem(new))
+    (hosts / "supervisor-1" / "swarm.pem").unlink()  # so that it asks at once
+    until(lambda: counts() == [2, 2, 2], "every host has both certificates", 30.0)
+    mutual.run("upload", make_source(tmp_path / "source", 73), "--id", "rotated", "--min-replicas", 2).ok()
+    replace_private(keys, old)
+    (hosts / "supervisor-1" / "swarm.pem").unlink()
+    until(lambda: counts() == [1, 1, 1], "the new CA is gone again", 30.0)
+    spread = mutual.run("bundle", "distribute", "rotated", "--wait", "100%").ok()
+
+    assert 1 == spread["done"]

@@ -16,7 +16,7 @@ from torrentdist.model.access.swarm_membership import SwarmMembership
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.swarm.membership.wire_metafile import with_swarm_ca
 
-_DH_PARAMETERS: Final = """\
+DH_PARAMETERS: Final = """\
 -----BEGIN DH PARAMETERS-----
 MIIBCAKCAQEA//////////+t+FRYortKmq/cViAnPTzx2LnFg84tNpWp4TZBFGQz
 +8yTnc4kmz75fS/jY2MMddj2gbICrsRhetPfHtXV/WVhJDP1H18GbtCFY2VVPe0a
@@ -43,4 +43,4 @@ def put_ca(params: lt.add_torrent_params, meta: Metafile, ca: str) -> None:
 
 def show(handle: lt.torrent_handle, membership: SwarmMembership) -> None:
     """Shows this certificate in all connections that a torrent makes or accepts from now on."""
-    handle.set_ssl_certificate_buffer(membership.certificate, membership.key, _DH_PARAMETERS)
+    handle.set_ssl_certificate_buffer(membership.certificate, membership.key, DH_PARAMETERS)
