@@ -69,8 +69,9 @@ property: setup ## every property test with 50 times its examples, about an hour
 	@TORRENTDIST_PROPERTY_TIMES=$(or $(TIMES),50) $(PY) -m pytest -q -n 2 --dist worksteal $(PYTEST_ARGS) \
 		$(shell grep -rl --include='test_*.py' '^from hypothesis' tests)
 
-fuzz: setup ## random and damaged inputs of every format from outside: make fuzz [COUNT=100000]
+fuzz: setup ## random and damaged inputs of every format, and requests of both APIs: make fuzz [COUNT=100000] [REQUESTS=100]
 	@TORRENTDIST_FUZZ_COUNT=$(or $(COUNT),100000) $(PY) -m pytest -q $(PYTEST_ARGS) tests/security/test_fuzz.py
+	@FUZZ_REQUESTS=$(or $(REQUESTS),100) $(PY) -m pytest -q $(PYTEST_ARGS) tests/security/test_described_apis.py
 
 cases: setup ## every case of docs/cases.md with its tests
 	@$(PY) scripts/cases.py

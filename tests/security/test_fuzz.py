@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import os
+import resource
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import h11
 import pytest
@@ -23,6 +25,7 @@ from torrentdist.host.http.web import decode_body
 from torrentdist.http.answer_parsing import chunk_size, length_in, read_head, unpacked
 from torrentdist.http.http_errors import HttpError
 from torrentdist.http.http_values import Headers
+from torrentdist.master.access.audit_trail import told_in
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
 from torrentdist.model.jobs.job import parse_job
@@ -35,6 +38,8 @@ pytestmark = pytest.mark.case("F11")
 COUNT = int(os.environ.get("TORRENTDIST_FUZZ_COUNT", "150"))
 MOST_SECS = 1.0
 """Processor time for one input. A real hang takes far more, also on a quick machine."""
+MOST_KIB = 64 * 1024
+"""Memory that one input may add to the largest that this process had."""
 fuzzed = settings(
     max_examples=COUNT, deadline=None, database=None, suppress_health_check=list(HealthCheck), print_blob=True
 )
@@ -60,14 +65,20 @@ policy = "never"
 memory_bytes = 1024
 """
 HEAD = b"POST /v1/jobs?a=%20b HTTP/1.1\r\nHost: master-1:7060\r\nOrigin: http://a\r\nContent-Length: 2\r\n\r\n{}"
+EVENT = (
+    b'{"v":1,"node":"m1","role":"master","rack":"","run":"a","seq":1,"at":1.5,"clock":0.1,"event":"access_audited",'
+    b'"who":"ann","sender_role":"reader","how":"token","operation":"GET /","target":"","bundle":"","source":"::1",'
+    b'"result":"ok","count":1}\n'
+)
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\nContent-Encoding: gzip\r\n\r\n"
 
 
 @contextmanager
 def quickly() -> Iterator[None]:
-    began = time.process_time()
+    began, memory = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     yield
     assert time.process_time() - began < MOST_SECS
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < MOST_KIB
 
 
 def damaged(*good: bytes) -> st.SearchStrategy[bytes]:
@@ -86,6 +97,11 @@ def damaged(*good: bytes) -> st.SearchStrategy[bytes]:
         return data[: draw(st.integers(0, len(data)))] if draw(st.integers(0, 9)) == 0 else data
 
     return made() | st.binary(max_size=200)
+
+
+@pytest.fixture(scope="module")
+def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("events")
 
 
 @pytest.fixture(scope="module")
@@ -158,6 +174,14 @@ def test_fuzzed_http_heads(request: bytes, answer: bytes) -> None:
     tried(serve, h11.RemoteProtocolError)
     tried(ask, HttpError)
     tried(lambda: chunk_size(answer), HttpError)
+
+
+@fuzzed
+@given(damaged(EVENT, EVENT * 3))
+def test_fuzzed_events(events: Path, raw: bytes) -> None:
+    """A torn or foreign line in a master's events would keep it from starting again."""
+    (events / "events-1.jsonl").write_bytes(raw)
+    tried(lambda: list(told_in(events)))
 
 
 @fuzzed

@@ -43,6 +43,7 @@ from torrentdist.model.ids import BundleId, Digest, SupervisorId
 from torrentdist.model.records import SCHEMA, SupervisorRecord
 from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmEntry
 from torrentdist.security.passes import admits
+from torrentdist.security.principal import Role
 from torrentdist.supervisor.bundles.bundle_signatures import BundleSignatures
 from torrentdist.supervisor.bundles.keeper import Keeper
 from torrentdist.supervisor.exclusivity.isolation import Isolation
@@ -138,7 +139,7 @@ class Supervisor:
         gateway, outside = host.sockets
         output = OutputApi(jobs.homes, jobs.placed)
         routers: list[Router] = [
-            HealthApi(self.failing_checks, self.metrics),
+            HealthApi(self.failing_checks, self.metrics, Role.ANYONE),
             HostBundleApi(host.runtime, self.keeper),
             self.bundles,
             WorkerApi(jobs),

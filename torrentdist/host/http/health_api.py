@@ -19,20 +19,22 @@ from torrentdist.security.principal import Role
 
 
 class HealthApi:
-    """`failing` returns the checks that fail now, each with its reason."""
+    """`failing` returns the checks that fail now, each with its reason. `role`: the lowest one that
+    sees more than that the process lives."""
 
-    def __init__(self, failing: Callable[[], dict[str, str]], metrics: Metrics) -> None:
+    def __init__(self, failing: Callable[[], dict[str, str]], metrics: Metrics, role: Role = Role.READER) -> None:
+        self._role = role
         self._failing = failing
         self._metrics = metrics
 
     def operations(self) -> Iterator[Operation]:
         yield Operation("GET", "/livez", self.livez, None, "the process answers", Role.ANYONE)
         summary = "whether it can do its work; failing checks by name"
-        yield Operation("GET", "/readyz", self.readyz, HealthView, summary, Role.READER)
-        yield Operation("GET", "/metrics", self.metrics, None, "Prometheus text", Role.READER)
+        yield Operation("GET", "/readyz", self.readyz, HealthView, summary, self._role, statuses=(200, 503))
+        yield Operation("GET", "/metrics", self.metrics, None, "Prometheus text", self._role)
 
     async def livez(self, _: Request) -> Response:
-        return Response("ok\n")
+        return Response("ok\n", media_type="text/plain")
 
     async def readyz(self, _: Request) -> Response:
         failing = self._failing()

@@ -32,6 +32,8 @@ OnError = Callable[[Request, Exception], Awaitable[Response]]
 Target = Callable[[Request], Awaitable[Iterable[BundleId]]]
 """Returns the ids of the bundle that a request is about. The same content may have several."""
 
+FILE: Final = (200, 206, 304)
+"""Statuses of an operation that answers with a file."""
 _ROOM: Final = "torrentdist.body_room"
 """The key of a function in a request's scope, which waits for room for the request's body."""
 _OPERATION: Final = "torrentdist.operation"
@@ -70,6 +72,8 @@ class Operation:
     If so, a retry under the same request id gets the first answer."""
     paged: bool = False
     """Whether the answer is a list that `after` and `limit` cut into pages."""
+    statuses: tuple[int, ...] = (200,)
+    """Statuses of its answers that are no errors of the table."""
     target: Target | None = None
     """The bundle that an operation of uploaders and submitters changes or runs."""
 

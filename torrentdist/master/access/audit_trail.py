@@ -39,7 +39,7 @@ class AuditTrail:
 
     async def load(self, directory: Path) -> None:
         """Reads the changes that the events of this master tell."""
-        self._entries.extend(await asyncio.to_thread(lambda: deque(_told(directory), maxlen=MOST_ENTRIES)))
+        self._entries.extend(await asyncio.to_thread(lambda: deque(told_in(directory), maxlen=MOST_ENTRIES)))
 
     def entries(self, within: float, who: str, bundle: str, most: int) -> list[AuditView]:
         """Returns the entries of the last `within` seconds that match, the newest first.
@@ -86,7 +86,7 @@ class _Line(msgspec.Struct, frozen=True):
     clock: float | None = None
 
 
-def _told(directory: Path) -> Iterator[AuditView]:
+def told_in(directory: Path) -> Iterator[AuditView]:
     """The entries in the files of a directory, the oldest first. A torn line is skipped."""
     for line in _lines(directory):
         if _MARK in line:

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from torrentdist.cluster.records.mirror import Mirror
 from torrentdist.host.hand_outs import HandOuts
 from torrentdist.host.http.file_answers import file_response
-from torrentdist.host.http.operation import Operation
+from torrentdist.host.http.operation import FILE, Operation
 from torrentdist.host.http.web import json_response, number_parameter
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.master.bundles import bundle_views
@@ -48,7 +48,9 @@ class BundleApi:
         summary = "long poll until so many masters hold it"
         yield Operation("GET", "/v1/bundles/{id}/wait", self.wait, BundleView, summary, Role.READER)
         summary = "one file of a bundle held here"
-        yield Operation("GET", "/v1/bundles/{id}/files/{path:any_path}", self.file, None, summary, Role.JOB)
+        yield Operation(
+            "GET", "/v1/bundles/{id}/files/{path:any_path}", self.file, None, summary, Role.JOB, statuses=FILE
+        )
         summary = "how far each host is that is told to keep it"
         yield Operation("GET", "/v1/bundles/{id}/hosts", self.hosts, FleetView, summary, Role.READER)
 

@@ -36,7 +36,9 @@ class LeadershipApi:
         self._transfer = transfer
 
     def operations(self) -> Iterator[Operation]:
-        yield Operation("GET", "/leaderz", self.leaderz, None, "200 if it leads, else 503", Role.READER)
+        yield Operation(
+            "GET", "/leaderz", self.leaderz, None, "200 if it leads, else 503", Role.READER, statuses=(200, 503)
+        )
         yield Operation(
             "GET", "/v1/leader", self.leader, LeaderView, "who leads, since when, in which epoch", Role.READER
         )
@@ -59,7 +61,9 @@ class LeadershipApi:
 
     async def leaderz(self, _: Request) -> Response:
         leads = self._leadership.is_leader()
-        return Response("leader\n" if leads else "standby\n", status_code=200 if leads else 503)
+        return Response(
+            "leader\n" if leads else "standby\n", status_code=200 if leads else 503, media_type="text/plain"
+        )
 
     async def leader(self, _: Request) -> Response:
         view = self._leadership.leader_view()

@@ -18,11 +18,11 @@ from starlette.types import ASGIApp, Scope
 
 from torrentdist.cluster.records.mirror import Mirror
 from torrentdist.host.http.authentication import Authentication, OtherProof, bearer_of
-from torrentdist.host.http.operation import Operation, Router, api_app, open_prefixes, operations_of
-from torrentdist.host.http.web import json_response, on_torrentdist_error
+from torrentdist.host.http.openapi import with_description
+from torrentdist.host.http.operation import Router, api_app, open_prefixes, operations_of
+from torrentdist.host.http.web import on_torrentdist_error
 from torrentdist.host.process.port_guard import PortGuard
 from torrentdist.host.telemetry.audit_log import Audit
-from torrentdist.master.http.openapi import openapi_document
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.reads.answer_freshness import Fresh, confirmed
 from torrentdist.master.reads.saved_records import Records
@@ -30,7 +30,7 @@ from torrentdist.model.access.token_record import TokenRecord
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.security.job_token import PREFIX as JOB_TOKEN
 from torrentdist.security.job_token import job_of, job_principal
-from torrentdist.security.principal import Principal, Role
+from torrentdist.security.principal import Principal
 from torrentdist.security.tls_contexts import PeerCertificate
 from torrentdist.security.tokens import principal_of_token
 
@@ -43,12 +43,7 @@ def master_app(
     guard: PortGuard,
     audit: Audit,
 ) -> ASGIApp:
-    operations = operations_of(*routers)
-
-    async def openapi(_: Request) -> Response:
-        return json_response(openapi_document(operations))
-
-    operations.append(Operation("GET", "/openapi.json", openapi, None, "this document", Role.READER))
+    operations = with_description(operations_of(*routers), "torrentdist master")
     app = api_app(
         operations,
         around=lambda handler: confirmed(handler, mirror, records),

@@ -16,7 +16,7 @@ from torrentdist.bundle.metafile import parse_metafile, with_trackers
 from torrentdist.bundle.reuse.reuse_plan import bytes_by_source
 from torrentdist.host.http.file_answers import FILE_TYPE, path_response
 from torrentdist.host.http.http_conditions import Representation
-from torrentdist.host.http.operation import Operation, body_of
+from torrentdist.host.http.operation import FILE, Operation, body_of
 from torrentdist.host.http.web import json_response
 from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.host.runtime import HostRuntime
@@ -60,14 +60,25 @@ class MetafileApi:
 
     def operations(self) -> Iterator[Operation]:
         of_bundle, of_digest = "/v1/bundles/{id}/metafile", "/v1/metafiles/{digest}"
-        yield Operation("GET", of_bundle, self.metafile, None, "the BitTorrent v2 metafile", Role.JOB)
+        yield Operation(
+            "GET", of_bundle, self.metafile, None, "the BitTorrent v2 metafile", Role.JOB, statuses=(200, 307)
+        )
         yield Operation("GET", of_digest, self.metafile_by_digest, None, "the metafile of a digest", Role.READER)
         summary = "a metafile that the masters have lost"
-        yield Operation("PUT", of_digest, self.restore_metafile, None, summary, Role.READER, max_body=self._max_body)
+        yield Operation(
+            "PUT",
+            of_digest,
+            self.restore_metafile,
+            None,
+            summary,
+            Role.READER,
+            max_body=self._max_body,
+            statuses=(204,),
+        )
         summary = "what this master has already of a bundle; the body is its metafile"
         yield Operation("POST", "/v1/reuse", self.reuse, ReuseView, summary, Role.READER, max_body=self._max_body)
         summary = "what the plug-in's upload() made"
-        yield Operation("GET", f"{of_digest}/plugin", self.plugin_metafile, None, summary, Role.READER)
+        yield Operation("GET", f"{of_digest}/plugin", self.plugin_metafile, None, summary, Role.READER, statuses=FILE)
 
     async def metafile(self, request: Request) -> Response:
         entry = bundle_views.entry_of(self._records.snapshot(), bundle_of(request), *bundle_views.LISTED)

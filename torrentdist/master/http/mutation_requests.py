@@ -11,9 +11,10 @@ import asyncio
 from starlette.requests import Request
 from starlette.responses import Response
 
+from torrentdist.host.http.openapi import MOST_PAGE
 from torrentdist.host.http.web import number_parameter
 from torrentdist.master.changes.answered_requests import Mutation, mutation
-from torrentdist.master.reads.paging import MOST, Page
+from torrentdist.master.reads.paging import Page
 from torrentdist.model import ids
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.wire.headers import REQUEST_ID
@@ -50,7 +51,7 @@ async def mutation_of(request: Request, body: bytes = b"") -> Mutation | None:
 
 def page_of(request: Request) -> Page:
     """Returns the part of a list that the request asks for."""
-    limit = int(number_parameter(request, "limit", MOST, low=1, high=MOST))
+    limit = int(number_parameter(request, "limit", MOST_PAGE, low=1, high=MOST_PAGE))
     return Page(after=request.query_params.get("after", ""), limit=limit if "limit" in request.query_params else None)
 
 

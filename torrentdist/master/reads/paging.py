@@ -15,9 +15,6 @@ from typing import TypeVar
 
 K = TypeVar("K", bound=str)
 
-MOST = 1000
-"""Most entries of one page."""
-
 
 @dataclass(frozen=True)
 class Page:

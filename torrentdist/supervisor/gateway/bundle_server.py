@@ -20,7 +20,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.host.http.file_answers import FILE_TYPE, Selection, file_response, no_body, path_response, select
 from torrentdist.host.http.http_conditions import Representation
-from torrentdist.host.http.operation import Operation
+from torrentdist.host.http.operation import FILE, Operation
 from torrentdist.host.http.web import json_response, on_torrentdist_error
 from torrentdist.host.parsed_metafiles import ParsedMetafiles
 from torrentdist.host.process.heavy_work import in_heavy_thread
@@ -66,11 +66,11 @@ class BundleServer:
     def operations(self) -> Iterator[Operation]:
         bundle = "/bundles/{id}"
         summary = "one file; a bundle that is not here is fetched"
-        yield Operation("GET", f"{bundle}/files/{{path:any_path}}", self.file, None, summary, Role.JOB)
+        yield Operation("GET", f"{bundle}/files/{{path:any_path}}", self.file, None, summary, Role.JOB, statuses=FILE)
         summary = "where the bundle lies on this host, once it does"
         yield Operation("GET", f"{bundle}/local/{{name}}", self.ticket, HostBundleView, summary, Role.JOB)
         summary = "the bundle as one archive: .tar, .tar.gz or .zip"
-        yield Operation("GET", f"{bundle}/{{name}}", self.archive, None, summary, Role.JOB)
+        yield Operation("GET", f"{bundle}/{{name}}", self.archive, None, summary, Role.JOB, statuses=FILE)
         summary = "an error in words, where a Java client is sent to"
         yield Operation("GET", "/error/{code}/{sentence:any_path}", told_error, None, summary, Role.JOB)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from starlette.types import ASGIApp
 
+from torrentdist.host.http.openapi import with_description
 from torrentdist.host.http.operation import Router, api_app, operations_of
 from torrentdist.host.http.web import CutShort
 from torrentdist.host.telemetry.audit_log import Audit
@@ -30,5 +31,6 @@ def gateway_app(
 
     `cut` resets the connection of a client whose answer cannot be finished.
     """
-    app = api_app(operations_of(*routers), on_error=on_bundle_error, audit=audit)
+    operations = with_description(operations_of(*routers), "torrentdist gateway")
+    app = api_app(operations, on_error=on_bundle_error, audit=audit)
     return CutShort(GatewayCallers(app, user_ids(users), jobs, audit), cut)

@@ -30,7 +30,7 @@ class WorkerApi:
 
         summary = "a worker of this host says that it lives"
         beat = "/v1/host/jobs/{job}/{worker:int}/heartbeat"
-        yield Operation("POST", beat, self.heartbeat, None, summary, Role.JOB)
+        yield Operation("POST", beat, self.heartbeat, None, summary, Role.JOB, statuses=(204,))
 
     async def heartbeat(self, request: Request) -> Response:
         self._jobs.beat((ids.job_id(request.path_params["job"]), request.path_params["worker"]))

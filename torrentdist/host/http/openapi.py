@@ -1,4 +1,4 @@
-"""The OpenAPI document of a master.
+"""The OpenAPI document of a daemon.
 
 Always: it is made from the operations and the types of the views, so that it cannot lag behind
 them.
@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from http import HTTPStatus
+from typing import Any, Final
 
 import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
 
 from torrentdist import __version__
 from torrentdist.host.http.operation import Operation
-from torrentdist.master.reads.paging import MOST
+from torrentdist.host.http.web import json_response
 from torrentdist.model.wire.headers import REQUEST_ID, ZXID
 from torrentdist.security.principal import Role
 
+MOST_PAGE: Final = 1000
+"""Entries of the longest page of a list."""
 _REF = "#/components/schemas/{name}"
 _ZXID = {"type": "integer", "minimum": 0}
 _SEEN = {
@@ -35,14 +40,36 @@ _PAGE = [
         "description": "the last id of the page before: this page begins after it",
     },
     {
-        "name": "limit", "in": "query", "schema": {"type": "integer", "minimum": 1, "maximum": MOST},
+        "name": "limit", "in": "query", "schema": {"type": "integer", "minimum": 1, "maximum": MOST_PAGE},
         "description": "entries of the page, which is in the order of ids; without it the list is whole",
     },
 ]  # fmt: skip
+_ERROR = {
+    "type": "object", "required": ["error", "message", "hint", "fields"],
+    "properties": {
+        "error": {"type": "string"}, "message": {"type": "string"}, "hint": {"type": "string"},
+        "fields": {"type": "object"},
+    },
+}  # fmt: skip
+_ERRORS = {
+    "description": "an error of the error table",
+    "content": {"application/json": {"schema": {"$ref": _REF.format(name="Error")}}},
+}
+_WITHOUT_BODY = (204, 304, 307)
 
 
-def openapi_document(operations: Sequence[Operation]) -> dict[str, Any]:
-    """Returns the document that describes these operations.
+def with_description(operations: Sequence[Operation], title: str) -> list[Operation]:
+    """Returns these operations, and the one that describes them all."""
+
+    async def openapi(_: Request) -> Response:
+        return json_response(openapi_document(whole, title))
+
+    whole = [*operations, Operation("GET", "/openapi.json", openapi, None, "this document", Role.READER)]
+    return whole
+
+
+def openapi_document(operations: Sequence[Operation], title: str) -> dict[str, Any]:
+    """Returns the document that describes these operations of a daemon.
 
     `x-role` names the role that each needs, and `x-roles` is the whole table.
     """
@@ -55,9 +82,12 @@ def openapi_document(operations: Sequence[Operation]) -> dict[str, Any]:
         paths.setdefault(path, {})[op.method.lower()] = _operation(op, path, by_type)
     return {
         "openapi": "3.1.0",
-        "info": {"title": "torrentdist master", "version": __version__},
+        "info": {"title": title, "version": __version__},
         "paths": paths,
-        "components": {"schemas": components, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
+        "components": {
+            "schemas": {**components, "Error": _ERROR},
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
         "security": [{"token": []}, {}],
         "x-roles": {role.value: [op.request for op in operations if op.role is role] for role in Role},
     }
@@ -66,6 +96,14 @@ def openapi_document(operations: Sequence[Operation]) -> dict[str, Any]:
 def _operation(op: Operation, path: str, by_type: dict[str, Any]) -> dict[str, Any]:
     def content(kind: Any) -> dict[str, Any]:
         return {"content": {"application/json": {"schema": by_type[repr(kind)]}}}
+
+    def answer(status: int) -> dict[str, Any]:
+        body = content(op.answer) if op.answer is not None else {"content": {"*/*": {}}}
+        return {
+            "description": HTTPStatus(status).phrase,
+            "headers": _SHOWN,
+            **({} if status in _WITHOUT_BODY else body),
+        }
 
     document: dict[str, Any] = {
         "operationId": f"{op.name}_{op.method.lower()}",
@@ -81,8 +119,8 @@ def _operation(op: Operation, path: str, by_type: dict[str, Any]) -> dict[str, A
             *([_REQUEST_ID] if op.changes else []),
         ],
         "responses": {
-            "200": {"description": "ok", "headers": _SHOWN, **(content(op.answer) if op.answer is not None else {})},
-            "default": {"description": "an error of the error table: error, message, hint, fields"},
+            **{str(status): answer(status) for status in op.statuses},
+            **dict.fromkeys(("4XX", "5XX"), _ERRORS),
         },
     }
     if op.max_body:
