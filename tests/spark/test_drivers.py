@@ -204,7 +204,7 @@ def test_a_main_class_runs_with_the_jars_of_its_bundle(jobs: Submitted) -> None:
 def test_kubernetes_is_asked_for_executors_that_know_their_gateway(jobs: Submitted) -> None:
     """Executors in pods could not reach their host's gateway, or would stay when the driver
     ends."""
-    until(lambda: len(jobs.kubernetes.pods) == 2, "pods", LONG)
+    until(lambda: len(jobs.kubernetes.pods) >= 2, "pods", LONG)  # Spark asks again for what does not come
     until(lambda: jobs.printed("pods"), "the driver's start", LONG)
     until(lambda: jobs.worker("pods")["application"], "the application's id", 60)
     running = jobs.worker("pods")

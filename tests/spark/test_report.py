@@ -26,8 +26,8 @@ from torrentdist.spark.reporting.event_reading import DUPLICATE, OTHER_KIND, OTH
 pytestmark = pytest.mark.alone
 
 MANY = 250_000
-LONGEST_SECS = 120.0
-"""A bound that only means: not for hours. It takes a tenth of that alone."""
+LONGEST_SECS = 300.0
+"""A bound that only means: not for hours. It takes 12 s alone."""
 FOLLOW_SECS = 240.0
 
 
@@ -147,7 +147,7 @@ def test_ctrl_c_ends_a_followed_report_without_a_trace(tmp_path: Path) -> None:
     assert not re.search("Traceback|Exception|Error", said), said
 
 
-def test_a_quarter_million_events_take_less_than_two_minutes(local_spark: SparkSession, tmp_path: Path) -> None:
+def test_a_quarter_million_events_are_read_in_minutes(local_spark: SparkSession, tmp_path: Path) -> None:
     """A cluster of a thousand hosts writes this many events in three hours. A report that takes
     hours is not read."""
     write_events(generated(local_spark, MANY, partitions=8), tmp_path / "in")
