@@ -1,8 +1,8 @@
 """Keeps a daemon a member of the swarm: gets its certificates of the swarm, and renews them.
 
-A host with the CA's key issues them itself, others ask any master. Always: they are kept in a file,
-so that a host that starts without masters can seed. Always: a swarm that changes its CA is noticed
-within minutes.
+A host with the CA's key issues them itself, others ask any master. Always: they are kept in a file
+if it can be written, so that a host that starts without masters can seed. Always: a swarm that
+changes its CA is noticed within minutes.
 Never: ends the daemon. Without a new certificate it goes on with the old one.
 """
 
@@ -108,9 +108,12 @@ class SwarmMemberships:
         if is_same and not any(each.is_due(now) for each in self._held):
             return
         fresh = memberships_of(key, issued)
-        await asyncio.to_thread(keep_memberships, self._path, fresh)
-        self._stamp = await asyncio.to_thread(self._stamps)
         self._take(fresh)
+        try:
+            await asyncio.to_thread(keep_memberships, self._path, fresh)
+        except TorrentdistError as error:  # such as a directory that is mounted read-only
+            log.warning("the certificates of the swarm are not kept for the next start", reason=error.message)
+        self._stamp = await asyncio.to_thread(self._stamps)
         log.info("this host has new certificates of the swarm", expires_at=fresh[0].expires_at)
 
     async def _obtain(self, public_key: str) -> Sequence[IssuedMembership]:

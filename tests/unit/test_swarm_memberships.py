@@ -1,0 +1,63 @@
+"""How a daemon becomes a member of the swarm, without a network."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from torrentdist.host.certificates.swarm_memberships import SwarmMemberships
+from torrentdist.http.connection_pool import Http
+from torrentdist.model.access.swarm_membership import SwarmMembership
+from torrentdist.model.configuration.config import Config, SwarmConfig, TlsConfig
+from torrentdist.model.configuration.settings import load
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.security.authority.certificates import new_key
+from torrentdist.security.authority.membership_files import read_memberships
+from torrentdist.security.authority.pem_texts import key_pem
+from torrentdist.security.private_files import write_private
+
+
+def started(home: Path, *, key: bool, kept_in: Path, must_issue: bool = True) -> list[Sequence[SwarmMembership]]:
+    """Starts a daemon's memberships. Returns what the engine was told."""
+    told: list[Sequence[SwarmMembership]] = []
+    if key:
+        write_private(home / "ca.key", key_pem(new_key()))
+    tls = TlsConfig(mode="mutual", key_file=str(home / "key.pem"), ca_key_file=str(home / "ca.key") if key else "")
+    config = Config(tls=tls, swarm=SwarmConfig(certificate_file=str(kept_in / "swarm.pem")))
+
+    async def scenario() -> None:
+        async with Http() as http:
+            await SwarmMemberships(config, http, list, told.append).start(must_issue=must_issue)
+
+    asyncio.run(scenario())
+    return told
+
+
+def test_a_master_is_a_member_from_its_start_on(tmp_path: Path) -> None:
+    """If this failed, a master would seed nothing until another one had answered."""
+    (held,) = started(tmp_path, key=True, kept_in=tmp_path)
+
+    assert tuple(held) == read_memberships(tmp_path / "swarm.pem")
+
+
+def test_a_file_that_cannot_be_written_stops_no_daemon(tmp_path: Path) -> None:
+    """If this failed, a host whose certificates are mounted read-only could not start."""
+    assert [1] == [len(held) for held in started(tmp_path, key=True, kept_in=tmp_path / "missing")]
+
+
+def test_a_master_without_a_key_says_what_it_lacks(tmp_path: Path) -> None:
+    """If this failed, a cluster whose certificates come from elsewhere would start, and no host
+    could ever join its swarm."""
+    with pytest.raises(TorrentdistError, match=r"swarm\.ca_key_file"):
+        started(tmp_path, key=False, kept_in=tmp_path)
+    assert [] == started(tmp_path, key=False, kept_in=tmp_path, must_issue=False)
+
+
+@pytest.mark.parametrize("setting", ["on", "maybe"])
+def test_a_swarm_with_tls_needs_masters_with_tls(setting: str, tmp_path: Path) -> None:
+    """If this failed, a host would wait for a certificate that no master gives."""
+    with pytest.raises(TorrentdistError, match=r"swarm\.tls"):
+        load(flags={"swarm.tls": setting}, environ={}, cwd=tmp_path, system_dir=tmp_path)
