@@ -232,6 +232,30 @@ def test_an_old_version_that_is_removed_meanwhile_stops_nothing(new_cluster: New
     assert picture(tmp_path / "new") == picture(cluster.content(host, second["digest"]))
 
 
+@pytest.mark.case("H2")
+@pytest.mark.case("H4")
+def test_a_master_that_dies_during_an_upload_goes_on_with_what_it_had(new_cluster: NewCluster, tmp_path: Path) -> None:
+    """A crash of one master would cost the uploader's link the whole version again."""
+    cluster = new_cluster(masters=3, supervisors=0)
+    old = make_old(tmp_path / "old", 1100)
+    cluster.upload(old, "env-42")
+    new = tmp_path / "new"
+    shutil.copytree(old, new)
+    write_tree(new, {"more.bin": some_bytes(1_500_000, 1199)})
+    standby = cluster.standbys()[0]
+    running = cluster.begin("upload", new, "--id", "env-43", "--min-replicas", 3, swarm__upload_limit=300_000)
+    objects = cluster.store(standby) / "objects"
+    until(lambda: any(path.stat().st_blocks > 200 for path in objects.glob("*/content/more.bin")), "some arrived")
+    cluster.kill(standby)
+    cluster.start(standby)
+    view = running.end().ok()
+
+    assert view["replicas"] == 3
+    assert view["new_bytes"] == 1_500_000
+    assert picture(new) == picture(cluster.content(standby, view["digest"]))
+    assert settled(cluster, standby) < 1_700_000
+
+
 @pytest.mark.alone
 def test_the_uploader_sends_what_is_new_about_once(new_cluster: NewCluster, tmp_path: Path) -> None:
     """The uploader's link would carry each new byte to every master, and be the slowest part."""

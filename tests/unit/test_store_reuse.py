@@ -16,6 +16,7 @@ from torrentdist.bundle.content_check import verify_content
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.bundle.reuse.directory_sources import fill_from_directories, held_by_directory, held_by_store
+from torrentdist.bundle.reuse.reuse_plan import wanted_hints
 from torrentdist.bundle.reuse.store_reuse import Filling, StoreReuse
 from torrentdist.bundle.store.object_index import look_at_files
 from torrentdist.bundle.store.store import Store
@@ -337,3 +338,19 @@ def test_ten_thousand_files_are_matched_quickly(site: Site) -> None:
 
     assert len(known) == 10_000
     assert time.monotonic() - began < 0.5
+
+
+@pytest.mark.alone
+def test_a_bundle_without_known_files_waits_for_nothing(site: Site) -> None:
+    """The first upload of anything would become slower with every bundle that a host keeps."""
+    for number in range(200):
+        site.reuse._index.add(Digest(f"{number:064x}"), [os.urandom(32) for _ in range(5_000)])
+    meta = site.meta("new", {f"{number % 50}/{number}": b"%d" % number for number in range(5_000)})
+    site.store.begin(meta)
+    wanted = wanted_hints(meta.files)
+    began = time.monotonic()
+    found = site.reuse._index.find(wanted.keys())
+    took = time.monotonic() - began
+
+    assert found == {}
+    assert took < 0.25
