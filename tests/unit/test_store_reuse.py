@@ -353,4 +353,4 @@ def test_a_bundle_without_known_files_waits_for_nothing(site: Site) -> None:
     took = time.monotonic() - began
 
     assert found == {}
-    assert took < 0.25
+    assert took < 1.0
