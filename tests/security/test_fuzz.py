@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import time
@@ -75,9 +76,17 @@ ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 
 
 @contextmanager
 def quickly() -> Iterator[None]:
+    """Fails if the work takes too long or too much memory. The collection of what hypothesis
+    remembers of 100,000 inputs takes over a second, and is not the input's fault.
+    """
+    gc.disable()
     began, memory = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    yield
-    assert time.process_time() - began < MOST_SECS
+    try:
+        yield
+    finally:
+        took = time.process_time() - began
+        gc.enable()
+    assert took < MOST_SECS
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < MOST_KIB
 
 
