@@ -43,7 +43,7 @@ format: setup ## put the sources into the house's format
 	@$(PY) -m ruff check --fix --quiet $(SOURCES)
 	@$(PY) -m ruff format $(SOURCES)
 
-docs: setup ## generate docs/cli.md, configuration.md, errors.md and election.md
+docs: setup ## generate the pages of docs/ and the dashboard that the code defines
 	@$(PY) scripts/reference.py
 
 site: setup ## the documentation as a site in build/site, every link checked

@@ -14,6 +14,7 @@ from zookeeper_fixtures import Connect, eventually
 from torrentdist.cluster import paths
 from torrentdist.cluster.records.mirror import Mirror
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.host.telemetry.metrics import Metrics
 from torrentdist.master.bundles.bundle_operations import BundleOperations
 from torrentdist.master.changes.answered_requests import Mutation, Requests, mutation
 from torrentdist.master.changes.commit import LeaderChanges
@@ -22,6 +23,7 @@ from torrentdist.master.leading.leader_rounds import Copies, LeaderRounds, Upkee
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.leading.lost_bundles import LostBundles
 from torrentdist.master.leading.schema_upgrade import Upgrade
+from torrentdist.master.master_metrics import COUNTED
 from torrentdist.master.master_session import MasterSession
 from torrentdist.model.configuration.config import ReplicationConfig
 from torrentdist.model.ids import BundleId, Digest, MasterId, RequestId
@@ -63,6 +65,13 @@ class InProcess:
 Enter = Callable[..., Awaitable[InProcess]]
 
 
+def uncounted() -> Metrics:
+    """Returns metrics that nobody scrapes."""
+    metrics = Metrics(tuple)
+    metrics.has(*COUNTED)
+    return metrics
+
+
 @pytest.fixture
 async def enter(connect: Connect) -> AsyncIterator[Enter]:
     masters: list[InProcess] = []
@@ -78,7 +87,7 @@ async def enter(connect: Connect) -> AsyncIterator[Enter]:
         upkeep = Upkeep(RequestTrimmer(zk, keep_secs), Upgrade(zk, 600.0))
         rounds = LeaderRounds(session, config, copies, upkeep, lambda _: None)
         leadership = Leadership(session, config, copies, rounds, lambda _: None)
-        changes = LeaderChanges(mirror, leadership, Requests(zk))
+        changes = LeaderChanges(mirror, leadership, Requests(zk), uncounted())
         operations = BundleOperations(changes, leadership.default_min_replicas)
         made = InProcess(zk, mirror, leadership, changes, operations, asyncio.create_task(leadership.run()))
         masters.append(made)

@@ -15,7 +15,7 @@ import os
 import random
 import socket
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from torrentdist import __version__
@@ -34,7 +34,7 @@ from torrentdist.host.process.background_loops import Background
 from torrentdist.host.process.daemon_process import run_daemon
 from torrentdist.host.process.host_daemon import HostDaemon, HostIdentity
 from torrentdist.host.process.logs import configure_logs
-from torrentdist.host.telemetry.metrics import Metrics
+from torrentdist.host.telemetry.metrics import Metrics, Sample
 from torrentdist.http.connection_pool import Http
 from torrentdist.log import get_logger
 from torrentdist.master.access.audit_api import AuditApi
@@ -77,7 +77,7 @@ from torrentdist.master.leading.lost_bundles import LostBundles
 from torrentdist.master.leading.roles import Roles
 from torrentdist.master.leading.schema_upgrade import Upgrade
 from torrentdist.master.master_health import MasterHealth
-from torrentdist.master.master_metrics import master_samples
+from torrentdist.master.master_metrics import COUNTED, master_samples
 from torrentdist.master.master_session import MasterSession
 from torrentdist.master.own_role import OwnRole
 from torrentdist.master.places.grant_loop import GrantLoop
@@ -117,7 +117,8 @@ class Master:
         self.config = config
         self.id = id_of(config)
         self.started_at = time.time()
-        self.metrics = Metrics(lambda: master_samples(self.runtime, self.mirror, self.leadership, self.swarms))
+        self.metrics = Metrics(self._samples)
+        self.metrics.has(*COUNTED)
         self._repair_acls = repair_acls
         self._host: HostDaemon | None = None
         self._registration: Registration | None = None
@@ -150,7 +151,7 @@ class Master:
         own = OwnRole(self.id, self.url(), self.health, self.leadership, self.records, host.runtime.store)
         self.roles = Roles(host.http, self.snapshot, own.view)
         self.revocations = KeptRevocations(session, self.leadership, saved)
-        changes = self.changes = LeaderChanges(self.mirror, self.leadership, Requests(zookeeper))
+        changes = self.changes = LeaderChanges(self.mirror, self.leadership, Requests(zookeeper), self.metrics)
         self.operations = BundleOperations(changes, self.leadership.default_min_replicas, self._now)
         self.attempts = FetchAttempts()
         self.intake = Intake(self.runtime, self.mirror, self.operations, changes, self.attempts)
@@ -352,6 +353,10 @@ class Master:
             started_at=self.started_at,
             speaks=SCHEMA,
         )
+
+    def _samples(self) -> Iterable[Sample]:
+        assert self._host is not None
+        return master_samples(self._host, self.mirror, self.leadership, self.heartbeats, self.swarms)
 
     def _is_registered(self) -> bool:
         return self._registration is not None and self._registration.registered

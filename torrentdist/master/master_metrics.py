@@ -5,32 +5,41 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from torrentdist.cluster.records.mirror import Mirror
-from torrentdist.host.runtime import HostRuntime
+from torrentdist.host.process.host_daemon import HostDaemon
 from torrentdist.host.telemetry.host_metrics import host_samples
 from torrentdist.host.telemetry.metrics import Sample
 from torrentdist.master.bundles.bundle_views import bundle_counts
+from torrentdist.master.jobs.heartbeats import Heartbeats
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.swarm.swarms import Swarms
 
+COUNTED = ("change_queue_seconds", "commit_seconds", "failover_seconds")
+"""The metrics that a master counts as things happen."""
 
-def master_samples(runtime: HostRuntime, mirror: Mirror, leadership: Leadership, swarms: Swarms) -> Iterator[Sample]:
-    yield from host_samples(runtime)
+
+def master_samples(
+    host: HostDaemon, mirror: Mirror, leadership: Leadership, heartbeats: Heartbeats, swarms: Swarms
+) -> Iterator[Sample]:
+    yield from host_samples(host)
     snapshot = mirror.snapshot
     counts = bundle_counts(snapshot)
-    yield Sample("leader", "1 on the master that leads", float(leadership.is_leader()))
-    yield Sample("epoch", "The epoch that this master knows", snapshot.epoch)
-    yield Sample("masters", "Registered masters", len(snapshot.masters))
-    yield Sample("supervisors", "Registered supervisors", len(snapshot.supervisors))
-    yield Sample("bundles", "Bundles by state", counts.available, {"state": "available"})
-    yield Sample("bundles", "Bundles by state", counts.uploading, {"state": "uploading"})
-    yield Sample("bundles", "Bundles by state", counts.lost, {"state": "lost"})
-    yield Sample("bundles_under_replicated", "Available with fewer holders than wanted", counts.under_replicated)
+    yield Sample("leader", float(leadership.is_leader()))
+    yield Sample("epoch", snapshot.epoch)
+    yield Sample("masters", len(snapshot.masters))
+    yield Sample("supervisors", len(snapshot.supervisors))
+    silent = heartbeats.silent_secs(snapshot)
+    if silent is not None:
+        yield Sample("supervisors_silent", sum(1 for secs in silent.values() if secs))
+    yield Sample("bundles", counts.available, {"state": "available"})
+    yield Sample("bundles", counts.uploading, {"state": "uploading"})
+    yield Sample("bundles", counts.lost, {"state": "lost"})
+    yield Sample("bundles_under_replicated", counts.under_replicated)
     directory = swarms.directory.statistics()
-    yield Sample("directory_swarms", "Swarms that some peer is in", directory.swarms)
-    yield Sample("directory_fetching", "Peers that are fetching", directory.fetching)
-    yield Sample("directory_hosts", "Hosts that peers are on", directory.hosts)
+    yield Sample("directory_swarms", directory.swarms)
+    yield Sample("directory_fetching", directory.fetching)
+    yield Sample("directory_hosts", directory.hosts)
     for role, count in directory.peers.items():
-        yield Sample("directory_peers", "Peers by role", count, {"role": role.value})
-    yield Sample("directory_announces_total", "Announces heard", directory.announces)
-    yield Sample("directory_refused_total", "Announces refused", directory.refused)
-    yield Sample("directory_expired_total", "Peers forgotten because they were silent", directory.expired)
+        yield Sample("directory_peers", count, {"role": role.value})
+    yield Sample("directory_announces_total", directory.announces)
+    yield Sample("directory_refused_total", directory.refused)
+    yield Sample("directory_expired_total", directory.expired)

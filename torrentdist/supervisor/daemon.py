@@ -52,7 +52,7 @@ from torrentdist.supervisor.gateway.bundle_server import BundleServer
 from torrentdist.supervisor.gateway.gateway import gateway_app
 from torrentdist.supervisor.gateway.host_bundle_api import HostBundleApi
 from torrentdist.supervisor.gateway.output_api import OutputApi
-from torrentdist.supervisor.gateway.peer_api import outside_app
+from torrentdist.supervisor.gateway.peer_api import PeerApi, outside_app
 from torrentdist.supervisor.gateway.worker_api import WorkerApi
 from torrentdist.supervisor.jobs.host_workers import HostWorkers
 from torrentdist.supervisor.jobs.job_signatures import JobSignatures
@@ -137,7 +137,7 @@ class Supervisor:
     async def _open_doors(self, host: HostDaemon, jobs: HostWorkers) -> None:
         """Serves the gateway, and the API for other hosts."""
         gateway, outside = host.sockets
-        output = OutputApi(jobs.homes, jobs.placed)
+        output, health = OutputApi(jobs.homes, jobs.placed), HealthApi(self.failing_checks, self.metrics)
         routers: list[Router] = [
             HealthApi(self.failing_checks, self.metrics, Role.ANYONE),
             HostBundleApi(host.runtime, self.keeper),
@@ -149,8 +149,9 @@ class Supervisor:
         host.background.spawn("audit", audit.run())
         app = gateway_app(routers, users, jobs, lambda client: self._web.cut(client), audit)
         self._web = await host.serve(app, gateway, audit)
-        raw_metafile, revocations = host.runtime.fetches.raw_metafile, Revocations(host.http, self.masters)
-        app = outside_app(output, raw_metafile, host.guard, self._is_admitted, revocations.covers, audit)
+        others: list[Router] = [output, PeerApi(host.runtime.fetches.raw_metafile), health]
+        revocations = Revocations(host.http, self.masters)
+        app = outside_app(others, host.guard, self._is_admitted, revocations.covers, audit)
         await host.serve(app, outside, audit, host.guard.tls)
         if host.guard.tls is not None:
             host.background.spawn("revocations", revocations.follow())
@@ -252,9 +253,11 @@ class Supervisor:
         return self._host.agent.picture.answered if self._host is not None else 0
 
     def _samples(self) -> Iterator[Sample]:
-        yield from host_samples(self.runtime)
-        yield Sample("assigned_bundles", "Bundles assigned to this host", len(self.keeper.assigned()))
-        yield Sample("masters_answering", "Masters that answered the last announce", self._masters_answering())
+        assert self._host is not None
+        yield from host_samples(self._host)
+        yield Sample("assigned_bundles", len(self.keeper.assigned()))
+        yield Sample("masters_answering", self._masters_answering())
+        yield Sample("archive_bytes", self._archives.held_bytes())
 
     # callbacks of HostDaemon
 

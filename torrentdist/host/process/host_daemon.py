@@ -45,8 +45,11 @@ from torrentdist.host.process.port_guard import PortGuard, open_guard
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.host.scrub import scrub
 from torrentdist.host.swarm_transfers import SwarmTransfers
+from torrentdist.host.telemetry.answer_counts import AnswerCounts
 from torrentdist.host.telemetry.audit_log import Audit
+from torrentdist.host.telemetry.event_counts import EventCounts
 from torrentdist.host.telemetry.event_log import EventLog
+from torrentdist.host.telemetry.metrics import Metrics
 from torrentdist.http.access import to_known_masters
 from torrentdist.model.configuration.config import Config
 from torrentdist.model.errors import TorrentdistError
@@ -76,6 +79,8 @@ class HostIdentity:
 
 class DaemonRole(Protocol):
     """The questions that a host asks its daemon, a master or a supervisor."""
+
+    metrics: Metrics
 
     def masters(self) -> Sequence[str]:
         """Returns the URLs of all masters to announce to."""
@@ -154,6 +159,9 @@ class HostDaemon:
         self.http = http_client(to_known_masters(taken.guard.access, taken.guard.own_token, role.masters))
         self.links = MasterLinks(self.http, role.other_masters, identity.id)
         events = _open_events(config, identity, taken)
+        self.event_counts = EventCounts(role.metrics)
+        events.subscribe(self.event_counts.hear)
+        role.metrics.has("http_answers_total")
         settings = engine_config(config.swarm, config.api.listen, tls=config.swarm_has_tls)
         engine = Engine(settings, tell=events.emit, on_blocked=self._on_blocked)
         self._memberships = SwarmMemberships(config, self.http, role.masters, engine.join)
@@ -225,7 +233,7 @@ class HostDaemon:
     async def serve(self, app: ASGIApp, sock: socket.socket, audit: Audit, tls: LiveTls | None = None) -> WebServer:
         """Answers requests on this socket until the daemon closes."""
         names = names_of([self._identity.address, *self._config.api.hosts])
-        web = WebServer(OwnSite(app, names, audit), sock, tls=tls)
+        web = WebServer(AnswerCounts(OwnSite(app, names, audit), self._role.metrics), sock, tls=tls)
         await web.start()
         self.close_later(web.stop)
         return web

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from torrentdist.cluster.election.fence import Fence
 from torrentdist.cluster.records.mirror import Mirror
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.cluster.session.znode_operations import Op, TransactionFailed
+from torrentdist.host.telemetry.metrics import Metrics
 from torrentdist.master.changes.answered_requests import Kept, Mutation, Requests, note
 from torrentdist.master.changes.predicted_records import predicted
 from torrentdist.master.leading.leadership import Leadership
@@ -37,10 +39,11 @@ Render = Callable[[ClusterSnapshot], Any]
 class LeaderChanges:
     """Each method returns the answer as JSON. A repeated request gets its first answer."""
 
-    def __init__(self, mirror: Mirror, leadership: Leadership, requests: Requests) -> None:
+    def __init__(self, mirror: Mirror, leadership: Leadership, requests: Requests, metrics: Metrics) -> None:
         self._mirror = mirror
         self._leadership = leadership
         self._requests = requests
+        self._metrics = metrics
         self._alone = asyncio.Lock()
 
     async def make_alone(
@@ -49,14 +52,21 @@ class LeaderChanges:
         """Makes one such change at a time. Use it for a decision on something that does not exist,
         such as a free name or a bundle that no job needs: it has no version that a transaction
         could check."""
+        began = time.monotonic()
         async with self._alone:
-            return await self.make(mutation, decide, render, batch)
+            return await self._make(began, mutation, decide, render, batch)
 
     async def make(self, mutation: Mutation | None, decide: Decision, render: Render, batch: int = WHOLE) -> bytes:
         """Commits what `decide` wants, at most `batch` operations at a time. Decides again after
         another change came first."""
+        return await self._make(time.monotonic(), mutation, decide, render, batch)
+
+    async def _make(
+        self, began: float, mutation: Mutation | None, decide: Decision, render: Render, batch: int
+    ) -> bytes:
         failures = 0
         async with self._requests.turn(mutation):
+            self._metrics.observe("change_queue_seconds", time.monotonic() - began)
             while failures < ATTEMPTS:
                 fence = self._leadership.fence()
                 kept = await self._requests.find(mutation)
@@ -76,8 +86,10 @@ class LeaderChanges:
     async def _commit(self, fence: Fence, ops: Sequence[Op], mutation: Mutation | None) -> bool:
         """Returns whether the transaction was committed. The mirror shows the newest records in any
         case."""
+        began = time.monotonic()
         try:
             await fence.commit(ops)
+            self._metrics.observe("commit_seconds", time.monotonic() - began)
             done = True
         except TransactionFailed as exc:
             await self._requests.refused(mutation, fence, exc)

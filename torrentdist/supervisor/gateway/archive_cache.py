@@ -140,6 +140,10 @@ class ArchiveCache:
         with self._lock:
             self._shrink(allowance(usage, self._held(), coming))
 
+    def held_bytes(self) -> int:
+        """Returns the bytes of all archives, without waiting for a thread that deletes some."""
+        return sum(growing.reserved for growing in tuple(self._archives.values()))
+
     def _known(self, name: Name) -> Growing | None:
         with self._lock:
             found = self._archives.get(name)

@@ -1,13 +1,14 @@
-"""What other hosts may ask of this one, on api.listen: its workers' output, and metafiles of what
-it has or fetches.
+"""What other hosts may ask of this one, on api.listen: its workers' output, metafiles of what
+it has or fetches, and its health and metrics.
 
-Always: nothing is answered without the cluster's token or a certificate, where there is one.
+Always: nothing but `/livez` is answered without the cluster's token or a certificate, where there
+is one.
 Never: change anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
@@ -15,7 +16,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Scope
 
 from torrentdist.host.http.authentication import Authentication
-from torrentdist.host.http.operation import Operation, api_app, operations_of
+from torrentdist.host.http.operation import Operation, Router, api_app, operations_of
 from torrentdist.host.http.web import number_parameter
 from torrentdist.host.process.port_guard import PortGuard
 from torrentdist.host.telemetry.audit_log import Audit
@@ -25,7 +26,6 @@ from torrentdist.model.ids import Digest
 from torrentdist.security.passes import PARAMETER, PASS_HOLDER
 from torrentdist.security.principal import Principal, Role
 from torrentdist.security.tls_contexts import PeerCertificate
-from torrentdist.supervisor.gateway.output_api import OutputApi
 
 RawMetafile = Callable[[Digest, float], Awaitable[bytes | None]]
 """Returns the metafile of a digest, which it waits for so many seconds; None: it did not come."""
@@ -50,8 +50,7 @@ class PeerApi:
 
 
 def outside_app(
-    output: OutputApi,
-    raw_metafile: RawMetafile,
+    routers: Sequence[Router],
     guard: PortGuard,
     admitted: Callable[[str, str], bool],
     is_revoked: Callable[[PeerCertificate], bool],
@@ -67,6 +66,6 @@ def outside_app(
         given = QueryParams(scope["query_string"]).get(PARAMETER, "")
         return PASS_HOLDER if given and scope["method"] == "GET" and admitted(given, scope["path"]) else None
 
-    app = api_app(operations_of(output, PeerApi(raw_metafile)), audit=audit)
+    app = api_app(operations_of(*routers), audit=audit)
     revoked = None if guard.tls is None else is_revoked
     return Authentication(app, guard.token, other_proof=by_pass, is_revoked=revoked, audit=audit)

@@ -1,0 +1,200 @@
+"""The table of all metrics: name, kind, meaning, labels, and the daemons that have them.
+
+docs/metrics.md and the dashboard in deploy/grafana are generated from it.
+Always: a name follows Prometheus: a base unit, and `_total` for a counter. A label has only the
+values that the table lists, so that the number of series is fixed.
+Never: a label that names a bundle, a host or an error, since their number grows without bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from torrentdist.model.wire.swarm_messages import PeerRole
+
+PREFIX: Final = "torrentdist_"
+FETCH_SECS: Final = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
+WAIT_SECS: Final = (0.005, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0)
+SIZE_CLASSES: Final = {"1MiB": 2**20, "16MiB": 2**24, "256MiB": 2**28, "4GiB": 2**32}
+"""The largest size of each class. What is larger is in the class `larger`."""
+LARGER: Final = "larger"
+
+
+def size_class(size: int) -> str:
+    return next((name for name, most in SIZE_CLASSES.items() if size <= most), LARGER)
+
+
+class MetricKind(StrEnum):
+    GAUGE = "gauge"
+    COUNTER = "counter"
+    HISTOGRAM = "histogram"
+
+
+class FoundOn(StrEnum):
+    """The daemons that have a metric."""
+
+    EVERY = "every daemon"
+    MASTER = "masters"
+    LEADER = "the leader"
+    SUPERVISOR = "supervisors"
+
+
+@dataclass(frozen=True, slots=True)
+class MetricRow:
+    found_on: FoundOn
+    name: str
+    """The name without PREFIX."""
+    kind: MetricKind
+    help: str
+    labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Every label with all its values."""
+    buckets: tuple[float, ...] = ()
+
+
+def _rows(found_on: FoundOn, gauges: Mapping[str, str], counters: Mapping[str, str]) -> list[MetricRow]:
+    """Returns the rows of metrics without labels."""
+    return [
+        *(MetricRow(found_on, name, MetricKind.GAUGE, text) for name, text in gauges.items()),
+        *(MetricRow(found_on, name, MetricKind.COUNTER, text) for name, text in counters.items()),
+    ]
+
+
+_EVERY: Final = [
+    *_rows(
+        FoundOn.EVERY,
+        gauges={
+            "store_bundles": "Bundles published in this host's store",
+            "store_published_bytes": "Bytes of published bundles",
+            "store_arriving_bytes": "Bytes reserved for arriving bundles",
+            "store_disk_free_bytes": "Bytes free on the store's disk",
+            "store_limit_bytes": "store.limit_bytes; 0: no limit",
+            "store_reserve_bytes": "Bytes of the disk that the store leaves free",
+            "swarm_torrents": "Swarms this host is in",
+            "swarm_peers": "Connected peers",
+            "fetches": "Fetches in progress",
+            "fetches_failing": "Bundles whose last fetch failed",
+            "fetch_silence_seconds": "Longest time since a fetch in progress got its last bytes; 0 without fetches",
+            "zookeeper_connected": "1 while this daemon has a session with ZooKeeper",
+            "certificate_expiry_timestamp_seconds": "When this daemon's certificate expires; absent without TLS",
+        },
+        counters={
+            "swarm_uploaded_bytes_total": "Payload bytes sent to peers",
+            "swarm_downloaded_bytes_total": "Payload bytes received from peers",
+            "holder_copies_total": "Copies of bundles that masters sent to this host; half a bundle counts 0.5",
+            "hash_failures_total": "Pieces that did not match their digest, and were fetched again",
+            "log_lines_dropped_total": "Log lines that could not be written",
+        },
+    ),
+    MetricRow(
+        FoundOn.EVERY,
+        "fetch_seconds",
+        MetricKind.HISTOGRAM,
+        "Seconds from the start of a fetch until the bundle was published here, by the bundle's size",
+        {"size": (*SIZE_CLASSES, LARGER)},
+        FETCH_SECS,
+    ),
+    MetricRow(
+        FoundOn.EVERY,
+        "fetch_first_byte_seconds",
+        MetricKind.HISTOGRAM,
+        "Seconds that a finished fetch waited for its first byte",
+        buckets=WAIT_SECS,
+    ),
+    MetricRow(
+        FoundOn.EVERY,
+        "fetch_ends_total",
+        MetricKind.COUNTER,
+        "Fetches that ended; `stopped`: the bundle was no longer wanted",
+        {"result": ("finished", "failed", "stopped")},
+    ),
+    MetricRow(
+        FoundOn.EVERY,
+        "fetched_bytes_total",
+        MetricKind.COUNTER,
+        "Bytes of finished fetches by source; `local`: already on this host",
+        {"source": ("masters", "peers", "local")},
+    ),
+    MetricRow(
+        FoundOn.EVERY,
+        "http_answers_total",
+        MetricKind.COUNTER,
+        "Answers to HTTP requests, without health checks, by class of status",
+        {"status": ("2xx", "3xx", "4xx", "5xx")},
+    ),
+]
+
+_MASTER: Final = [
+    *_rows(
+        FoundOn.MASTER,
+        gauges={
+            "leader": "1 on the master that leads",
+            "epoch": "The epoch that this master knows",
+            "masters": "Registered masters",
+            "supervisors": "Registered supervisors",
+            "bundles_under_replicated": "Available bundles with fewer holders than wanted",
+            "directory_swarms": "Swarms that some peer is in",
+            "directory_fetching": "Peers that are fetching",
+            "directory_hosts": "Hosts that peers are on",
+        },
+        counters={
+            "directory_announces_total": "Announces heard",
+            "directory_refused_total": "Announces refused",
+            "directory_expired_total": "Peers forgotten because they were silent",
+        },
+    ),
+    MetricRow(
+        FoundOn.MASTER,
+        "bundles",
+        MetricKind.GAUGE,
+        "Bundles by state",
+        {"state": ("available", "uploading", "lost")},
+    ),
+    MetricRow(
+        FoundOn.MASTER,
+        "directory_peers",
+        MetricKind.GAUGE,
+        "Peers by role",
+        {"role": tuple(role.value for role in PeerRole)},
+    ),
+    MetricRow(
+        FoundOn.MASTER,
+        "change_queue_seconds",
+        MetricKind.HISTOGRAM,
+        "Seconds that a change waited for the changes before it",
+        buckets=WAIT_SECS,
+    ),
+    MetricRow(
+        FoundOn.MASTER,
+        "commit_seconds",
+        MetricKind.HISTOGRAM,
+        "Seconds that ZooKeeper took to commit a change of this master",
+        buckets=WAIT_SECS,
+    ),
+    MetricRow(
+        FoundOn.MASTER,
+        "failover_seconds",
+        MetricKind.HISTOGRAM,
+        "Seconds without a leader before this master was elected",
+        buckets=WAIT_SECS,
+    ),
+    *_rows(
+        FoundOn.LEADER,
+        gauges={"supervisors_silent": "Registered supervisors whose heartbeats are overdue"},
+        counters={},
+    ),
+]
+
+_SUPERVISOR: Final = _rows(
+    FoundOn.SUPERVISOR,
+    gauges={
+        "assigned_bundles": "Bundles assigned to this host",
+        "masters_answering": "Masters that answered the last announce",
+        "archive_bytes": "Bytes of the gateway's archives",
+    },
+    counters={},
+)
+
+METRICS: Final[Mapping[str, MetricRow]] = {row.name: row for row in [*_EVERY, *_MASTER, *_SUPERVISOR]}
