@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import shutil
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,9 @@ from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper, free_ports
 from torrentdist.model.configuration.config import ZooKeeperConfig
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.security.authority.authority_files import init_authority, issue_files
+from torrentdist.security.certificate_identity import CertificateIdentity, CertificateRole
+from torrentdist.security.principal import Role, certificate_holder
 
 pytestmark = pytest.mark.anyio
 
@@ -70,6 +75,26 @@ def _certificate(subject: x509.Name, key: ec.EllipticCurvePublicKey, issuer: x50
     )
 
 
+def keystore(path: Path, *files: str) -> Path:
+    """Writes the key and the certificate of a server into one file, as ZooKeeper wants them."""
+    path.write_bytes(b"".join(Path(file).read_bytes() for file in files))
+    return path
+
+
+def secure_lines(port: int, both: Path, ca: Path) -> list[str]:
+    """Returns the lines of zoo.cfg for a port that demands certificates."""
+    return [
+        "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory",
+        f"secureClientPort={port}",
+        "secureClientPortAddress=127.0.0.1",
+        f"ssl.keyStore.location={both}",
+        "ssl.keyStore.type=PEM",
+        f"ssl.trustStore.location={ca}",
+        "ssl.trustStore.type=PEM",
+        "ssl.clientAuth=need",
+    ]
+
+
 @pytest.fixture
 def ours(tmp_path: Path) -> Authority:
     return authority(tmp_path / "ours", "our authority")
@@ -79,18 +104,7 @@ def ours(tmp_path: Path) -> Authority:
 def tls_address(tmp_path: Path, ours: Authority) -> Iterator[str]:
     """A server that requires client certificates of our authority."""
     port = free_ports(1)[0]
-    config = [
-        "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory",
-        f"secureClientPort={port}",
-        "secureClientPortAddress=127.0.0.1",
-        f"ssl.keyStore.location={ours.both}",
-        "ssl.keyStore.type=PEM",
-        f"ssl.trustStore.location={ours.ca}",
-        "ssl.trustStore.type=PEM",
-        "ssl.clientAuth=need",
-        "ssl.hostnameVerification=false",
-    ]
-    server = EmbeddedZooKeeper(tmp_path / "zk", config=config)
+    server = EmbeddedZooKeeper(tmp_path / "zk", config=secure_lines(port, ours.both, ours.ca))
     server.start()
     yield f"127.0.0.1:{port}"
     server.kill()
@@ -122,6 +136,46 @@ async def test_only_the_authority_that_is_named_is_trusted_on_either_side(
 
     assert made == "/a"
     assert codes == ["zookeeper_unavailable", "zookeeper_unavailable"]
+
+
+async def test_changed_files_are_used_for_the_next_connection(
+    tmp_path: Path, tls_address: str, ours: Authority, chroot: str
+) -> None:
+    """If this fails, a daemon loses ZooKeeper for good when its first certificate has expired."""
+    theirs = authority(tmp_path / "theirs", "their authority")
+    shutil.copytree(theirs.cert.parent, tmp_path / "own")
+    own = replace(theirs, **{part: tmp_path / "own" / f"{part}.pem" for part in ("cert", "key", "ca", "both")})
+    zk = ZooKeeper(config(tls_address, chroot, ours.ca, own))
+    with pytest.raises(TorrentdistError):
+        await zk.start(0.5)
+    for part in ("cert", "key"):
+        shutil.copy(getattr(ours, part), getattr(own, part))
+    await zk.start(20.0)
+    await zk.close()
+
+
+async def test_a_cluster_meets_its_zookeeper_over_tls_with_its_own_certificates(tmp_path: Path, chroot: str) -> None:
+    """If this fails, what `ca issue` and the pages say about ZooKeeper does not work."""
+    init_authority(tmp_path / "ca", "prod", time.time())
+    server = issue_files(tmp_path / "ca", CertificateRole.ZOOKEEPER, "zk-1", ["127.0.0.1"], None, time.time())
+    host = issue_files(tmp_path / "ca", CertificateRole.SUPERVISOR, "s1", ["127.0.0.1"], None, time.time())
+    both = keystore(tmp_path / "keystore.pem", server.key_file, server.certificate_file)
+    port = free_ports(1)[0]
+    embedded = EmbeddedZooKeeper(tmp_path / "zk", config=secure_lines(port, both, Path(server.ca_file)))
+    embedded.start()
+    try:
+        names = {"tls_ca": host.ca_file, "tls_cert": host.certificate_file, "tls_key": host.key_file}
+        zk = ZooKeeper(ZooKeeperConfig(servers=[f"127.0.0.1:{port}"], chroot=chroot, **names))
+        await zk.start(20.0)
+        made = (await found_cluster(zk)).founded
+        await zk.close()
+    finally:
+        embedded.kill()
+    holder = certificate_holder(CertificateIdentity("prod", CertificateRole.ZOOKEEPER, "zk-1"))
+
+    assert made
+    assert (Role.ANYONE, False) == (holder.role, holder.is_host)
+    assert "" == server.zookeeper_auth_file
 
 
 async def test_a_missing_certificate_file_is_a_clear_error(tmp_path: Path, ours: Authority, chroot: str) -> None:

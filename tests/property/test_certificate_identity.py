@@ -63,4 +63,5 @@ def test_a_hosts_certificate_makes_it_a_host_and_nothing_more(identity: Certific
     principal = certificate_holder(identity)
 
     assert (identity.id, Proof.CERTIFICATE, identity) == (principal.name, principal.how, principal.certificate)
-    assert (principal.role is Role.HOST) == (identity.role is not CertificateRole.PERSON)
+    roles = {CertificateRole.PERSON: Role.OPERATOR, CertificateRole.ZOOKEEPER: Role.ANYONE}
+    assert principal.role is roles.get(identity.role, Role.HOST)

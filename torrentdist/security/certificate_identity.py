@@ -17,8 +17,8 @@ from typing import Any, Final
 from torrentdist.model.ids import MAX_ID_LENGTH
 
 _NAME: Final = r"[A-Za-z0-9][A-Za-z0-9._-]*"
-_OURS: Final = re.compile(rf"torrentdist://({_NAME})/(master|supervisor|person)/({_NAME})", re.ASCII)
-_SPIFFE: Final = re.compile(rf"spiffe://({_NAME})/torrentdist/(master|supervisor|person)/({_NAME})", re.ASCII)
+_OURS: Final = re.compile(rf"torrentdist://({_NAME})/(master|supervisor|person|zookeeper)/({_NAME})", re.ASCII)
+_SPIFFE: Final = re.compile(rf"spiffe://({_NAME})/torrentdist/(master|supervisor|person|zookeeper)/({_NAME})", re.ASCII)
 
 
 class CertificateRole(StrEnum):
@@ -27,6 +27,8 @@ class CertificateRole(StrEnum):
     MASTER = "master"
     SUPERVISOR = "supervisor"
     PERSON = "person"
+    ZOOKEEPER = "zookeeper"
+    """A server of ZooKeeper. It is nobody at our own daemons."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,12 @@ class CertificateIdentity:
 
     @property
     def is_host(self) -> bool:
-        """Whether it is a machine of the cluster."""
+        """Whether it is a master or a supervisor."""
+        return self.role in (CertificateRole.MASTER, CertificateRole.SUPERVISOR)
+
+    @property
+    def has_addresses(self) -> bool:
+        """Whether it is a server, which others reach at the addresses of its certificate."""
         return self.role is not CertificateRole.PERSON
 
 

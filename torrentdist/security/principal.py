@@ -108,7 +108,7 @@ def job_user(user_id: int, jobs: frozenset[JobId], bundles: frozenset[BundleId])
 
 def certificate_holder(identity: CertificateIdentity) -> Principal:
     """The principal of a verified certificate. Only the CA's owner can give one to a person, so a
-    person with one is an operator.
+    person with one is an operator. A server of ZooKeeper may do what strangers may.
     """
-    role = Role.HOST if identity.is_host else Role.OPERATOR
+    role = Role.HOST if identity.is_host else Role.ANYONE if identity.has_addresses else Role.OPERATOR
     return Principal(identity.id, role, Proof.CERTIFICATE, identity)

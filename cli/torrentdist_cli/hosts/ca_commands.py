@@ -61,7 +61,7 @@ def init(session: Session, directory: Path, cluster: str) -> None:
 def issue_certificate(
     session: Session, id: str, role: str, addresses: tuple[str, ...], directory: Path, out: Path | None
 ) -> None:
-    """Issue a certificate for ID: a master, a supervisor or a person, valid for 30 days.
+    """Issue a certificate for ID: a daemon, a person or a ZooKeeper, valid for 30 days.
 
     OUT gets ca.pem, certificate.pem and key.pem, to be copied to the host and named in its [tls]
     section; for a host also zookeeper.auth, which zookeeper.auth_file names, and swarm.pem, its

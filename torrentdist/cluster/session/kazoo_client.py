@@ -106,7 +106,8 @@ class _InOrder(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is un
     kazoo's own handler uses separate threads, and an answer could then overtake an earlier change.
     """
 
-    def __init__(self, connect_timeout: float, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, connect_timeout: float, tls: Callable[[], ssl.SSLContext | None]) -> None:
+        """`tls` reads the files of TLS, which change while the daemon runs."""
         super().__init__()
         self._connect_timeout = connect_timeout
         self._tls = tls
@@ -121,11 +122,15 @@ class _InOrder(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is un
     def create_connection(self, address: tuple[str, int], hostname: str, timeout: float, **_: Any) -> Any:
         # kazoo would spend the whole session timeout on one dead host, and so lose the session.
         sock = super().create_connection(address, timeout=min(timeout, self._connect_timeout))
-        if self._tls is None:
-            return sock
-        sock.settimeout(self._connect_timeout)
         try:
-            return self._tls.wrap_socket(sock, server_hostname=hostname)
+            tls = self._tls()
+            if tls is None:
+                return sock
+            sock.settimeout(self._connect_timeout)
+            return tls.wrap_socket(sock, server_hostname=hostname)
+        except TorrentdistError as exc:
+            sock.close()
+            raise OSError(exc.message) from exc
         except BaseException:
             sock.close()
             raise
@@ -339,7 +344,9 @@ def _kazoo_client(config: ZooKeeperConfig, credentials: Sequence[Credentials], r
         options["sasl_options"] = {"mechanism": "DIGEST-MD5", "username": own.user, "password": own.password}
     elif credentials:
         options["auth_data"] = [("digest", each.line) for each in credentials]
-    handler = _InOrder(config.session_timeout_secs / max(1, len(config.servers)), _tls_context(config))
+    _tls_context(config)  # A file that cannot be used is told at the start.
+    connect_timeout = config.session_timeout_secs / max(1, len(config.servers))
+    handler = _InOrder(connect_timeout, lambda: _tls_context(config))
     client: Any = KazooClient(
         hosts=",".join(config.servers),
         timeout=config.session_timeout_secs,

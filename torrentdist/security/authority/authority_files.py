@@ -132,9 +132,9 @@ def issue_files(
     authority = read_authority(directory)
     identity = _identity(authority.cluster, role, id_)
     wanted = checked_addresses(addresses)
-    if identity.is_host and not wanted:
+    if identity.has_addresses and not wanted:
         raise TorrentdistError("usage", detail=f"a {role.value}'s certificate names its addresses: give --address")
-    if wanted and not identity.is_host:
+    if wanted and not identity.has_addresses:
         raise TorrentdistError("usage", detail="a person's certificate names no --address")
     out = out or directory / HOSTS / identity.id
     present = _present(out, identity)

@@ -106,7 +106,7 @@ def issue(
     if ends <= begins:
         raise TorrentdistError("certificate_refused", detail="the CA's own certificate has expired")
     names = [x509.UniformResourceIdentifier(identity.uri), *map(_general_name, checked_addresses(addresses))]
-    purposes = [ExtendedKeyUsageOID.CLIENT_AUTH, *([ExtendedKeyUsageOID.SERVER_AUTH] if identity.is_host else [])]
+    purposes = [ExtendedKeyUsageOID.CLIENT_AUTH, *([ExtendedKeyUsageOID.SERVER_AUTH] if identity.has_addresses else [])]
     subject = _name(identity.id[:_LONGEST_NAME], identity.cluster)
     issuer_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key())
     return (
