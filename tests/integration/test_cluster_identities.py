@@ -4,6 +4,7 @@ that are shut out."""
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,44 +18,20 @@ from zookeeper_fixtures import write_auth
 from torrentdist.cluster.rebalance import join
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.model.configuration.config import ZooKeeperConfig
+from torrentdist.model.wire.headers import CLIENT
 
 
-@pytest.fixture
-def mutual(tmp_path: Path) -> Iterator[Cluster]:
-    """2 masters and 2 supervisors, as `dev up --tls` starts them."""
-    with running_cluster({}, work=tmp_path / "work", masters=2, supervisors=2, tls=True) as cluster:
+@pytest.fixture(scope="module")
+def mutual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """2 masters and 2 supervisors, as `dev up --tls` starts them. The last test of this file shuts
+    one of them out."""
+    work = tmp_path_factory.mktemp("identities")
+    with running_cluster({}, work=work, masters=2, supervisors=2, tls=True) as cluster:
         cluster.http.close()
         cluster.http = httpx.Client(
             trust_env=False, timeout=10.0, headers=cluster.dev.headers(), verify=cluster.dev.trust()
         )
         yield cluster
-
-
-def hosts_at_work(cluster: Cluster, job: str) -> list[str]:
-    """Returns the supervisors on which a job's workers run."""
-    return [w["supervisor"] for w in cluster.run("job", "show", job).ok()["workers"] if w["state"] == "running"]
-
-
-@pytest.mark.case("F6")
-def test_a_job_runs_moves_and_leaves_a_host_that_is_shut_out(mutual: Cluster, tmp_path: Path) -> None:
-    """If this fails, identities stop the cluster from running jobs, or a revoked host keeps its
-    work."""
-    source = make_source(tmp_path / "source", 81)
-    (source / "job.toml").write_text('name = "wc"\ncommand = ["sh", "-c", "sleep 600"]\n')
-    mutual.run("job", "submit", source, "--name", "wc").ok()
-    (job,) = (job["id"] for job in mutual.run("job", "ls").ok())
-    until(lambda: len(hosts_at_work(mutual, job)) == 1, "the worker runs", 60.0)
-    (first,) = hosts_at_work(mutual, job)
-    mutual.run("supervisor", "drain", first).ok()
-    until(lambda: hosts_at_work(mutual, job) not in ([], [first]), "the worker has moved", 60.0)
-    (second,) = hosts_at_work(mutual, job)
-    mutual.run("supervisor", "undrain", first).ok()
-    mutual.run("host", "revoke", second, "--unknown").ok()
-    until(lambda: hosts_at_work(mutual, job) == [first], "the worker has left the revoked host", 120.0)
-    left = {s["id"] for s in mutual.run("cluster").ok()["supervisors"]}
-
-    assert {first} == left
-    assert {first, second} == {"supervisor-1", "supervisor-2"}
 
 
 @pytest.mark.case("F16")
@@ -95,3 +72,76 @@ def test_members_of_a_group_work_with_the_groups_identity_alone(mutual: Cluster,
     finally:
         thief.stop()
         thief.close()
+
+
+@pytest.mark.case("F6")
+def test_a_stolen_certificate_gets_no_other_identity_and_uploads_nothing(mutual: Cluster, tmp_path: Path) -> None:
+    """If this fails, whoever breaks into one host becomes another one, or a master."""
+    files = mutual.dir / "ca" / "hosts" / "supervisor-1"
+    stolen = ssl.create_default_context(cafile=files / "ca.pem")
+    stolen.load_cert_chain(files / "certificate.pem", files / "key.pem")
+    url = mutual.url(mutual.leader())
+    with httpx.Client(trust_env=False, verify=stolen, headers={CLIENT: "1"}) as thief:
+        own = thief.post(f"{url}/v1/hosts/supervisor-1/place", json={}).json()
+        refused = [
+            thief.post(f"{url}/v1/hosts/supervisor-2/place", json={}),
+            thief.post(f"{url}/v1/hosts/master-1/place", json={}),
+            thief.get(f"{url}/v1/zookeeper-auth"),
+            thief.get(f"{url}/v1/groups/ingest/identity"),
+            thief.post(f"{url}/v1/groups/ingest/resources", json={"resources": ["x"]}),
+            thief.put(f"{url}/v1/uploads/evil", content=b"d4:infod4:name1:aee"),
+            thief.post(f"{url}/v1/tokens", json={}),
+            thief.delete(f"{url}/v1/hosts/supervisor-2"),
+        ]
+    by_token = mutual.http.post(f"{url}/v1/hosts/supervisor-1/place", json={})
+
+    assert own["auth"] == (files / "zookeeper.auth").read_text()
+    assert ("host-supervisor-1", [403] * 8) == (own["user"], [answer.status_code for answer in refused])
+    assert 403 == by_token.status_code
+
+
+@pytest.mark.case("F6")
+def test_a_host_that_joins_gets_its_identity(mutual: Cluster, tmp_path: Path) -> None:
+    """If this fails, a host that was invited cannot work in the cluster."""
+    own = {name: str(tmp_path / name) for name in ("ca.pem", "certificate.pem", "key.pem", "auth")}
+    config = tmp_path / "s9.toml"
+    config.write_text(
+        f'''[supervisor]\nid = "s9"\ndata_dir = "{tmp_path / "data"}"\n'''
+        f'''[zookeeper]\nauth_file = "{own["auth"]}"\n[tls]\nmode = "mutual"\nca_file = "{own["ca.pem"]}"\n'''
+        f'''certificate_file = "{own["certificate.pem"]}"\nkey_file = "{own["key.pem"]}"\n'''
+    )
+    asked = mutual.run("host", "invite", "s9", "--role", "supervisor", "--address", "127.0.0.1").ok()
+    invitation = write_auth(tmp_path / "invitation", asked["invitation"])
+    for _ in range(2):
+        mutual.run("host", "join", "--config", config, "--invitation-file", invitation).ok()
+    text, mode = Path(own["auth"]).read_text(), Path(own["auth"]).stat().st_mode
+
+    assert ["host-s9", "readers"] == [line.partition(":")[0] for line in text.splitlines()]
+    assert 0 == mode & 0o077
+
+
+def hosts_at_work(cluster: Cluster, job: str) -> list[str]:
+    """Returns the supervisors on which a job's workers run."""
+    return [w["supervisor"] for w in cluster.run("job", "show", job).ok()["workers"] if w["state"] == "running"]
+
+
+@pytest.mark.case("F6")
+def test_a_job_runs_moves_and_leaves_a_host_that_is_shut_out(mutual: Cluster, tmp_path: Path) -> None:
+    """If this fails, identities stop the cluster from running jobs, or a revoked host keeps its
+    work."""
+    source = make_source(tmp_path / "source", 81)
+    (source / "job.toml").write_text('name = "wc"\ncommand = ["sh", "-c", "sleep 600"]\n')
+    mutual.run("job", "submit", source, "--name", "wc").ok()
+    (job,) = (job["id"] for job in mutual.run("job", "ls").ok())
+    until(lambda: len(hosts_at_work(mutual, job)) == 1, "the worker runs", 60.0)
+    (first,) = hosts_at_work(mutual, job)
+    mutual.run("supervisor", "drain", first).ok()
+    until(lambda: hosts_at_work(mutual, job) not in ([], [first]), "the worker has moved", 60.0)
+    (second,) = hosts_at_work(mutual, job)
+    mutual.run("supervisor", "undrain", first).ok()
+    mutual.run("host", "revoke", second, "--unknown").ok()
+    until(lambda: hosts_at_work(mutual, job) == [first], "the worker has left the revoked host", 120.0)
+    left = {s["id"] for s in mutual.run("cluster").ok()["supervisors"]}
+
+    assert {first} == left
+    assert {first, second} == {"supervisor-1", "supervisor-2"}

@@ -164,8 +164,14 @@ async def test_a_cluster_meets_its_zookeeper_over_tls_with_its_own_certificates(
     embedded = EmbeddedZooKeeper(tmp_path / "zk", config=secure_lines(port, both, Path(server.ca_file)))
     embedded.start()
     try:
-        names = {"tls_ca": host.ca_file, "tls_cert": host.certificate_file, "tls_key": host.key_file}
-        zk = ZooKeeper(ZooKeeperConfig(servers=[f"127.0.0.1:{port}"], chroot=chroot, **names))
+        named = ZooKeeperConfig(
+            servers=[f"127.0.0.1:{port}"],
+            chroot=chroot,
+            tls_ca=host.ca_file,
+            tls_cert=host.certificate_file,
+            tls_key=host.key_file,
+        )
+        zk = ZooKeeper(named)
         await zk.start(20.0)
         made = (await found_cluster(zk)).founded
         await zk.close()
