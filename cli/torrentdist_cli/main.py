@@ -71,6 +71,14 @@ COMMANDS = {
     "config": Lazy(
         "torrentdist_cli.hosts.config_commands:config", "Show the configuration, and where each value comes from."
     ),
+    "completion": Lazy(
+        "torrentdist_cli.shell.completion_command:completion",
+        "Print the script that completes commands, options and ids in your shell.",
+    ),
+    "help": Lazy(
+        "torrentdist_cli.shell.help_command:help_command",
+        "Explain exit-codes, config or formats, or show the help of a command.",
+    ),
 }
 
 
@@ -99,7 +107,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _invoke(args: list[str], session: Session) -> int:
     if "_TORRENTDIST_COMPLETE" in os.environ:  # a shell asks for completions, which click answers
-        cli.main(args, prog_name="torrentdist")
+        cli.main(args, prog_name="torrentdist", obj=session)
     # Not cli.main(): it would answer a closed pipe itself, with exit code 1.
     try:
         with cli.make_context("torrentdist", list(args), obj=session) as ctx:

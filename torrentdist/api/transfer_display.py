@@ -67,12 +67,12 @@ def paced(
 def sentence(picture: Picture) -> str:
     """Returns one line about a transfer: `fetching 45%, 1.2 GiB of 2.6 GiB, 118.3 MiB/s, 12s left,
     80% from peers`."""
-    done, whole = _amounts(picture)
+    done, whole = amounts(picture)
     share = percent(done / whole) if whole else "0%"
     return ", ".join([f"{_phase(picture)} {share}", f"{size(done)} of {size(whole)}", *_details(picture)])
 
 
-def _amounts(picture: Picture) -> tuple[int, int]:
+def amounts(picture: Picture) -> tuple[int, int]:
     """Returns the bytes that are done and the bytes of the whole."""
     if not isinstance(picture, FleetView):
         return picture.done, picture.size
@@ -125,7 +125,7 @@ def transfer_bar() -> Iterator[Show]:
         task = bars.add_task("", total=None, details="")
 
         def show(picture: Picture) -> None:
-            done, whole = _amounts(picture)
+            done, whole = amounts(picture)
             details = [f"{size(done)} of {size(whole)}", *_details(picture)]
             bars.update(
                 task,

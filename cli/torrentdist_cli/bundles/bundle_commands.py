@@ -19,6 +19,7 @@ from torrentdist_cli.frame.command import Command, Group, Lazy
 from torrentdist_cli.frame.invocation import Session
 from torrentdist_cli.frame.rendering import facts, grid, show, show_all
 from torrentdist_cli.frame.units import duration, size
+from torrentdist_cli.shell.candidates import bundle_ids
 
 COMMANDS = {
     "distribute": Lazy(
@@ -50,7 +51,7 @@ def ls(session: Session) -> None:
 
 
 @bundle.command(name="show", cls=Command)
-@click.argument("id")
+@click.argument("id", shell_complete=bundle_ids)
 @click.pass_obj
 def show_bundle(session: Session, id: str) -> None:
     """Show one bundle.
@@ -63,7 +64,7 @@ def show_bundle(session: Session, id: str) -> None:
 
 
 @bundle.command(cls=Command)
-@click.argument("id")
+@click.argument("id", shell_complete=bundle_ids)
 @click.pass_obj
 def rm(session: Session, id: str) -> None:
     """Remove a bundle from the whole cluster; exit 9 if it is pinned or in use.
@@ -74,7 +75,7 @@ def rm(session: Session, id: str) -> None:
 
 
 @bundle.command(cls=Command)
-@click.argument("id")
+@click.argument("id", shell_complete=bundle_ids)
 @click.pass_obj
 def pin(session: Session, id: str) -> None:
     """Keep a bundle: it is neither removed nor pruned until it is unpinned.
@@ -85,7 +86,7 @@ def pin(session: Session, id: str) -> None:
 
 
 @bundle.command(cls=Command)
-@click.argument("id")
+@click.argument("id", shell_complete=bundle_ids)
 @click.pass_obj
 def unpin(session: Session, id: str) -> None:
     """Remove the pin from a bundle.

@@ -13,11 +13,12 @@ from torrentdist_cli.frame.asking_masters import ask_masters
 from torrentdist_cli.frame.command import Command
 from torrentdist_cli.frame.invocation import Session
 from torrentdist_cli.frame.rendering import show
+from torrentdist_cli.shell.candidates import bundle_ids
 
 
 @click.command(cls=Command)
-@click.argument("a")
-@click.argument("b")
+@click.argument("a", shell_complete=bundle_ids)
+@click.argument("b", shell_complete=bundle_ids)
 @click.pass_obj
 def diff(session: Session, a: str, b: str) -> None:
     """Show what changes from bundle A to bundle B.

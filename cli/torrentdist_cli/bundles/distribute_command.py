@@ -12,10 +12,11 @@ from torrentdist_cli.frame.command import Command
 from torrentdist_cli.frame.invocation import Session
 from torrentdist_cli.frame.rendering import facts, grid, show
 from torrentdist_cli.frame.units import DURATION, SHARE, duration, origins
+from torrentdist_cli.shell.candidates import bundle_ids
 
 
 @click.command(cls=Command)
-@click.argument("id")
+@click.argument("id", shell_complete=bundle_ids)
 @click.option("--supervisors", metavar="A,B", help="Only these supervisors.")
 @click.option("--label", "labels", metavar="K=V", multiple=True, help="Only supervisors with this label.")
 @click.option(

@@ -16,10 +16,11 @@ from torrentdist_cli.frame.progress_bar import transfer_display
 from torrentdist_cli.frame.rendering import facts, show
 from torrentdist_cli.frame.terminal import say
 from torrentdist_cli.frame.units import DURATION, duration, origins, size
+from torrentdist_cli.shell.candidates import bundle_ids
 
 
 @click.command(cls=Command)
-@click.argument("id")
+@click.argument("id", shell_complete=bundle_ids)
 @click.argument("dest", type=click.Path(path_type=Path))
 @click.option("--timeout", type=DURATION, default="1h", show_default=True, help="Longest time for the download.")
 @click.option(

@@ -9,7 +9,6 @@ Never: decide when the distribution is over.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -18,9 +17,8 @@ from torrentdist.model.ids import SupervisorId
 from torrentdist.model.wire.fleet_messages import FleetView, HostProgress, HostState
 from torrentdist.model.wording import counted, printable
 from torrentdist_cli.frame.invocation import Session
-from torrentdist_cli.frame.progress_bar import paced, stderr_console
+from torrentdist_cli.frame.progress_bar import lines_of, stderr_console
 from torrentdist_cli.frame.table_layout import shorten_apart
-from torrentdist_cli.frame.terminal import say
 from torrentdist_cli.frame.units import duration, percent, rate, size
 
 Show = Callable[[FleetView], None]
@@ -45,13 +43,12 @@ _NAMED_IN_LINE = 3
 @contextmanager
 def fleet_display(session: Session) -> Iterator[Show]:
     """Yields the function to call with every new view of the fleet."""
-    if session.quiet:
-        yield lambda fleet: None
-    elif sys.stderr.isatty():
+    lines = lines_of(session.progress_style, line)
+    if lines is not None:
+        yield lines
+    else:
         with _live() as show:
             yield show
-    else:
-        yield paced(lambda fleet: say(line(fleet)))
 
 
 def eta(host: HostProgress) -> float:

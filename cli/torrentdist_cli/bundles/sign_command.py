@@ -14,10 +14,11 @@ from torrentdist_cli.frame.asking_masters import ask_masters
 from torrentdist_cli.frame.command import Command
 from torrentdist_cli.frame.invocation import Session
 from torrentdist_cli.frame.rendering import facts, show
+from torrentdist_cli.shell.candidates import bundle_ids
 
 
 @click.command(cls=Command)
-@click.argument("id")
+@click.argument("id", shell_complete=bundle_ids)
 @click.option("--key", type=click.Path(path_type=Path), required=True, help="The private key of `key generate`.")
 @click.option("--digest", metavar="DIGEST", help="Sign only if this is the content's digest.")
 @click.option("--path", type=click.Path(path_type=Path), help="Sign only if this directory or file is its content.")

@@ -24,6 +24,7 @@ from torrentdist_cli.frame.progress_bar import Show, transfer_display
 from torrentdist_cli.frame.rendering import grid, show
 from torrentdist_cli.frame.terminal import say
 from torrentdist_cli.frame.units import unicode_path
+from torrentdist_cli.shell.candidates import bundle_ids
 
 
 class DamagedPath(msgspec.Struct, frozen=True):
@@ -45,7 +46,7 @@ class _Stopped(Exception):
 
 
 @click.command(cls=Command)
-@click.argument("id")
+@click.argument("id", shell_complete=bundle_ids)
 @click.argument("path", type=click.Path(path_type=Path))
 @click.pass_obj
 def verify(session: Session, id: str, path: Path) -> None:

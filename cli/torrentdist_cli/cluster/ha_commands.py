@@ -16,6 +16,7 @@ from torrentdist_cli.frame.command import Command, Group, Lazy
 from torrentdist_cli.frame.invocation import Session
 from torrentdist_cli.frame.rendering import facts, grid, show, show_all
 from torrentdist_cli.frame.units import duration
+from torrentdist_cli.shell.candidates import master_ids
 
 T = TypeVar("T")
 
@@ -80,7 +81,7 @@ def failovers(session: Session, count: int) -> None:
 
 
 @ha.command(cls=Command)
-@click.argument("master")
+@click.argument("master", shell_complete=master_ids)
 @click.pass_obj
 def transfer(session: Session, master: str) -> None:
     """Hand leadership to MASTER; exit 3 if there is no such master, 5 if it is not ready to lead.

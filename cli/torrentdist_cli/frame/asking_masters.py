@@ -7,16 +7,17 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from torrentdist.api.async_client import AsyncClient
-from torrentdist.api.shortfalls import result_in
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.model.configuration.config import ClientConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist_cli.frame.interruption import run
 from torrentdist_cli.frame.invocation import Session
 from torrentdist_cli.frame.terminal import say
+
+if TYPE_CHECKING:
+    from torrentdist.api.async_client import AsyncClient
 
 T = TypeVar("T")
 Show = TypeVar("Show")
@@ -42,6 +43,8 @@ def ask_masters(session: Session, work: Callable[[MasterClient], Awaitable[T]]) 
 
 def cluster_of(session: Session) -> AsyncClient:
     """Returns the Python API for this command's cluster."""
+    from torrentdist.api.async_client import AsyncClient
+
     return AsyncClient.of(session.config(), masters)
 
 
@@ -54,6 +57,8 @@ def run_with_progress(
         with display as progress:
             view = run(begin(progress))
     except TorrentdistError as error:
+        from torrentdist.api.shortfalls import result_in
+
         if (part := result_in(error)) is not None:
             show(part)
         raise

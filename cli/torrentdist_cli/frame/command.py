@@ -15,10 +15,10 @@ from typing import Any, NamedTuple, NoReturn, cast
 
 import click
 
-from torrentdist_cli.frame.invocation import OutputFormat, Session
+from torrentdist_cli.frame.invocation import OutputFormat, ProgressStyle, Session
 
 SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-SHARED_NAMES = frozenset({"output", "quiet", "verbose", "config_file", "masters"})
+SHARED_NAMES = frozenset({"output", "quiet", "verbose", "config_file", "masters", "progress"})
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
@@ -45,11 +45,21 @@ def shared_options() -> list[click.Parameter]:
             **common,
         ),
         click.Option(["--masters"], metavar="URL,URL", help="URLs of some of the cluster's masters.", **common),
+        click.Option(
+            ["--progress"],
+            type=click.Choice([style.value for style in ProgressStyle]),
+            help="Progress on stderr: a bar or lines (auto), lines, JSON lines, or none.",
+            **{**common, "callback": _remember_progress},
+        ),
     ]
 
 
 def _remember_format(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
     _remember(ctx, param, OutputFormat(value) if value else None)
+
+
+def _remember_progress(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    _remember(ctx, param, ProgressStyle(value) if value else None)
 
 
 class SharedOptions(click.Command):

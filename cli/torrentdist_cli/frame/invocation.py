@@ -23,6 +23,13 @@ class OutputFormat(StrEnum):
     JSONL = "jsonl"
 
 
+class ProgressStyle(StrEnum):
+    AUTO = "auto"
+    PLAIN = "plain"
+    JSON = "json"
+    NONE = "none"
+
+
 @dataclass
 class Session:
     output: OutputFormat | None = None
@@ -31,12 +38,18 @@ class Session:
     verbose: bool = False
     config_file: Path | None = None
     masters: str | None = None
+    progress: ProgressStyle | None = None
+    """None means auto, or none with --quiet."""
     flags: dict[str, Any] = field(default_factory=dict)
     """Dotted configuration keys that a command's own options set."""
 
     @property
     def value_only(self) -> bool:
         return self.quiet and self.output is None
+
+    @property
+    def progress_style(self) -> ProgressStyle:
+        return self.progress or (ProgressStyle.NONE if self.quiet else ProgressStyle.AUTO)
 
     def loaded(self) -> Loaded:
         from torrentdist.model.configuration.settings import load

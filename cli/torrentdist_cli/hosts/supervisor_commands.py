@@ -10,6 +10,7 @@ import click
 from torrentdist_cli.frame.command import Command, Group
 from torrentdist_cli.frame.invocation import Session
 from torrentdist_cli.hosts.daemon_start import start
+from torrentdist_cli.shell.candidates import supervisor_ids
 
 if TYPE_CHECKING:
     from torrentdist.client.masters.master_client import MasterClient
@@ -44,7 +45,7 @@ def ls(session: Session) -> None:
 
 
 @supervisor.command(cls=Command)
-@click.argument("id")
+@click.argument("id", shell_complete=supervisor_ids)
 @click.pass_obj
 def drain(session: Session, id: str) -> None:
     """Assign no more workers to a supervisor, and move its workers away. Its bundles stay.
@@ -57,7 +58,7 @@ def drain(session: Session, id: str) -> None:
 
 
 @supervisor.command(cls=Command)
-@click.argument("id")
+@click.argument("id", shell_complete=supervisor_ids)
 @click.pass_obj
 def undrain(session: Session, id: str) -> None:
     """Assign workers to a drained supervisor again.

@@ -14,6 +14,7 @@ from torrentdist_cli.frame.invocation import Session
 from torrentdist_cli.frame.rendering import show, show_all
 from torrentdist_cli.frame.units import DURATION
 from torrentdist_cli.jobs.job_tables import job_list, job_page, show_changed
+from torrentdist_cli.shell.candidates import job_ids
 
 COMMANDS = {
     "submit": Lazy(
@@ -41,7 +42,7 @@ def ls(session: Session) -> None:
 
 
 @job.command("show", cls=Command)
-@click.argument("name")
+@click.argument("name", shell_complete=job_ids)
 @click.pass_obj
 def show_one(session: Session, name: str) -> None:
     """Show one job, its workers and its story.
@@ -53,7 +54,7 @@ def show_one(session: Session, name: str) -> None:
 
 
 @job.command(cls=Command)
-@click.argument("name")
+@click.argument("name", shell_complete=job_ids)
 @click.pass_obj
 def activate(session: Session, name: str) -> None:
     """Let the workers run.
@@ -64,7 +65,7 @@ def activate(session: Session, name: str) -> None:
 
 
 @job.command(cls=Command)
-@click.argument("name")
+@click.argument("name", shell_complete=job_ids)
 @click.pass_obj
 def deactivate(session: Session, name: str) -> None:
     """Stop the workers gracefully, and keep their places.
@@ -75,7 +76,7 @@ def deactivate(session: Session, name: str) -> None:
 
 
 @job.command(cls=Command)
-@click.argument("name")
+@click.argument("name", shell_complete=job_ids)
 @click.option("-w", "--wait", type=DURATION, default="0", help="How long to wait first.")
 @click.option("--workers", type=click.IntRange(min=1), help="The new number of workers.")
 @click.pass_obj
@@ -92,7 +93,7 @@ def rebalance(session: Session, name: str, wait: float, workers: int | None) -> 
 
 
 @job.command(cls=Command)
-@click.argument("name")
+@click.argument("name", shell_complete=job_ids)
 @click.option("-w", "--wait", type=DURATION, help="The delay before it is removed; by default that of job.toml.")
 @click.pass_obj
 def kill(session: Session, name: str, wait: float | None) -> None:

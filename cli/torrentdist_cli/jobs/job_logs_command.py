@@ -15,10 +15,11 @@ from torrentdist_cli.frame.interruption import run
 from torrentdist_cli.frame.invocation import OutputFormat, Session
 from torrentdist_cli.frame.rendering import show_all
 from torrentdist_cli.frame.terminal import put_data, put_output, say
+from torrentdist_cli.shell.candidates import job_ids
 
 
 @click.command(cls=Command)
-@click.argument("name")
+@click.argument("name", shell_complete=job_ids)
 @click.option("-f", "--follow", is_flag=True, help="Keep printing new output until the job has ended.")
 @click.option("--worker", "workers", type=click.IntRange(min=0), multiple=True, help="Only these workers.")
 @click.option("--stream", type=click.Choice(STREAMS), help="Only this stream; by default both.")

@@ -64,6 +64,13 @@ def remember(path: Path, what: Remembered) -> None:
         _replace(path, msgspec.json.encode(what))
 
 
+def remember_names(path: Path, names: list[str]) -> None:
+    """Stores names for the next completion of a command line."""
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _replace(path, msgspec.json.encode(names))
+
+
 def recall_seen(directory: Path) -> dict[str, int]:
     """Returns the newest transaction seen, by cluster."""
     try:

@@ -1,0 +1,104 @@
+"""Completes ids of bundles, jobs, supervisors and masters, as the masters know them now.
+
+Always: it ends within ANSWER_SECS. If no master answers by then, the names of the last completion
+are offered.
+Never: raise, or write anything, since a shell would mix it into the user's line.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+from click.shell_completion import CompletionItem
+
+from torrentdist.client.masters.remembered_masters import MAX_AGE_SECS, memory_path, remember_names
+from torrentdist.model.configuration.config import ClientConfig
+from torrentdist_cli.frame.invocation import Session
+
+if TYPE_CHECKING:
+    from torrentdist.client.masters.master_client import MasterClient
+
+ANSWER_SECS = 0.15
+"""With the start of the command, a completion takes less than 0.3 s."""
+FRESH_SECS = 5.0
+"""The names of an earlier completion are good for this long."""
+Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+Names = Callable[["MasterClient"], Awaitable[list[str]]]
+
+
+async def _bundles(client: MasterClient) -> list[str]:
+    return [view.id for view in await client.bundles()]
+
+
+async def _jobs(client: MasterClient) -> list[str]:
+    from torrentdist.client.job_client import jobs
+
+    return [view.id for view in await jobs(client)]
+
+
+async def _supervisors(client: MasterClient) -> list[str]:
+    return [view.id for view in (await client.cluster()).supervisors]
+
+
+async def _masters(client: MasterClient) -> list[str]:
+    return [view.id for view in (await client.cluster()).masters]
+
+
+def _completing(kind: str, names: Names) -> Complete:
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        try:
+            found = _known(ctx.find_object(Session) or Session(), kind, names)
+        except Exception:
+            return []
+        return [CompletionItem(name) for name in sorted(found) if name.startswith(incomplete)]
+
+    return complete
+
+
+def _known(session: Session, kind: str, names: Names) -> list[str]:
+    """Returns the names that were asked for lately, or those that the masters answer now. If they
+    answer too late, the last names are better than none."""
+    config = session.config().client
+    path = memory_path(config.masters).with_suffix(f".{kind}.json")
+    recalled, age = _recall(path)
+    if age < FRESH_SECS:
+        return recalled
+    import asyncio
+
+    try:
+        found = asyncio.run(_ask(config, names))
+    except Exception:
+        return recalled
+    remember_names(path, found)
+    return found
+
+
+def _recall(path: Path) -> tuple[list[str], float]:
+    """Returns the names that were asked for last, and their age in seconds."""
+    try:
+        age = time.time() - path.stat().st_mtime
+        names = msgspec.json.decode(path.read_bytes(), type=list[str])
+    except (OSError, msgspec.MsgspecError):
+        return [], math.inf
+    return (names, age) if age < MAX_AGE_SECS else ([], math.inf)
+
+
+async def _ask(config: ClientConfig, names: Names) -> list[str]:
+    import asyncio
+
+    from torrentdist.client.masters.master_client import MasterClient
+
+    async with MasterClient(config) as client, asyncio.timeout(ANSWER_SECS):
+        return await names(client)
+
+
+bundle_ids = _completing("bundles", _bundles)
+job_ids = _completing("jobs", _jobs)
+supervisor_ids = _completing("supervisors", _supervisors)
+master_ids = _completing("masters", _masters)
