@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torrentdist.client.masters.master_client import MasterClient
 
 ANSWER_SECS = 0.15
-"""With the start of the command, a completion takes less than 0.3 s."""
+"""The user waits at the Tab key for this, and for the start of the command."""
 FRESH_SECS = 5.0
 """The names of an earlier completion are good for this long."""
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
