@@ -15,7 +15,7 @@ from pathlib import Path
 
 import h11
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from torrentdist.bundle import bencode
@@ -187,6 +187,7 @@ def test_fuzzed_http_heads(request: bytes, answer: bytes) -> None:
 
 @fuzzed
 @given(damaged(EVENT, EVENT * 3))
+@example(EVENT.replace(b"ann", b"\xff"))
 def test_fuzzed_events(events: Path, raw: bytes) -> None:
     """A torn or foreign line in a master's events would keep it from starting again."""
     (events / "events-1.jsonl").write_bytes(raw)

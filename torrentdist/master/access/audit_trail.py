@@ -20,6 +20,7 @@ from torrentdist.host.telemetry.audit_log import AuditLog
 from torrentdist.host.telemetry.event_log import EventLog
 from torrentdist.model.access.audit_messages import AuditView
 from torrentdist.model.events import AccessAudited
+from torrentdist.model.json_decoding import decode_json
 
 MOST_ENTRIES: Final = 10_000
 MOST_BYTES: Final = 64 * 1024 * 1024
@@ -91,7 +92,7 @@ def told_in(directory: Path) -> Iterator[AuditView]:
     for line in _lines(directory):
         if _MARK in line:
             try:
-                told, fact = msgspec.json.decode(line, type=_Line), msgspec.json.decode(line, type=AccessAudited)
+                told, fact = decode_json(line, _Line), decode_json(line, AccessAudited)
             except msgspec.MsgspecError:
                 continue
             yield _view_of(fact, told.at + (told.clock or 0.0), told.node)
