@@ -5,7 +5,15 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torrentdist.bundle.store.retention import Entry, KeepReason, plan, plan_prune
+from torrentdist.bundle.store.retention import (
+    IDLE_SECS,
+    Entry,
+    KeepReason,
+    StoreMarks,
+    plan,
+    plan_prune,
+    plan_to_low,
+)
 from torrentdist.model.ids import Digest
 
 entries = st.lists(
@@ -86,3 +94,39 @@ def test_what_frees_exactly_enough_is_enough() -> None:
     entry = Entry(Digest("a" * 64), 100, 1.0)
 
     assert [entry.digest] == plan([entry], need=100)
+
+
+marks = st.tuples(st.integers(0, 200), st.integers(0, 200)).map(lambda pair: StoreMarks(max(pair), min(pair)))
+NOW = IDLE_SECS + 5.0
+"""Bundles of `entries` that were used at 5 or before are idle by then."""
+
+
+@given(entries, marks, st.integers(0, 100))
+def test_a_mark_removes_only_what_is_idle_and_unclaimed(held: list[Entry], mark: StoreMarks, arriving: int) -> None:
+    """A pinned bundle, one in use, or the last copy would go because a store is full."""
+    used = arriving + sum(entry.size for entry in held)
+    going = {*plan_to_low(held, used=used, marks=mark, now=NOW)}
+
+    assert [] == [e for e in held if e.digest in going and (e.claims or NOW - e.used_at < IDLE_SECS)]
+    assert not going or (mark.high and used > mark.high)
+
+
+@given(entries, marks, st.integers(0, 100))
+def test_a_mark_frees_enough_and_no_more(held: list[Entry], mark: StoreMarks, arriving: int) -> None:
+    """A store would stay above its mark although bundles could go, or lose bundles for nothing."""
+    used = arriving + sum(entry.size for entry in held)
+    going = [e for d in plan_to_low(held, used=used, marks=mark, now=NOW) for e in held if e.digest == d]
+    left, low = used - sum(entry.size for entry in going), mark.low or mark.high
+    may_go = [e for e in held if not e.claims and NOW - e.used_at >= IDLE_SECS and e.size]
+
+    if mark.high and used > mark.high:
+        assert left <= low or len(going) == len(may_go)
+        assert [] == [entry for entry in going if left + entry.size <= low]
+
+
+def test_a_large_bundle_that_is_idle_for_long_goes_first() -> None:
+    """Many small bundles would go where one large one is enough."""
+    sizes = [("a", 5, 0.0), ("b", 80, 3.0), ("c", 5, 1.0)]
+    held = [Entry(Digest(c * 64), size, used) for c, size, used in sizes]
+
+    assert ["b" * 64] == plan_to_low(held, used=90, marks=StoreMarks(60, 50), now=NOW + 60)

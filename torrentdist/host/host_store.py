@@ -19,6 +19,7 @@ from torrentdist.bundle.content_check import Damage
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.reuse.reuse_plan import KnownFile
 from torrentdist.bundle.reuse.store_reuse import Filling, StoreReuse
+from torrentdist.bundle.store.retention import StoreMarks
 from torrentdist.bundle.store.store import (
     Arrival,
     Claims,
@@ -147,6 +148,9 @@ class HostStore(StoreView):
 
     async def plan_prune(self, *, older_than: float) -> list[StoredBundle]:
         return await asyncio.to_thread(self._store.plan_prune, older_than=older_than, claims=self._claims)
+
+    async def plan_to_low(self, marks: StoreMarks) -> list[StoredBundle]:
+        return await asyncio.to_thread(self._store.plan_to_low, marks, claims=self._claims)
 
     async def reasons_to_stay(self, *, older_than: float) -> dict[Digest, frozenset[KeepReason]]:
         return await asyncio.to_thread(self._store.reasons_to_stay, older_than=older_than, claims=self._claims)

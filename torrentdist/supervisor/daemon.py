@@ -45,6 +45,7 @@ from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmEn
 from torrentdist.security.passes import admits
 from torrentdist.security.principal import Role
 from torrentdist.supervisor.bundles.bundle_signatures import BundleSignatures
+from torrentdist.supervisor.bundles.high_mark import keep_below_mark
 from torrentdist.supervisor.bundles.keeper import Keeper
 from torrentdist.supervisor.exclusivity.isolation import Isolation
 from torrentdist.supervisor.gateway.archive_cache import ArchiveCache
@@ -90,6 +91,7 @@ class Supervisor:
         host = self._host = await HostDaemon.open(self.config, identity, self, self._bind, self._read_left)
         self._port, self._outside_port = (int(sock.getsockname()[1]) for sock in host.sockets)
         self.runtime, self.links, self._zookeeper = host.runtime, host.links, host.zookeeper
+        self._marks = host.marks
         self.znode_watch = ZnodeWatch(host.zookeeper, self.id)
         folder = host.runtime.store.data_dir / "signatures"
         self._signatures = BundleSignatures(self.config.trust, folder, host.links.signatures)
@@ -186,6 +188,7 @@ class Supervisor:
             background.spawn(name, loop)
         background.spawn("reporting", reporting.run())
         background.spawn("keeper", self.keeper.run())
+        background.spawn("high mark", keep_below_mark(self.runtime, self._marks))
         background.spawn("zookeeper", self._follow_zookeeper(background))
 
     async def failed(self) -> None:

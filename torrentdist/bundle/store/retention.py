@@ -1,4 +1,5 @@
-"""Chooses the published bundles to remove when room is needed, or when an operator prunes.
+"""Chooses the published bundles to remove when room is needed, when a store has passed its mark, or
+when an operator prunes.
 
 Always: a bundle with a claim on it (pinned, in use, the last copy) is never chosen. When
 room is needed, no more bundles are chosen than it takes.
@@ -68,6 +69,40 @@ def plan(entries: Sequence[Entry], *, need: int) -> list[Digest] | None:
             spared.add(entry.digest)
             freed -= entry.size
     return [entry.digest for entry in chosen if entry.digest not in spared]
+
+
+@dataclass(frozen=True, slots=True)
+class StoreMarks:
+    """Above `high` bytes of its own, a store removes bundles until it has `low`; 0: never."""
+
+    high: int = 0
+    low: int = 0
+
+
+IDLE_SECS = 600.0
+"""A bundle that was used more recently is not removed for a mark: a reader may still be at it."""
+
+
+def plan_to_low(entries: Sequence[Entry], *, used: int, marks: StoreMarks, now: float) -> list[Digest]:
+    """Chooses the bundles to remove from a store that has `used` bytes, arriving bundles included.
+
+    Large bundles that are idle for long go first, so that few have to go. A mark is a wish: if all
+    that may go is not enough, it goes nevertheless.
+    """
+    if not marks.high or used <= marks.high:
+        return []
+    need = used - (marks.low or marks.high)
+    idle = [entry for entry in _by_last_use(entries) if now - entry.used_at >= IDLE_SECS and entry.size]
+    chosen: list[Entry] = []
+    for entry in sorted(idle, key=lambda entry: -(now - entry.used_at) * entry.size):
+        if need > 0:
+            chosen.append(entry)
+            need -= entry.size
+    for entry in reversed(chosen):
+        if need + entry.size <= 0:
+            chosen.remove(entry)
+            need += entry.size
+    return [entry.digest for entry in chosen]
 
 
 def plan_prune(entries: Sequence[Entry], *, older_than: float, now: float) -> list[Digest]:

@@ -24,7 +24,7 @@ from torrentdist.bundle.metafile import Metafile, parse_metafile
 from torrentdist.bundle.store.catalog import Catalog
 from torrentdist.bundle.store.object_index import Head, mark_files
 from torrentdist.bundle.store.objects import Objects, delete
-from torrentdist.bundle.store.retention import Claims, KeepReason, claim_everything
+from torrentdist.bundle.store.retention import Claims, KeepReason, StoreMarks, claim_everything
 from torrentdist.bundle.store.store_checks import StoreChecks
 from torrentdist.bundle.store.store_lock import LOCK_WAIT_SECS, StoreLock, identify
 from torrentdist.bundle.store.store_state import StoreState
@@ -296,6 +296,10 @@ class Store(StoreView):
     def plan_prune(self, *, older_than: float, claims: Claims = claim_everything) -> list[StoredBundle]:
         """Returns the bundles that `prune` would remove now."""
         return self._state.plan_prune(older_than=older_than, now=self._clock(), claims=claims)
+
+    def plan_to_low(self, marks: StoreMarks, *, claims: Claims = claim_everything) -> list[StoredBundle]:
+        """Returns the bundles to remove now because the store has passed its high mark."""
+        return self._state.plan_to_low(marks, now=self._clock(), claims=claims)
 
     def reasons_to_stay(
         self, *, older_than: float, claims: Claims = claim_everything

@@ -176,6 +176,12 @@ class StoreState:
         with self._changed:
             return retention.reasons_to_stay(self._entries(claims), older_than=older_than, now=now)
 
+    def plan_to_low(self, marks: retention.StoreMarks, *, now: float, claims: Claims) -> list[StoredBundle]:
+        with self._changed:
+            used = sum(self._arriving.values()) + sum(stored.size for stored in self._published.values())
+            doomed = retention.plan_to_low(self._entries(claims), used=used, marks=marks, now=now)
+            return [self._published[digest] for digest in doomed]
+
     def seize_prunable(self, *, older_than: float, now: float, claims: Claims) -> list[StoredBundle]:
         with self._changed:
             doomed = self.plan_prune(older_than=older_than, now=now, claims=claims)

@@ -23,6 +23,7 @@ from typing import Protocol
 from starlette.types import ASGIApp
 
 from torrentdist import __version__
+from torrentdist.bundle.store.retention import StoreMarks
 from torrentdist.bundle.store.store import KeepReason, Store, StoreUsage
 from torrentdist.cluster.session.znode_operations import SessionId
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
@@ -159,6 +160,7 @@ class HostDaemon:
         self.http = http_client(to_known_masters(taken.guard.access, taken.guard.own_token, role.masters))
         self.links = MasterLinks(self.http, role.other_masters, identity.id)
         events = _open_events(config, identity, taken)
+        self.marks = StoreMarks(config.store.high, config.store.low)
         self.event_counts = EventCounts(role.metrics)
         events.subscribe(self.event_counts.hear)
         role.metrics.has("http_answers_total")

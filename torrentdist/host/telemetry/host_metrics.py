@@ -22,6 +22,7 @@ def host_samples(host: HostDaemon) -> Iterator[Sample]:
     yield Sample("store_disk_free_bytes", usage.free_bytes)
     yield Sample("store_limit_bytes", usage.limit_bytes)
     yield Sample("store_reserve_bytes", usage.reserve_bytes)
+    yield Sample("store_high_bytes", host.marks.high)
     stats = runtime.engine.statistics()
     yield Sample("swarm_torrents", stats.torrents)
     yield Sample("swarm_peers", stats.peers)

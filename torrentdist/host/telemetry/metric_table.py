@@ -72,6 +72,7 @@ _EVERY: Final = [
             "store_disk_free_bytes": "Bytes free on the store's disk",
             "store_limit_bytes": "store.limit_bytes; 0: no limit",
             "store_reserve_bytes": "Bytes of the disk that the store leaves free",
+            "store_high_bytes": "store.high, above which unused bundles go; 0: no mark",
             "swarm_torrents": "Swarms this host is in",
             "swarm_peers": "Connected peers",
             "fetches": "Fetches in progress",

@@ -168,6 +168,12 @@ class StoreConfig(Section, frozen=True, kw_only=True):
     """Most bytes in the store; 0: as many as fit on the disk, less reserve_bytes."""
     reserve_bytes: int = 256 * 1024 * 1024
     """Bytes that stay free on the disk for other programs."""
+    high: int = 0
+    """High mark: when a supervisor's bundles take more bytes, unused ones are removed until they
+    take `low`. Pinned and assigned bundles, last copies, and what was used in the last 10 minutes
+    stay. 0: bundles go only when room is needed."""
+    low: int = 0
+    """Low mark in bytes; 0: the high mark."""
     scrub_secs: float = 24 * 3600.0
     """Interval at which every byte is read and verified again; 0: only at the start."""
 

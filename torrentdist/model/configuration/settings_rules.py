@@ -121,6 +121,8 @@ RULES: dict[str, Rule] = {
     "swarm.nice": Rule(lambda nice: 0 <= nice <= 19, "from 0 to 19"),
     "store.limit_bytes": SIZE,
     "store.reserve_bytes": SIZE,
+    "store.high": SIZE,
+    "store.low": SIZE,
     "store.scrub_secs": SECONDS,
     "replication.min_count": COUNT,
     "replication.max_wait_secs": WAIT,
@@ -168,6 +170,8 @@ def problems_of(config: Config) -> Iterator[tuple[str, str]]:
         value = value_of(config, key)
         if not rule.holds(value):
             yield key, f"{key} must be {rule.sentence}, not {value!r}"
+    if config.store.low > config.store.high:
+        yield "store.low", "store.low must be at most store.high"
     zookeeper = config.zookeeper
     if zookeeper.sasl and not zookeeper.auth_file:
         yield "zookeeper.sasl", "zookeeper.sasl needs zookeeper.auth_file, which holds user:password"

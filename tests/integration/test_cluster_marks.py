@@ -1,0 +1,35 @@
+"""A supervisor whose store has passed its high mark."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from cluster_fixtures import NewCluster, make_source, until
+
+HOST = "supervisor-1"
+SIZE = 300_000
+
+
+def test_a_store_above_its_mark_drops_what_nobody_needs(new_cluster: NewCluster, tmp_path: Path) -> None:
+    """The disk fills up with bundles that nobody uses, or an assigned one goes although it is idle
+    too."""
+    cluster = new_cluster(masters=1, supervisors=1)
+    for seed, bundle in enumerate(("needed", "idle", "young")):
+        cluster.run("upload", make_source(tmp_path / bundle, seed, SIZE), "--id", bundle).ok()
+    cluster.run("bundle", "distribute", "needed", "--wait", "100%").ok()
+    for bundle in ("idle", "young"):
+        cluster.run("download", bundle, tmp_path / f"copy-{bundle}").ok()
+    digests = {view["id"]: view["digest"] for view in cluster.run("bundle", "ls").ok()}
+    bundles = cluster.dev.dir / HOST / "bundles"
+    before = {name for name, digest in digests.items() if (bundles / digest).exists()}
+    cluster.dev.signal(HOST, signal.SIGTERM)
+    for bundle in ("needed", "idle"):
+        os.utime(cluster.dev.dir / HOST / "objects" / digests[bundle] / "index", (0, 0))
+    cluster.reconfigure_stopped(HOST, {"store": {"high": SIZE, "low": SIZE // 2}})
+    until(lambda: not (bundles / digests["idle"]).exists(), "the idle bundle is gone")
+    after = {name for name, digest in digests.items() if (bundles / digest).exists()}
+
+    assert before == {"needed", "idle", "young"}
+    assert after == {"needed", "young"}
