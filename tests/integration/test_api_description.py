@@ -27,6 +27,7 @@ OF_ROLES = {
         "POST /v1/bundles/{}/signatures",
         "PUT /v1/uploads/{}",
         "POST /v1/uploads/{}/finish",
+        "POST /ui/bundles/{}/distribute",
     },
     "submitter": {
         "POST /v1/jobs",
@@ -34,6 +35,10 @@ OF_ROLES = {
         "POST /v1/jobs/{}/deactivate",
         "POST /v1/jobs/{}/rebalance",
         "DELETE /v1/jobs/{}",
+        "POST /ui/jobs/{}/activate",
+        "POST /ui/jobs/{}/deactivate",
+        "POST /ui/jobs/{}/rebalance",
+        "POST /ui/jobs/{}/kill",
     },
     "job": {
         "GET /v1/bundles/{}",
@@ -57,8 +62,10 @@ OF_ROLES = {
         "GET /v1/proof",
         "POST /v1/invitations/{}/redeem",
         "POST /v1/hosts/{}/renew",
+        "GET /ui/assets/{}",
+        "POST /ui/sign-in",
     },
-    "reader": {"POST /v1/swarm", "POST /v1/swarm-certificates", "PUT /v1/metafiles/{}"},
+    "reader": {"POST /ui/sign-out", "POST /v1/swarm", "POST /v1/swarm-certificates", "PUT /v1/metafiles/{}"},
 }
 """Operations with another role than the usual one, which is reader for reads and operator for the
 rest."""
@@ -70,6 +77,8 @@ WITHOUT_ID = {
     "POST /v1/swarm-certificates",
     "PUT /v1/metafiles/{}",
     "PUT /v1/uploads/{}",
+    "POST /ui/sign-in",
+    "POST /ui/sign-out",
 }
 """Requests that write, but change no record of the cluster."""
 PROTOCOL = Path(__file__).parent.parent.parent / "docs" / "protocol.md"
@@ -143,7 +152,7 @@ async def test_the_protocol_page_names_every_operation_and_its_role(operations: 
 @pytest.mark.case("F5")
 async def test_every_operation_that_a_pattern_binds_names_its_bundle(master: Master) -> None:
     """A token for one team's bundles could change those of another team by this operation."""
-    bound = [operation for operation in operations_of(*master._routers()) if operation.role in BOUND_ROLES]
+    bound = [operation for operation in operations_of(*master.routers) if operation.role in BOUND_ROLES]
 
     assert OF_ROLES["uploader"] | OF_ROLES["submitter"] == {unnamed(operation.request) for operation in bound}
     assert [] == [operation.request for operation in bound if operation.target is None]

@@ -45,7 +45,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "cluster": {"model"},
     "distributor": {"model", "bundle", "swarm", "cluster"},
     "host": SWARM_SIDE | {"http"},
-    "master": SWARM_SIDE | {"host", "http"},
+    "master": SWARM_SIDE | {"host", "http", "charts"},
     "supervisor": SWARM_SIDE | {"host", "http", "launcher"},
     "launcher": {"model"},
     # A client is a peer, so it makes bundles and takes part in swarms.

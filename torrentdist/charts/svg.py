@@ -37,8 +37,7 @@ def figure(height: float, body: Sequence[str], title: str) -> str:
 def legend(names: Sequence[str], colours: Sequence[int]) -> str:
     """Returns a line of keys, each with its colour. `colours` are numbers of series."""
     keys = (
-        f'<span><i style="background:var(--s{colour})"></i>{escape(name)}</span>'
-        for name, colour in zip(names, colours, strict=False)
+        f'<span><i class="s{colour}"></i>{escape(name)}</span>' for name, colour in zip(names, colours, strict=False)
     )
     return f'<div class="legend">{"".join(keys)}</div>'
 

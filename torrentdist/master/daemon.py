@@ -28,7 +28,7 @@ from torrentdist.cluster.session import acl
 from torrentdist.cluster.session.arrival import CONNECT_SECS, answered, enter, until_founded
 from torrentdist.distributor.protocol import Holder
 from torrentdist.host.http.health_api import HealthApi
-from torrentdist.host.http.operation import Router
+from torrentdist.host.http.operation import Operation, Router, operations_of
 from torrentdist.host.http.web import bind_socket
 from torrentdist.host.process.background_loops import Background
 from torrentdist.host.process.daemon_process import run_daemon
@@ -56,6 +56,15 @@ from torrentdist.master.bundles.replicator import Replicas, Replicator
 from torrentdist.master.changes.answered_requests import Requests
 from torrentdist.master.changes.commit import LeaderChanges
 from torrentdist.master.changes.request_trimming import RequestTrimmer
+from torrentdist.master.console.action_pages import ActionPages
+from torrentdist.master.console.bundle_pages import BundlePages
+from torrentdist.master.console.console_sight import ConsoleSight
+from torrentdist.master.console.host_pages import HostPages
+from torrentdist.master.console.job_pages import JobPages
+from torrentdist.master.console.live_feeds import LiveFeeds
+from torrentdist.master.console.overview_pages import OverviewPages
+from torrentdist.master.console.session_pages import SessionPages
+from torrentdist.master.console.visits import Sessions, Visits
 from torrentdist.master.http.bundle_api import BundleApi
 from torrentdist.master.http.bundle_change_api import BundleChangeApi
 from torrentdist.master.http.cluster_api import ClusterApi
@@ -92,11 +101,13 @@ from torrentdist.master.swarm.swarms import Swarms
 from torrentdist.model import ids
 from torrentdist.model.backup import encode_backup
 from torrentdist.model.configuration.config import Config
+from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest, MasterId, PeerId
 from torrentdist.model.records import SCHEMA, MasterRecord
 from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmEntry
 from torrentdist.security.authority.issuing_key import IssuingKey
 from torrentdist.security.authority.swarm_issuing import SwarmIssuing
+from torrentdist.security.console_session import session_key
 from torrentdist.swarm.swarm_picture import SwarmPicture
 
 log = get_logger()
@@ -165,7 +176,11 @@ class Master:
         await self.runtime.start()
         self.trail = AuditTrail(self.id, self.runtime.events, self._now)
         await self.trail.load(data_dir / "events")
-        app = master_app(self._routers(), self.mirror, self.records, self.leadership, host.guard, self.trail.log)
+        sessions = await self._sessions(host)
+        api = self._routers()
+        pages = self._console(sessions, operations_of(*api), host.guard.tls is not None)
+        self.routers = [*api, *pages]
+        app = master_app(self.routers, self.mirror, self.records, self.leadership, host.guard, self.trail.log, sessions)
         await host.serve(app, host.sockets[0], self.trail.log, host.guard.tls)
         host.announce(self.url())
         self._spawn_loops(host.background)
@@ -196,6 +211,28 @@ class Master:
             SwarmCertificateApi(SwarmIssuing(self.config)),
             PlaceApi(self._zookeeper, self.changes, self.leadership),
             GroupApi(self._zookeeper, self.changes, self.leadership),
+        ]
+
+    async def _sessions(self, host: HostDaemon) -> Sessions:
+        """The console's sessions. Masters that share a secret accept each other's."""
+        ca_key = b""
+        if not host.guard.job_key:
+            with contextlib.suppress(TorrentdistError):
+                ca_key = (await asyncio.to_thread(IssuingKey(self.config.tls).key_text)).encode()
+        return Sessions(session_key(host.guard.job_key, ca_key), self.records, host.guard.token)
+
+    def _console(self, sessions: Sessions, api: list[Operation], secure: bool) -> list[Router]:
+        """The routers of the pages under /ui/."""
+        visits = Visits(self.id, self.records, self.leadership, sessions)
+        sight = ConsoleSight(self.records, self.leadership, self.heartbeats, self.swarms)
+        feeds = LiveFeeds()
+        return [
+            SessionPages(sessions, secure),
+            OverviewPages(visits, sight, feeds, self.trail),
+            BundlePages(visits, sight, feeds),
+            HostPages(visits, sight, self.roles),
+            JobPages(visits, self.jobs, self.records),
+            ActionPages(visits, api),
         ]
 
     def _host_api(self) -> HostApi:

@@ -47,6 +47,8 @@ class Proof(StrEnum):
     """TLS verified a certificate of the cluster's CA that carries the name."""
     JOB_TOKEN = "job-token"
     """The token that a job's workers are given."""
+    SESSION = "session"
+    """A cookie of the console, given for a token."""
     PASS = "pass"
     """A master lets it read one thing at this host."""
 

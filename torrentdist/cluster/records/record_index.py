@@ -74,6 +74,9 @@ class _Reverse(Generic[K, V]):
     def namers(self, value: V) -> frozenset[K]:
         return frozenset(self._namers.get(value, ()))
 
+    def count(self, value: V) -> int:
+        return len(self._namers.get(value, ()))
+
     def keys(self) -> Iterable[K]:
         return self._named.keys()
 
@@ -134,6 +137,10 @@ class RecordIndex:
     def told_to_keep(self, bundle: BundleId) -> list[SupervisorId]:
         """Returns all supervisors whose assignments name a bundle, registered or not."""
         return sorted(self._hosts.namers(bundle))
+
+    def count_told(self, bundle: BundleId) -> int:
+        """Returns the number of supervisors whose assignments name a bundle, registered or not."""
+        return self._hosts.count(bundle)
 
     def running(self, job: JobId) -> list[SupervisorId]:
         """Returns the supervisors to which a job's workers are assigned."""

@@ -8,7 +8,7 @@ Never: decide what a principal may do.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from starlette.datastructures import Headers
@@ -91,10 +91,15 @@ def no_other_proof(_: Scope) -> Principal | None:
     return None
 
 
+def _is_open(path: str, opens: Iterable[str]) -> bool:
+    return any(path == open_ or (open_.endswith("/") and path.startswith(open_)) for open_ in opens)
+
+
 class Authentication:
     """Sets the principal of each request, and refuses requests that cannot prove one.
 
-    `token` None: every sender is a local program. `open_prefixes`: paths that need no proof.
+    `token` None: every sender is a local program. `open_prefixes`: paths that need no proof; one
+    that ends with a slash stands for all that begin so.
     `is_revoked` is given where the port has TLS: hosts prove themselves by certificate, no sender
     is trusted without a proof, and a connection with a revoked certificate gets nothing.
     `other_proof` is asked where the token is not the proof.
@@ -130,7 +135,7 @@ class Authentication:
         shown = scope.get("state", {}).get(PEER)
         if isinstance(shown, PeerCertificate) and self._is_revoked is not None and self._is_revoked(shown):
             raise TorrentdistError("host_revoked", id=shown.identity.id)
-        is_open = scope["path"].startswith(self._open)
+        is_open = _is_open(scope["path"], self._open)
         given = Headers(scope=scope).get("authorization", "")
         peer = None if given else holder_of(scope)
         principal = peer or authenticate(given, self._token)

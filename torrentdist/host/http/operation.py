@@ -8,7 +8,7 @@ Never: decide who may do what; security/authorization.py does.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -108,6 +108,17 @@ async def body_of(request: Request) -> bytes:
         request.scope[_BODY] = await read_body(request, operation.max_body)
     body: bytes = request.scope[_BODY]
     return body
+
+
+def standing_for(
+    request: Request, operation: Operation, *, query: str, headers: Mapping[str, str], body: bytes
+) -> Request:
+    """Returns the request for another operation that this request stands for. Its sender and the
+    parameters of its path stay, and its sender's rights were checked."""
+    given = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+    kept = [(name, value) for name, value in request.scope["headers"] if name != b"content-type"]
+    changed = {"method": operation.method, "query_string": query.encode(), "headers": [*kept, *given]}
+    return Request({**request.scope, **changed, _OPERATION: operation, _BODY: body})
 
 
 def about(request: Request, target: str) -> None:

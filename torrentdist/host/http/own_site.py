@@ -4,7 +4,8 @@ A browser on the same machine or network reaches daemons that its pages could no
 trust whoever reaches them.
 Always: a Host is an address, a name of this daemon, or a name without a dot, which no page of the
 internet has; a page can have its own name lead here.
-Always: a POST carries something that no page of another site can send without being asked back.
+Always: a POST carries something that no page of another site can send without being asked back, or
+names this daemon as its origin, as forms of the console do.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ def _is_own(name: str, names: frozenset[str]) -> bool:
 
 
 def _is_deliberate(headers: Mapping[str, str]) -> bool:
-    if CLIENT in headers or REQUEST_ID in headers:
-        return True
+    if CLIENT in headers or REQUEST_ID in headers or headers.get("origin"):
+        return True  # the origin is this daemon, else the request would have been refused
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind:
         return kind not in _SIMPLE_TYPES

@@ -23,6 +23,8 @@ from torrentdist.host.http.operation import Router, api_app, open_prefixes, oper
 from torrentdist.host.http.web import on_torrentdist_error
 from torrentdist.host.process.port_guard import PortGuard
 from torrentdist.host.telemetry.audit_log import Audit
+from torrentdist.master.console.console_door import ConsoleDoor
+from torrentdist.master.console.visits import Sessions
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.reads.answer_freshness import Fresh, confirmed
 from torrentdist.master.reads.saved_records import Records
@@ -42,6 +44,7 @@ def master_app(
     leadership: Leadership,
     guard: PortGuard,
     audit: Audit,
+    sessions: Sessions,
 ) -> ASGIApp:
     operations = with_description(operations_of(*routers), "torrentdist master")
     app = api_app(
@@ -51,14 +54,16 @@ def master_app(
         audit=audit,
     )
     fresh = Fresh(app, mirror, records, leadership.is_leader)
-    return Authentication(
+    by_token = _by_token(records, guard.job_key)
+    known = Authentication(
         fresh,
         guard.token,
         open_prefixes(operations),
-        _by_token(records, guard.job_key),
+        lambda scope: by_token(scope) or sessions.principal(scope),
         audit=audit,
         is_revoked=None if guard.tls is None else lambda peer: _is_revoked(records, peer),
     )
+    return ConsoleDoor(known)
 
 
 def _is_revoked(records: Records, peer: PeerCertificate) -> bool:

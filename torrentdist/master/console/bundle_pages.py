@@ -1,0 +1,197 @@
+"""The console's list of bundles, and the page of one bundle with its live distribution."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from urllib.parse import quote, urlencode
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from torrentdist.charts.strips import strip
+from torrentdist.charts.svg import legend
+from torrentdist.host.http.operation import Operation
+from torrentdist.master.bundles import bundle_views
+from torrentdist.master.console import console_markup as m
+from torrentdist.master.console.action_pages import action_links
+from torrentdist.master.console.console_markup import Markup, Visit
+from torrentdist.master.console.console_sight import ConsoleSight
+from torrentdist.master.console.console_views import BundlePageView, DistributionView, distribution_view, eta_of
+from torrentdist.master.console.live_feeds import LiveFeeds
+from torrentdist.master.console.visits import Visits, answer
+from torrentdist.master.http.mutation_requests import bundle_of
+from torrentdist.master.reads.paging import Page
+from torrentdist.model.ids import BundleId
+from torrentdist.model.wire.bundle_messages import BundleView
+from torrentdist.model.wire.fleet_messages import HostProgress, HostState
+from torrentdist.security.principal import Role
+
+ROWS = 100
+HOST_ROWS = 50
+"""Hosts that a page of a distribution lists."""
+_SOURCES = ("was there", "from masters", "from hosts", "by the plug-in")
+_COLOURS = (7, 1, 0, 4)
+_TONES = {HostState.DONE: "good", HostState.STUCK: "bad", HostState.FAILED: "bad", HostState.GONE: "warn"}
+
+
+class BundlePages:
+    def __init__(self, visits: Visits, sight: ConsoleSight, feeds: LiveFeeds) -> None:
+        self._visits = visits
+        self._sight = sight
+        self._feeds = feeds
+
+    def operations(self) -> Iterator[Operation]:
+        summary = "the console's list of bundles"
+        yield Operation("GET", "/ui/bundles", self.bundles_page, list[BundleView], summary, Role.READER)
+        summary = "the console's page of one bundle, and how far it is on each host"
+        yield Operation("GET", "/ui/bundles/{id}", self.bundle_page, BundlePageView, summary, Role.READER)
+        summary = "how far a bundle is, again and again, as server-sent events"
+        yield Operation("GET", "/ui/live/bundles/{id}", self.bundle_live, None, summary, Role.READER)
+
+    async def bundles_page(self, request: Request) -> Response:
+        snapshot, query = self._sight.snapshot(), request.query_params
+        wanted, state, after = query.get("q", ""), query.get("state", ""), query.get("after", "")
+
+        def listed(id_: BundleId) -> bool:
+            found = snapshot.bundles[id_].record.state
+            return found in bundle_views.LISTED and wanted in id_ and state in ("", found)
+
+        shown = Page(after, ROWS).of(snapshot.bundles, listed)
+        now = self._sight.records.server_now()
+        views = [bundle_views.bundle_view(snapshot, id_, now) for id_ in shown]
+        kept = {"q": wanted, "state": state}
+        return answer(request, lambda: bundles_html(self._visits.of(request), views, kept), views)
+
+    async def bundle_page(self, request: Request) -> Response:
+        bundle = bundle_of(request)
+        state, after = request.query_params.get("state", ""), request.query_params.get("after", "")
+        part = self._distribution(bundle, state, after)
+        view = BundlePageView(
+            bundle=bundle_views.bundle_view(self._sight.snapshot(), bundle, self._sight.records.server_now()),
+            distribution=part,
+            jobs=[str(job) for job in self._sight.jobs_of(bundle)],
+        )
+        return answer(request, lambda: bundle_html(self._visits.of(request), view, state, after), view)
+
+    async def bundle_live(self, request: Request) -> Response:
+        bundle = bundle_of(request)
+        state, after = request.query_params.get("state", ""), request.query_params.get("after", "")
+        part = f"{bundle} {state} {after}"
+        return self._feeds.answer(request, part, lambda: distribution_part(self._distribution(bundle, state, after)))
+
+    def _distribution(self, bundle: BundleId, state: str, after: str) -> DistributionView:
+        fleet = self._sight.fleet(bundle)
+        matching = (host for host in fleet.hosts if host.supervisor > after and state in ("", host.state))
+        return distribution_view(fleet, [host for host, _ in zip(matching, range(HOST_ROWS), strict=False)])
+
+
+def bundles_html(visit: Visit, views: Sequence[BundleView], kept: dict[str, str]) -> str:
+    rows = [
+        (
+            m.to("bundles", view.id),
+            m.badge(view.state, "good" if view.state == "available" else "bad"),
+            m.bytes_of(view.size),
+            m.text(f"{view.files:,}"),
+            m.badge(f"{view.replicas} of {view.min_replicas}", "" if view.replicas >= view.min_replicas else "warn"),
+            m.text("pinned" if view.pinned else ""),
+            m.text(len(view.signers)),
+            m.duration(view.age_secs),
+        )
+        for view in views
+    ]
+    heads = ("Bundle", "State", "Size", "Files", "Copies", "Pinned", "Signatures", "Age")
+    following = m.next_page(visit, views[-1].id, kept) if len(views) == ROWS else m.NOTHING
+    filters = m.filter_form((("q", "Name contains", kept["q"]), ("state", "State", kept["state"])))
+    listed = m.table("Bundles", heads, rows, "No bundle matches.")
+    return m.page(visit, "Bundles", filters, listed, following, m.command("torrentdist bundle ls"))
+
+
+def bundle_html(visit: Visit, view: BundlePageView, state: str, after: str) -> str:
+    bundle = view.bundle
+    known = m.facts(
+        [
+            ("State", m.badge(bundle.state, "good" if bundle.state == "available" else "bad")),
+            ("Digest", Markup(f"<code>{m.text(bundle.digest)}</code>")),
+            ("Size", m.text(f"{m.bytes_of(bundle.size)} in {bundle.files:,} files")),
+            ("Copies", m.text(f"{bundle.replicas} of {bundle.min_replicas} wanted")),
+            ("Held by", m.join([m.text(holder) for holder in bundle.holders], ", ") or m.text("nobody")),
+            ("Pinned", m.text("yes" if bundle.pinned else "no")),
+            ("Signed by", m.text(", ".join(bundle.signers) or "nobody")),
+            ("Used by jobs", m.join([m.to("jobs", job) for job in view.jobs], ", ") or m.text("none")),
+            ("Created", m.moment(bundle.created_at)),
+        ]
+    )
+    source = f"/ui/live/bundles/{quote(bundle.id, safe='')}?{urlencode({'state': state, 'after': after})}"
+    part = view.distribution
+    following = (
+        m.next_page(visit, part.hosts[-1].supervisor, {"state": state}) if len(part.hosts) == HOST_ROWS else m.NOTHING
+    )
+    return m.page(
+        visit,
+        bundle.id,
+        known,
+        action_links(visit, "bundles", bundle.id, bundle.id),
+        m.section("Distribution", m.filter_form((("state", "State", state),)), m.live(source, distribution_part(part))),
+        following,
+        m.command(f"torrentdist bundle distribute {bundle.id} --wait 100%"),
+    )
+
+
+def distribution_part(view: DistributionView) -> Markup:
+    """Returns the figures, the slowest hosts and the strips of a distribution."""
+    if not view.told:
+        return Markup('<p class="soft">No host is told to keep it.</p>')
+    done = view.states.get(HostState.DONE, 0)
+    figures = m.tiles(
+        [
+            ("Hosts that have it", m.text(f"{done:,} of {view.told:,}"), "good" if done == view.told else ""),
+            ("Bytes there", m.share(view.arrived, view.size * view.told), ""),
+            ("Rate", m.text(f"{m.bytes_of(view.rate)}/s"), ""),
+            ("Time left", m.text("none") if done == view.told else m.duration(view.eta), ""),
+            ("Copies from masters", m.text(f"{view.copies_from_masters:.2f}"), ""),
+            *(
+                (state, m.text(f"{n:,}"), _TONES.get(HostState(state), ""))
+                for state, n in view.states.items()
+                if state != "done"
+            ),
+        ]
+    )
+    slow = [
+        (
+            m.to("hosts", host.supervisor),
+            m.badge(host.state, _TONES.get(host.state, "")),
+            m.duration(host.eta),
+            m.text(host.reason),
+        )
+        for host in view.slowest
+    ]
+    hosts = [_host_row(host) for host in view.hosts]
+    late = m.table("The slowest", ("Host", "State", "Time left", "Why"), slow)
+    return m.join(
+        [
+            figures,
+            Markup(f"<h3>The slowest</h3>{late}") if slow else m.NOTHING,
+            Markup("<h3>Each host</h3>"),
+            Markup(legend(_SOURCES, _COLOURS)),
+            m.table(
+                "Each host",
+                ("Host", "State", "Bytes by source", "Done", "Rate", "Time left"),
+                hosts,
+                "No host matches.",
+            ),
+        ]
+    )
+
+
+def _host_row(host: HostProgress) -> tuple[Markup, ...]:
+    parts = (host.local, host.from_masters, host.from_peers, host.from_plugin)
+    done = host.size if host.state is HostState.DONE else host.done
+    told = ", ".join(f"{m.bytes_of(value)} {name}" for name, value in zip(_SOURCES, parts, strict=True) if value)
+    return (
+        m.to("hosts", host.supervisor),
+        m.badge(host.state, _TONES.get(host.state, "")),
+        Markup(strip(parts if any(parts) else (done, 0, 0, 0), host.size, told or "no bytes", _COLOURS)),
+        m.share(done, host.size),
+        m.text(f"{m.bytes_of(host.rate)}/s" if host.state is HostState.FETCHING else ""),
+        m.duration(eta_of(host)) if host.state is HostState.FETCHING else m.NOTHING,
+    )

@@ -1,0 +1,214 @@
+"""What the console's pages are made of: text, links, tables, commands to copy, and the frame around
+them.
+
+Pure: values in, HTML out.
+Always: text from outside is escaped. `Markup` is a type of its own, so that a checker of types
+finds text that was forgotten.
+Never: an inline style or script, which the pages' own policy forbids.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import NewType
+from urllib.parse import quote, urlencode
+
+from torrentdist.charts.quantities import percent, seconds, size
+from torrentdist.security.principal import Principal
+
+Markup = NewType("Markup", str)
+NOTHING = Markup("")
+UNKNOWN = Markup('<span class="soft">unknown</span>')
+LINKS = (
+    ("/ui/", "Overview"),
+    ("/ui/bundles", "Bundles"),
+    ("/ui/hosts", "Hosts"),
+    ("/ui/masters", "Masters"),
+    ("/ui/jobs", "Jobs"),
+    ("/ui/audit", "Audit"),
+)
+
+
+@dataclass(frozen=True)
+class Visit:
+    """What every page says besides its own content."""
+
+    master: str
+    path: str
+    query: str
+    sender: Principal
+    form_key: str
+    leader: str = ""
+    """The id of the leader; empty: none is known."""
+    leader_url: str = ""
+    stale_secs: float | None = None
+
+    @property
+    def leads(self) -> bool:
+        return self.leader == self.master
+
+
+def text(value: object) -> Markup:
+    return Markup(escape(str(value)))
+
+
+def join(parts: Iterable[Markup], between: str = "") -> Markup:
+    return Markup(between.join(parts))
+
+
+def link(address: str, label: object) -> Markup:
+    return Markup(f'<a href="{escape(address)}">{escape(str(label))}</a>')
+
+
+def address(kind: str, name: str) -> str:
+    """Returns the address of the page about one thing."""
+    return f"/ui/{kind}/{quote(name, safe='')}"
+
+
+def to(kind: str, name: str) -> Markup:
+    return link(address(kind, name), name)
+
+
+def badge(word: object, tone: str = "") -> Markup:
+    """Returns a word with a coloured edge. `tone`: `good`, `bad`, `warn` or none."""
+    return Markup(f'<span class="badge {escape(tone)}">{escape(str(word))}</span>')
+
+
+def command(line: str) -> Markup:
+    """Returns a command of ours that the reader can copy."""
+    shown = escape(line)
+    return Markup(
+        f'<div class="command"><code>{shown}</code><button type="button" data-copy="{shown}">Copy</button></div>'
+    )
+
+
+def tiles(values: Sequence[tuple[str, Markup, str]]) -> Markup:
+    """Returns figures side by side: what each is, its value, and its tone."""
+    cells = (
+        f'<div class="{escape(tone)}"><dt>{escape(name)}</dt><dd>{value}</dd></div>' for name, value, tone in values
+    )
+    return Markup(f'<dl class="tiles">{"".join(cells)}</dl>')
+
+
+def table(title: str, heads: Sequence[str], rows: Iterable[Sequence[Markup]], none: str = "None.") -> Markup:
+    """Returns a table, or the sentence `none` if it has no rows."""
+    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+    if not body:
+        return Markup(f'<p class="soft">{escape(none)}</p>')
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in heads)
+    return Markup(
+        f'<div class="table" tabindex="0" role="region" aria-label="{escape(title)}"><table>'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def facts(values: Sequence[tuple[str, Markup]]) -> Markup:
+    """Returns names and values of one thing, one pair a line."""
+    rows = (f"<dt>{escape(name)}</dt><dd>{value}</dd>" for name, value in values)
+    return Markup(f'<dl class="facts">{"".join(rows)}</dl>')
+
+
+def section(title: str, *parts: Markup) -> Markup:
+    return Markup(f"<section><h2>{escape(title)}</h2>{''.join(parts)}</section>")
+
+
+def live(source: str, content: Markup) -> Markup:
+    """Returns content that the script replaces by what `source` sends. Without the script it
+    stays."""
+    return Markup(f'<div data-live="{escape(source)}">{content}</div>')
+
+
+def filter_form(fields: Sequence[tuple[str, str, str]]) -> Markup:
+    """Returns a form that puts its fields into the address: name, label and value of each."""
+    inputs = "".join(
+        f'<label>{escape(label)} <input name="{escape(name)}" value="{escape(value)}" maxlength="200"></label>'
+        for name, label, value in fields
+    )
+    return Markup(f'<form class="filter" method="get" role="search">{inputs}<button>Filter</button></form>')
+
+
+def next_page(visit: Visit, last: str, kept: dict[str, str]) -> Markup:
+    """Returns the link to the page of a list that begins after the entry `last`."""
+    query = urlencode({**{name: value for name, value in kept.items() if value}, "after": last})
+    return Markup(f'<p><a rel="next" href="{escape(visit.path)}?{escape(query)}">Next page</a></p>')
+
+
+def moment(at: float) -> Markup:
+    if at <= 0:
+        return UNKNOWN
+    shown = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(at))
+    return Markup(f'<time datetime="{shown.replace(" ", "T")}Z">{shown} UTC</time>')
+
+
+def bytes_of(value: float) -> Markup:
+    return text(size(value))
+
+
+def duration(value: float | None) -> Markup:
+    return UNKNOWN if value is None else text(seconds(value))
+
+
+def share(part: float, whole: float) -> Markup:
+    return text(percent(part / whole)) if whole else text("–")
+
+
+def page(visit: Visit, title: str, *parts: Markup) -> str:
+    """Returns a whole page."""
+    links = "".join(
+        f'<a href="{path}"{" aria-current=page" if _is_here(visit.path, path) else ""}>{name}</a>'
+        for path, name in LINKS
+    )
+    stale = ""
+    if visit.stale_secs is not None:
+        age = escape(seconds(visit.stale_secs))
+        stale = f'<p class="notice bad" role="status">ZooKeeper is out of reach: what you see is {age} old.</p>'
+    content = (
+        f'<a class="skip" href="#content">Skip to the content</a><header><strong>torrentdist</strong>'
+        f'<nav aria-label="Pages">{links}</nav>{_sender(visit)}</header>'
+        f'<main id="content" tabindex="-1">{stale}<h1>{escape(title)}</h1>{"".join(parts)}</main>{_footer(visit)}'
+    )
+    return document(title, Markup(content))
+
+
+def document(title: str, body: Markup) -> str:
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)} – torrentdist</title>"
+        '<link rel="icon" href="data:,"><link rel="stylesheet" href="/ui/assets/console.css">'
+        f'<script src="/ui/assets/console.js" defer></script></head><body>{body}</body></html>'
+    )
+
+
+def hidden(name: str, value: str) -> Markup:
+    return Markup(f'<input type="hidden" name="{escape(name)}" value="{escape(value)}">')
+
+
+def _is_here(path: str, page_path: str) -> bool:
+    return path == page_path or (page_path != "/ui/" and path.startswith(page_path + "/"))
+
+
+def _sender(visit: Visit) -> str:
+    sender = visit.sender
+    who = f'<span class="who">{escape(sender.name)} ({escape(sender.role)})</span>'
+    if sender.how != "session":
+        return who
+    return (
+        f'<form class="who" method="post" action="/ui/sign-out">{hidden("form_key", visit.form_key)}'
+        f"{who}<button>Sign out</button></form>"
+    )
+
+
+def _footer(visit: Visit) -> str:
+    if visit.leads:
+        leader = "which leads"
+    elif visit.leader_url:
+        leader = f'a standby; <a href="{escape(visit.leader_url)}{escape(visit.path)}">{escape(visit.leader)}</a> leads'
+    else:
+        leader = "and no leader is known"
+    query = f"{visit.query}&" if visit.query else ""
+    twin = f'<a href="{escape(visit.path)}?{escape(query)}format=json">This page as JSON</a>'
+    return f"<footer><p>Answered by {escape(visit.master)}, {leader}. {twin}</p></footer>"

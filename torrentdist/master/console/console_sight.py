@@ -1,0 +1,115 @@
+"""What the pages of the console read: records, the directory of swarms, and what supervisors say.
+
+Always: a page costs one walk over what it shows at most. Which bundles are on their way is told by
+an index that follows the records' changes.
+Never: change anything.
+"""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+
+from torrentdist.cluster.records.record_index import RecordIndex
+from torrentdist.cluster.records.snapshot import ClusterSnapshot
+from torrentdist.master.bundles import bundle_views
+from torrentdist.master.console.console_views import DistributionLine
+from torrentdist.master.jobs.heartbeats import Heartbeats
+from torrentdist.master.leading.leadership import Leadership
+from torrentdist.master.reads.saved_records import Records
+from torrentdist.master.swarm.swarms import Swarms
+from torrentdist.model.errors import NO_CLUSTER
+from torrentdist.model.ids import BundleId, JobId, PeerId, SupervisorId
+from torrentdist.model.records import BundleState
+from torrentdist.model.wire.cluster_messages import ClusterView
+from torrentdist.model.wire.fleet_messages import FleetView, HostProgress
+from torrentdist.model.wire.job_messages import WorkerReport
+
+EXPIRING_SECS = 7 * 86400.0
+
+
+class ConsoleSight:
+    def __init__(self, records: Records, leadership: Leadership, heartbeats: Heartbeats, swarms: Swarms) -> None:
+        self.records = records
+        self.leadership = leadership
+        self._heartbeats = heartbeats
+        self._swarms = swarms
+        self._index = RecordIndex()
+
+    def snapshot(self) -> ClusterSnapshot:
+        return self.records.snapshot()
+
+    def now(self) -> float:
+        """Returns the time by ZooKeeper's clock, as far as it is known."""
+        return self.records.server_now() or time.time()
+
+    def cluster(self) -> ClusterView:
+        snapshot = self.snapshot()
+        silent = self._heartbeats.silent_secs(snapshot)
+        leader = self.leadership.leader_id()
+        view = bundle_views.cluster_view(snapshot, leader, time.time(), silent, self._swarms.held)
+        problem = NO_CLUSTER if self.records.lacks_cluster() else ""
+        return msgspec.structs.replace(view, stale_secs=self.records.stale_secs(), problem=problem)
+
+    def fleet(self, bundle: BundleId) -> FleetView:
+        snapshot = self.snapshot()
+        entry = bundle_views.entry_of(snapshot, bundle, *bundle_views.LISTED)
+        return bundle_views.fleet_view(snapshot, bundle, self._swarms.members(entry.record.digest))
+
+    def problems(self, bundle: BundleId) -> dict[str, str]:
+        """Returns the peers on which a bundle does not arrive, with their reasons."""
+        digest = self.snapshot().bundles[bundle].record.digest
+        return {str(peer): entry.problem for peer, entry in self._swarms.members(digest).items() if entry.problem}
+
+    def progress(self, bundle: BundleId, host: SupervisorId) -> HostProgress | None:
+        """Returns how far a bundle is on one host; None: the host is not told to keep it."""
+        return next((found for found in self.fleet(bundle).hosts if found.supervisor == host), None)
+
+    def lost(self) -> list[BundleId]:
+        return sorted(id_ for id_, e in self.snapshot().bundles.items() if e.record.state is BundleState.LOST)
+
+    def short_of_copies(self) -> dict[str, str]:
+        """Returns the bundles with fewer holders than wanted, and how many they have."""
+        snapshot, found = self.snapshot(), {}
+        for id_, entry in sorted(snapshot.bundles.items()):
+            if entry.record.state is BundleState.AVAILABLE:
+                holders = len(snapshot.holders(id_))
+                if holders < entry.record.min_replicas:
+                    found[str(id_)] = f"{holders} of {entry.record.min_replicas} copies"
+        return found
+
+    def expiring(self) -> dict[str, str]:
+        """Returns the hosts whose certificate has few days left, and how many."""
+        now = self.now()
+        return {
+            id_: f"its certificate ends in {max(0.0, entry.record.expires_at - now) / 86400:.0f} days"
+            for id_, entry in sorted(self.snapshot().hosts.items())
+            if not entry.record.is_revoked and 0 < entry.record.expires_at < now + EXPIRING_SECS
+        }
+
+    def distributions(self) -> list[DistributionLine]:
+        """Returns the bundles that some live host is told to keep and has not said that it has."""
+        snapshot = self.snapshot()
+        self._index.follow(snapshot)
+        directory, found = self._swarms.directory, []
+        for id_, entry in sorted(snapshot.bundles.items()):
+            told = self._index.count_told(id_)
+            digest = entry.record.digest
+            if not told or directory.counts(digest).complete_receivers == told:
+                continue
+            hosts = self._index.hosts_of(id_)
+            have = {member.peer for member in directory.members(digest) if member.entry.complete}
+            done = sum(PeerId(host) in have for host in hosts)
+            if done < len(hosts) and entry.record.state in bundle_views.LISTED:
+                found.append(DistributionLine(bundle=id_, size=entry.record.size, hosts=len(hosts), done=done))
+        return found
+
+    def jobs_of(self, bundle: BundleId) -> list[JobId]:
+        self._index.follow(self.snapshot())
+        return self._index.live_jobs_of(bundle)
+
+    def workers(self, host: SupervisorId) -> list[WorkerReport] | None:
+        """Returns what a supervisor said of its workers; None: this master has not heard it."""
+        body = self._heartbeats.recent().get(host)
+        return None if body is None else body.workers

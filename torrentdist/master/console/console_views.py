@@ -1,0 +1,236 @@
+"""The values that the console's pages show, and that their JSON twins are.
+
+Pure: functions of views.
+Always: a list is bounded, and says how long it would be.
+Always: what is not known is null, never zero.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from torrentdist.model.ids import BundleId, Digest, MasterId, SupervisorId
+from torrentdist.model.wire.bundle_messages import BundleView
+from torrentdist.model.wire.cluster_messages import BundleCounts, ClusterView, SupervisorView
+from torrentdist.model.wire.fleet_messages import FleetView, HostProgress, HostState
+from torrentdist.model.wire.ha_views import FailoverView, RoleView
+from torrentdist.model.wire.job_messages import JobView, WorkerReport
+from torrentdist.model.wire.transfer_messages import Sources
+from torrentdist.model.wire.view import View
+
+MOST_LISTED = 20
+"""Most entries of each list on the overview."""
+SLOWEST = 5
+SILENT_SECS = 10.0
+"""A heartbeat that is late by more is worth a look."""
+
+
+class AttentionView(View, frozen=True, kw_only=True):
+    """Something that an operator should look at."""
+
+    what: str
+    """lost, under-replicated, silent, gone, stuck, expiring, problem."""
+    kind: str
+    """The kind of page about the subject: bundles, hosts, masters."""
+    subject: str
+    detail: str
+
+
+class DistributionLine(View, frozen=True, kw_only=True):
+    """A bundle that hosts are told to keep and that not all of them have."""
+
+    bundle: BundleId
+    size: int
+    hosts: int
+    done: int
+
+
+class OverviewView(View, frozen=True, kw_only=True):
+    leader: MasterId | None
+    epoch: int
+    masters: int
+    supervisors: int
+    jobs: int
+    bundles: BundleCounts
+    health: str
+    """The health of the cluster in words."""
+    attention: list[AttentionView]
+    attention_total: int
+    distributions: list[DistributionLine]
+    distributions_total: int
+    stale_secs: float | None = None
+
+
+class SlowHost(View, frozen=True, kw_only=True):
+    supervisor: SupervisorId
+    state: HostState
+    eta: float | None
+    """Seconds until it has the bundle, at its present rate. Null: nobody knows."""
+    reason: str
+
+
+class DistributionView(View, frozen=True, kw_only=True):
+    """How far a bundle is on the hosts that are told to keep it."""
+
+    id: BundleId
+    digest: Digest
+    size: int
+    told: int
+    """The number of hosts that are told to keep it."""
+    states: dict[str, int]
+    arrived: int
+    """The bytes that all these hosts have."""
+    rate: float
+    eta: float | None
+    """Seconds until the last host that is fetching has it. Null: none is, or nobody knows."""
+    sources: Sources
+    copies_from_masters: float
+    """How often the holders have sent the whole bundle."""
+    slowest: list[SlowHost]
+    hosts: list[HostProgress]
+    """The hosts of this page of the list."""
+
+
+class BundlePageView(View, frozen=True, kw_only=True):
+    bundle: BundleView
+    distribution: DistributionView
+    jobs: list[str]
+    """The live jobs that need it."""
+
+
+class HostPageView(View, frozen=True, kw_only=True):
+    host: SupervisorView
+    bundles: list[BundleId]
+    """The bundles that it is told to keep."""
+    workers: list[WorkerReport] | None
+    """What it said of its workers last. Null: only the leader hears that."""
+    certificate_serial: str
+    certificate_expires_at: float | None
+    """Null: the cluster has issued it none."""
+    revoked: bool
+
+
+class MastersPageView(View, frozen=True, kw_only=True):
+    masters: list[RoleView]
+    failovers: list[FailoverView] | None
+    """Null: ZooKeeper does not answer."""
+
+
+class JobPageView(View, frozen=True, kw_only=True):
+    job: JobView
+
+
+def distribution_view(fleet: FleetView, shown: Iterable[HostProgress]) -> DistributionView:
+    """Returns the figures of a fleet. `shown`: the hosts that the page lists."""
+    hosts, size = fleet.hosts, fleet.size
+    waits = [eta for host in hosts if (eta := eta_of(host)) is not None]
+    from_masters = sum(host.from_masters for host in hosts)
+    return DistributionView(
+        id=fleet.id,
+        digest=fleet.digest,
+        size=size,
+        told=len(hosts),
+        states=dict(sorted(Counter(host.state.value for host in hosts).items())),
+        arrived=sum(size if host.state is HostState.DONE else host.done for host in hosts),
+        rate=sum(host.rate for host in hosts if host.state is HostState.FETCHING),
+        eta=max(waits, default=None),
+        sources=Sources(
+            masters=from_masters,
+            peers=sum(host.from_peers for host in hosts),
+            local=sum(host.local for host in hosts),
+            plugin=sum(host.from_plugin for host in hosts),
+        ),
+        copies_from_masters=round(from_masters / size, 2) if size else 0.0,
+        slowest=slowest(hosts),
+        hosts=list(shown),
+    )
+
+
+def eta_of(host: HostProgress) -> float | None:
+    """Returns the seconds until a host that is fetching has everything, at its present rate."""
+    if host.state is not HostState.FETCHING or host.rate <= 0:
+        return None
+    return max(0, host.size - host.done) / host.rate
+
+
+def slowest(hosts: Iterable[HostProgress]) -> list[SlowHost]:
+    """Returns the hosts that will be the last ones, those that may never finish first."""
+
+    def order(host: HostProgress) -> tuple[float, int, str]:
+        eta = eta_of(host)
+        return (-1.0 if eta is None else -eta / 1e12, host.done, host.supervisor)
+
+    late = sorted((host for host in hosts if host.state is not HostState.DONE), key=order)[:SLOWEST]
+    return [SlowHost(supervisor=h.supervisor, state=h.state, eta=eta_of(h), reason=_reason(h)) for h in late]
+
+
+def _reason(host: HostProgress) -> str:
+    if host.reason:
+        return host.reason
+    if host.state is HostState.WAITING:
+        return "it has not begun"
+    if host.state is HostState.FETCHING and host.rate <= 0:
+        return "nothing arrives just now"
+    return ""
+
+
+def attention(
+    cluster: ClusterView, lost: Iterable[str], short: Mapping[str, str], expiring: Mapping[str, str]
+) -> list[AttentionView]:
+    """Returns what to look at, the worst first.
+
+    `short`: bundles with too few copies, and how many they have. `expiring`: hosts whose
+    certificate ends soon or was revoked, and when.
+    """
+    found = []
+    if cluster.problem:
+        found.append(AttentionView(what="problem", kind="masters", subject="cluster", detail=cluster.problem))
+    if cluster.leader is None:
+        found.append(AttentionView(what="problem", kind="masters", subject="leader", detail="nobody leads"))
+    found += [AttentionView(what="lost", kind="bundles", subject=id_, detail="no copy is known") for id_ in lost]
+    for host in cluster.supervisors:
+        if host.silent_secs is not None and host.silent_secs > SILENT_SECS:
+            detail = f"its heartbeat is {host.silent_secs:.0f} s late"
+            found.append(AttentionView(what="silent", kind="hosts", subject=host.id, detail=detail))
+    found += [
+        AttentionView(what="under-replicated", kind="bundles", subject=id_, detail=detail)
+        for id_, detail in short.items()
+    ]
+    found += [
+        AttentionView(what="expiring", kind="hosts", subject=id_, detail=detail) for id_, detail in expiring.items()
+    ]
+    return found
+
+
+def overview_view(cluster: ClusterView, found: list[AttentionView], lines: list[DistributionLine]) -> OverviewView:
+    return OverviewView(
+        leader=cluster.leader,
+        epoch=cluster.epoch,
+        masters=len(cluster.masters),
+        supervisors=len(cluster.supervisors),
+        jobs=len(cluster.jobs),
+        bundles=cluster.bundles,
+        health=health(cluster, found),
+        attention=found[:MOST_LISTED],
+        attention_total=len(found),
+        distributions=lines[:MOST_LISTED],
+        distributions_total=len(lines),
+        stale_secs=cluster.stale_secs,
+    )
+
+
+def health(cluster: ClusterView, found: list[AttentionView]) -> str:
+    """Returns one sentence about the whole cluster."""
+    if cluster.leader is None:
+        return "Nobody leads, so nothing can be changed. What runs goes on."
+    if cluster.stale_secs is not None:
+        return "ZooKeeper is out of reach, so nothing can be changed. What runs goes on."
+    kinds = Counter(item.what for item in found)
+    if kinds["lost"]:
+        return "Some bundles are lost: no copy of them is known."
+    if found:
+        return "It works, and something needs attention."
+    if len(cluster.masters) == 1:
+        return "All is well, but there is one master only: nobody can take over."
+    return "All is well."

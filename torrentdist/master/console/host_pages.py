@@ -1,0 +1,218 @@
+"""The console's pages of hosts and of masters."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from torrentdist.host.http.operation import Operation
+from torrentdist.master.bundles import bundle_views
+from torrentdist.master.console import console_markup as m
+from torrentdist.master.console.action_pages import action_links
+from torrentdist.master.console.console_markup import Markup, Visit
+from torrentdist.master.console.console_sight import ConsoleSight
+from torrentdist.master.console.console_views import SILENT_SECS, HostPageView, MastersPageView
+from torrentdist.master.console.visits import Visits, answer
+from torrentdist.master.leading.roles import Roles
+from torrentdist.master.reads.answer_freshness import CATCH_UP_SECS
+from torrentdist.model import ids
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.wire.cluster_messages import SupervisorView
+from torrentdist.model.wire.ha_views import FailoverView, MasterState, RoleView
+from torrentdist.model.wire.job_messages import WorkerState
+from torrentdist.security.principal import Role
+
+ROWS = 100
+MOST_BUNDLES = 200
+FAILOVERS = 20
+_STATES = {MasterState.LEADER: "good", MasterState.UNREACHABLE: "bad", MasterState.OUT: "warn"}
+
+
+class HostPages:
+    def __init__(self, visits: Visits, sight: ConsoleSight, roles: Roles) -> None:
+        self._visits = visits
+        self._sight = sight
+        self._roles = roles
+
+    def operations(self) -> Iterator[Operation]:
+        summary = "the console's list of hosts"
+        yield Operation("GET", "/ui/hosts", self.hosts_page, list[SupervisorView], summary, Role.READER)
+        summary = "the console's page of one host"
+        yield Operation("GET", "/ui/hosts/{supervisor}", self.host_page, HostPageView, summary, Role.READER)
+        summary = "the console's page of masters and failovers"
+        yield Operation("GET", "/ui/masters", self.masters_page, MastersPageView, summary, Role.READER)
+        summary = "the console's page of one master"
+        yield Operation("GET", "/ui/masters/{master}", self.master_page, RoleView, summary, Role.READER)
+
+    async def hosts_page(self, request: Request) -> Response:
+        query = request.query_params
+        wanted, after = query.get("q", ""), query.get("after", "")
+        hosts = self._sight.cluster().supervisors
+        listed = [host for host in hosts if wanted in host.id or wanted in host.host or wanted in _labels(host)]
+        shown = [host for host in listed if host.id > after][:ROWS]
+        return answer(request, lambda: hosts_html(self._visits.of(request), shown, len(listed), wanted), shown)
+
+    async def host_page(self, request: Request) -> Response:
+        id_ = ids.supervisor_id(request.path_params["supervisor"])
+        snapshot = self._sight.snapshot()
+        host = next((host for host in self._sight.cluster().supervisors if host.id == id_), None)
+        if host is None:
+            raise TorrentdistError("not_found", what=f"supervisor {id_!r}")
+        assignment, known = snapshot.assignments.get(id_), snapshot.hosts.get(id_)
+        view = HostPageView(
+            host=host,
+            bundles=[] if assignment is None else sorted(assignment.record.bundles)[:MOST_BUNDLES],
+            workers=self._sight.workers(id_),
+            certificate_serial="" if known is None else known.record.serial,
+            certificate_expires_at=None if known is None else known.record.expires_at,
+            revoked=known is not None and known.record.is_revoked,
+        )
+        return answer(request, lambda: host_html(self._visits.of(request), view), view)
+
+    async def masters_page(self, request: Request) -> Response:
+        roles, failovers = await asyncio.gather(self._roles.all(), self._failovers())
+        view = MastersPageView(masters=roles, failovers=failovers)
+        return answer(request, lambda: masters_html(self._visits.of(request), view), view)
+
+    async def master_page(self, request: Request) -> Response:
+        id_ = ids.master_id(request.path_params["master"])
+        record = self._sight.snapshot().masters.get(id_)
+        if record is None:
+            raise TorrentdistError("not_found", what=f"master {id_!r}")
+        own = self._roles.own()
+        view = own if own.id == id_ else await self._roles.ask(record)
+        return answer(request, lambda: master_html(self._visits.of(request), view), view)
+
+    async def _failovers(self) -> list[FailoverView] | None:
+        if self._sight.records.cut_off_secs() > CATCH_UP_SECS:
+            return None
+        try:
+            async with asyncio.timeout(CATCH_UP_SECS):
+                found = await self._sight.leadership.failovers(FAILOVERS)
+        except (TimeoutError, TorrentdistError):
+            return None
+        return [bundle_views.failover_view(record) for record in found]
+
+
+def _labels(host: SupervisorView) -> str:
+    return " ".join(f"{name}={value}" for name, value in sorted(host.labels.items()))
+
+
+def _state(host: SupervisorView) -> Markup:
+    if host.silent_secs is not None and host.silent_secs > SILENT_SECS:
+        return m.badge(f"silent for {host.silent_secs:.0f} s", "bad")
+    return m.badge("draining", "warn") if host.draining else m.badge("up", "good")
+
+
+def hosts_html(visit: Visit, hosts: Sequence[SupervisorView], total: int, wanted: str) -> str:
+    rows = [
+        (
+            m.to("hosts", host.id),
+            _state(host),
+            m.text(host.host),
+            m.UNKNOWN if host.bundles is None else m.text(host.bundles),
+            m.text(f"{host.slots_used} of {host.slots}"),
+            m.text(_labels(host)),
+            m.text(host.version),
+            m.duration(host.uptime_secs),
+        )
+        for host in hosts
+    ]
+    heads = ("Host", "State", "Address", "Bundles", "Slots", "Labels", "Version", "Up")
+    following = m.next_page(visit, hosts[-1].id, {"q": wanted}) if len(hosts) == ROWS else m.NOTHING
+    count = Markup(f"<p>{total:,} hosts.</p>")
+    filters = m.filter_form((("q", "Name, address or label contains", wanted),))
+    listed = m.table("Hosts", heads, rows, "No host matches.")
+    return m.page(visit, "Hosts", filters, count, listed, following, m.command("torrentdist supervisor ls"))
+
+
+def host_html(visit: Visit, view: HostPageView) -> str:
+    host = view.host
+    ends = m.text("none issued by the cluster")
+    if view.certificate_expires_at is not None:
+        ends = m.join([m.text(f"{view.certificate_serial}, ends "), m.moment(view.certificate_expires_at)])
+    known = m.facts(
+        [
+            ("State", _state(host)),
+            ("Address", m.text(host.host)),
+            ("Gateway", m.text(host.gateway)),
+            ("Slots", m.text(f"{host.slots_used} of {host.slots} taken")),
+            ("Labels", m.text(_labels(host) or "none")),
+            ("Version", m.text(host.version)),
+            ("Up", m.duration(host.uptime_secs)),
+            ("Certificate", m.badge("revoked", "bad") if view.revoked else ends),
+        ]
+    )
+    bundles = [(m.to("bundles", bundle),) for bundle in view.bundles]
+    if view.workers is None:
+        workers = Markup('<p class="soft">Unknown: only the leader hears what workers do.</p>')
+    else:
+        rows = [
+            (
+                m.to("jobs", worker.job),
+                m.text(worker.worker),
+                m.badge(worker.state, "good" if worker.state is WorkerState.RUNNING else ""),
+                m.text(worker.pid or ""),
+                m.text(worker.restarts),
+                m.text(worker.detail),
+            )
+            for worker in view.workers
+        ]
+        workers = m.table("Workers", ("Job", "Worker", "State", "Process", "Restarts", "Detail"), rows)
+    return m.page(
+        visit,
+        host.id,
+        known,
+        action_links(visit, "hosts", host.id),
+        m.section("Workers", workers),
+        m.section("Bundles that it keeps", m.table("Bundles that it keeps", ("Bundle",), bundles)),
+        m.command(f"torrentdist supervisor drain {host.id}"),
+    )
+
+
+def masters_html(visit: Visit, view: MastersPageView) -> str:
+    rows = [
+        (
+            m.to("masters", role.id),
+            m.badge(role.state, _STATES.get(role.state, "")),
+            m.UNKNOWN if role.epoch is None else m.text(role.epoch),
+            m.UNKNOWN if role.lag is None else m.text(role.lag),
+            m.duration(role.granted_secs),
+            m.text(role.version),
+            m.text("; ".join(f"{name}: {why}" for name, why in role.failing.items())),
+        )
+        for role in view.masters
+    ]
+    heads = ("Master", "State", "Epoch", "Bundles it lacks", "Session", "Version", "Failing")
+    past = m.UNKNOWN
+    if view.failovers is not None:
+        lines = [
+            (m.moment(f.at), m.text(f.previous or "nobody"), m.text(f.current), m.text(f.reason))
+            for f in view.failovers
+        ]
+        past = m.table("Failovers", ("When", "From", "To", "Why"), lines)
+    return m.page(
+        visit,
+        "Masters",
+        m.table("Masters", heads, rows),
+        m.command("torrentdist ha roles"),
+        m.section("Failovers", past, m.command("torrentdist ha failovers")),
+    )
+
+
+def master_html(visit: Visit, role: RoleView) -> str:
+    known = m.facts(
+        [
+            ("State", m.badge(role.state, _STATES.get(role.state, ""))),
+            ("URL", m.text(role.url)),
+            ("Epoch", m.UNKNOWN if role.epoch is None else m.text(role.epoch)),
+            ("Bundles it lacks", m.UNKNOWN if role.lag is None else m.text(role.lag)),
+            ("ZooKeeper session", m.duration(role.granted_secs)),
+            ("Version", m.text(role.version)),
+            ("Failing", m.text("; ".join(f"{name}: {why}" for name, why in role.failing.items()) or "nothing")),
+        ]
+    )
+    return m.page(visit, role.id, known, action_links(visit, "masters", role.id), m.command("torrentdist ha roles"))

@@ -1,0 +1,130 @@
+"""The console's pages of jobs: the list, and one job with its workers and its story."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from torrentdist.host.http.operation import Operation
+from torrentdist.master.console import console_markup as m
+from torrentdist.master.console.action_pages import action_links
+from torrentdist.master.console.console_markup import Markup, Visit
+from torrentdist.master.console.visits import Visits, answer
+from torrentdist.master.jobs.job_requests import JobRequests
+from torrentdist.master.reads.paging import Page
+from torrentdist.master.reads.saved_records import Records
+from torrentdist.model import ids
+from torrentdist.model.records import JobStatus
+from torrentdist.model.wire.job_messages import JobView, WorkerState, WorkerView
+from torrentdist.security.principal import Role
+
+ROWS = 100
+MOST_WORKERS = 200
+_TONES = {JobStatus.ACTIVE: "good", JobStatus.FINISHED: "good", JobStatus.FAILED: "bad", JobStatus.KILLED: "warn"}
+_WORKER_TONES = {WorkerState.RUNNING: "good", WorkerState.BACKOFF: "bad", WorkerState.UNASSIGNED: "warn"}
+
+
+class JobPages:
+    def __init__(self, visits: Visits, jobs: JobRequests, records: Records) -> None:
+        self._visits = visits
+        self._jobs = jobs
+        self._records = records
+
+    def operations(self) -> Iterator[Operation]:
+        summary = "the console's list of jobs"
+        yield Operation("GET", "/ui/jobs", self.jobs_page, list[JobView], summary, Role.READER)
+        summary = "the console's page of one job, with its story"
+        yield Operation("GET", "/ui/jobs/{job}", self.job_page, JobView, summary, Role.READER)
+
+    async def jobs_page(self, request: Request) -> Response:
+        query = request.query_params
+        views = self._jobs.views(self._records.snapshot(), Page(query.get("after", ""), ROWS))
+        wanted, status = query.get("q", ""), query.get("status", "")
+        shown = [view for view in views if wanted in view.id and status in ("", view.status)]
+        kept, last = {"q": wanted, "status": status}, views[-1].id if len(views) == ROWS else ""
+        return answer(request, lambda: jobs_html(self._visits.of(request), shown, kept, last), shown)
+
+    async def job_page(self, request: Request) -> Response:
+        view = await self._jobs.told(self._records.snapshot(), ids.job_id(request.path_params["job"]))
+        return answer(request, lambda: job_html(self._visits.of(request), view), view)
+
+
+def jobs_html(visit: Visit, jobs: Sequence[JobView], kept: dict[str, str], last: str) -> str:
+    rows = [
+        (
+            m.to("jobs", job.id),
+            m.badge(job.status, _TONES.get(job.status, "")),
+            m.to("bundles", job.bundle),
+            m.text(f"{_running(job)} of {job.wanted}"),
+            m.moment(job.created_at),
+            m.text(job.reason),
+        )
+        for job in jobs
+    ]
+    heads = ("Job", "Status", "Bundle", "Workers running", "Submitted", "Note")
+    filters = m.filter_form((("q", "Name contains", kept["q"]), ("status", "Status", kept["status"])))
+    following = m.next_page(visit, last, kept) if last else m.NOTHING
+    listed = m.table("Jobs", heads, rows, "No job matches.")
+    return m.page(visit, "Jobs", filters, listed, following, m.command("torrentdist job ls"))
+
+
+def _running(job: JobView) -> object:
+    if any(worker.state is None for worker in job.workers):
+        return "?"
+    return sum(worker.state is WorkerState.RUNNING for worker in job.workers)
+
+
+def job_html(visit: Visit, job: JobView) -> str:
+    known = m.facts(
+        [
+            ("Status", m.badge(job.status, _TONES.get(job.status, ""))),
+            ("Note", m.text(job.reason or "none")),
+            ("Bundle", m.to("bundles", job.bundle)),
+            ("Needs also", m.join([m.to("bundles", id_) for id_ in job.dependencies], ", ") or m.text("nothing")),
+            ("Submitted", m.moment(job.created_at)),
+            ("Next change", m.text("none") if job.due_in is None else m.text(f"in {job.due_in:.0f} s")),
+        ]
+    )
+    heads = ("Worker", "Host", "State", "Process", "Restarts", "Exit code", "Detail")
+    workers = m.table("Workers", heads, [_worker_row(worker) for worker in job.workers[:MOST_WORKERS]])
+    if job.events is None:
+        story = Markup('<p class="soft">Unknown: ZooKeeper does not answer.</p>')
+    else:
+        story = m.table(
+            "Story",
+            ("When", "What", "Worker", "Host", "Detail"),
+            [
+                (
+                    m.moment(event.at),
+                    m.text(event.event),
+                    m.text("" if event.worker is None else event.worker),
+                    m.to("hosts", event.supervisor) if event.supervisor else m.NOTHING,
+                    m.text(event.detail),
+                )
+                for event in reversed(job.events)
+            ],
+            "Nothing is told yet.",
+        )
+    return m.page(
+        visit,
+        job.id,
+        known,
+        action_links(visit, "jobs", job.id, job.bundle),
+        m.section("Workers", workers),
+        m.section("Output", m.command(f"torrentdist job logs {job.id} --follow")),
+        m.section("Story", story, m.command(f"torrentdist job show {job.id}")),
+    )
+
+
+def _worker_row(worker: WorkerView) -> tuple[Markup, ...]:
+    return (
+        m.text(worker.worker),
+        m.to("hosts", worker.supervisor) if worker.supervisor else m.text("none"),
+        m.UNKNOWN if worker.state is None else m.badge(worker.state, _WORKER_TONES.get(worker.state, "")),
+        m.UNKNOWN if worker.pid is None else m.text(worker.pid or ""),
+        m.UNKNOWN if worker.restarts is None else m.text(worker.restarts),
+        m.text("" if worker.exit_code is None else worker.exit_code),
+        m.text(worker.detail),
+    )

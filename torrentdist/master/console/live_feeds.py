@@ -1,0 +1,70 @@
+"""Sends parts of pages to open browsers again and again, as server-sent events.
+
+Always: each part is made once a second at most, for all browsers that show it, and only while one
+does. A stream ends by itself, so that its sender proves itself anew.
+Never: keep what a slow browser has not read; it gets the newest part next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from torrentdist.host.http.web import number_parameter
+from torrentdist.model.errors import TorrentdistError
+
+PERIOD_SECS = 1.0
+STREAM_SECS = 30.0
+"""A stream's length. The browser opens the next one by itself."""
+MOST_STREAMS = 200
+
+
+class LiveFeeds:
+    def __init__(self) -> None:
+        self._newest: dict[str, tuple[float, bytes]] = {}
+        """The newest event of each part, and when it was made."""
+        self._streams = 0
+
+    def answer(self, request: Request, part: str, make: Callable[[], str]) -> Response:
+        """Answers with a stream. `part` names what `make` makes."""
+        secs = number_parameter(request, "timeout", STREAM_SECS, low=0.0, high=STREAM_SECS)
+        if self._streams >= MOST_STREAMS:
+            raise TorrentdistError("not_ready", detail=f"{self._streams} pages of the console are open here")
+        first = self._event(part, make)  # raises what is wrong before the answer begins
+        return StreamingResponse(self._events(part, make, first, secs), media_type="text/event-stream")
+
+    async def _events(self, part: str, make: Callable[[], str], event: bytes, secs: float) -> AsyncIterator[bytes]:
+        self._streams += 1
+        try:
+            loop = asyncio.get_running_loop()
+            end, sent = loop.time() + secs, b""
+            while True:
+                yield b": the same\n\n" if event is sent else event
+                sent = event
+                if loop.time() + PERIOD_SECS > end:
+                    return
+                await asyncio.sleep(PERIOD_SECS)
+                event = self._event(part, make)
+        except TorrentdistError:
+            return  # what it showed is gone
+        finally:
+            self._streams -= 1
+            if not self._streams:
+                self._newest.clear()
+
+    def _event(self, part: str, make: Callable[[], str]) -> bytes:
+        now = asyncio.get_running_loop().time()
+        at, event = self._newest.get(part, (float("-inf"), b""))
+        if now - at < PERIOD_SECS * 0.9:
+            return event
+        made = event_of(make())
+        self._newest[part] = (now, event if made == event else made)
+        return self._newest[part][1]
+
+
+def event_of(text: str) -> bytes:
+    """Returns a text as one event."""
+    return "".join(f"data: {line}\n" for line in text.splitlines() or [""]).encode() + b"\n"
