@@ -96,7 +96,7 @@ class ConsoleSight:
         for id_, entry in sorted(snapshot.bundles.items()):
             told = self._index.count_told(id_)
             digest = entry.record.digest
-            if not told or directory.counts(digest).complete_receivers == told:
+            if not told or directory.counts(digest).complete - len(snapshot.holders(id_)) == told:
                 continue
             hosts = self._index.hosts_of(id_)
             have = {member.peer for member in directory.members(digest) if member.entry.complete}

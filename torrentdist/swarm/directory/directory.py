@@ -202,7 +202,7 @@ class SwarmDirectory:
         swarm = self._members.swarms.get(digest)
         if swarm is None:
             return SwarmCounts(0, 0)
-        return SwarmCounts(swarm.count(complete=True), swarm.count(complete=False), len(swarm.others[True]))
+        return SwarmCounts(swarm.count(complete=True), swarm.count(complete=False))
 
     def complete_bundles(self, peer: PeerId) -> int | None:
         """Returns the number of bundles that a peer has, or None if the peer is unknown."""

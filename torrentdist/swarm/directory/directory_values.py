@@ -72,8 +72,6 @@ class SwarmMember(NamedTuple):
 class SwarmCounts(NamedTuple):
     complete: int
     incomplete: int
-    complete_receivers: int = 0
-    """Complete peers that are no masters."""
 
 
 @dataclass(frozen=True, kw_only=True)
