@@ -125,8 +125,8 @@ def main(report_options: Sequence[str] = ()) -> int:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="torrentdist-demo-") as home:
         os.environ.setdefault("XDG_CACHE_HOME", f"{home}/cache")
-        cluster = DevCluster(DevSpec(dir=Path(home) / "cluster"))
-        print("$ torrentdist dev up", flush=True)
+        cluster = DevCluster(DevSpec(dir=Path(home) / "cluster", tls=True))
+        print("$ torrentdist dev up --tls", flush=True)
         try:
             cluster.up(say=lambda text: print(text, flush=True))
             tour(cluster, Path(home), report_options)
