@@ -1,6 +1,7 @@
 """Prints every case of docs/cases.md with the tests that show it, and the cases without a test.
 
-A test names its case in its docstring, in its name (test_a12_...) or by `@pytest.mark.case("A12")`.
+A test names its case in its docstring, in its name (test_a12_...) or by `@pytest.mark.case("A12")`,
+which as a `pytestmark` holds for every test of the file.
 """
 
 from __future__ import annotations
@@ -25,12 +26,18 @@ def cases_in(text: str) -> dict[str, str]:
 
 def mentions_in(source: str) -> Iterator[tuple[str, str]]:
     """Yields (case, test) for every test function of a module that names a case."""
-    for node in ast.walk(ast.parse(source)):
+    module = ast.parse(source)
+    of_all = [node.value for node in module.body if isinstance(node, ast.Assign) and _is_pytestmark(node)]
+    for node in ast.walk(module):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
-            marks = " ".join(ast.unparse(mark) for mark in node.decorator_list if "case" in ast.unparse(mark))
+            marks = " ".join(text for mark in [*node.decorator_list, *of_all] if "case" in (text := ast.unparse(mark)))
             named = [case.upper() for case in _IN_NAME.findall(node.name)]
             for case in {*_MENTION.findall(f"{ast.get_docstring(node)} {marks}"), *named}:
                 yield case, node.name
+
+
+def _is_pytestmark(node: ast.Assign) -> bool:
+    return any(isinstance(target, ast.Name) and target.id == "pytestmark" for target in node.targets)
 
 
 def tests_by_case(tests: Path) -> dict[str, list[str]]:

@@ -31,6 +31,13 @@ def test_a_test_names_its_case_by_mark_docstring_or_name() -> None:
     assert expected == found
 
 
+def test_a_mark_of_the_file_counts_for_each_of_its_tests() -> None:
+    """`make cases` would call a case uncovered that a whole file is about."""
+    source = 'pytestmark = [pytest.mark.anyio, pytest.mark.case("F3")]\n@as_root\ndef test_one(): "F4"\nasync def test_two(): ...'
+
+    assert {("F3", "test_one"), ("F4", "test_one"), ("F3", "test_two")} == set(SCRIPT["mentions_in"](source))
+
+
 def test_a_case_without_a_test_is_said_to_have_none() -> None:
     """A gap that is not shown is never closed."""
     cases = SCRIPT["cases_in"]("- A10 ten\n- A2 two\ntext\n")
