@@ -85,7 +85,7 @@ def _by_token(records: Records, job_key: bytes) -> OtherProof:
 
 
 def _job_of(records: Records, job_key: bytes, token: str) -> Principal | None:
-    job = job_of(job_key, token) if job_key else None
+    job = job_of(job_key, token)
     entry = None if job is None else records.snapshot().jobs.get(job)
     if job is None or entry is None:
         return None

@@ -132,7 +132,7 @@ class HostWorkers:
         return placement.needs_of(self._local.state, jobs)
 
     def job_of_token(self, token: str) -> JobId | None:
-        job = job_of(self._job_key, token) if self._job_key else None
+        job = job_of(self._job_key, token)
         return job if job in {place.job for place in self._local.state.places} else None
 
     def reports(self) -> list[WorkerReport]:

@@ -101,7 +101,8 @@ class Tracker:
     """Answers announces for the bundles that the cluster knows."""
 
     def __init__(self, directory: SwarmDirectory, *, secret: str, digests: Callable[[str], Iterable[Digest]]) -> None:
-        """`digests` returns the digests of known bundles that begin with a prefix."""
+        """`digests` returns the digests of known bundles that begin with a prefix. An empty
+        `secret` answers nobody."""
         self._directory = directory
         self._secret = secret
         self._digests = digests
@@ -117,7 +118,7 @@ class Tracker:
 
     def _digest(self, info_hash: bytes, key: str) -> Digest:
         prefix, claimed = info_hash.hex(), key.encode(errors="replace")
-        for digest in self._digests(prefix):
+        for digest in self._digests(prefix) if self._secret else ():
             if not digest.startswith(prefix):
                 continue
             if hmac.compare_digest(announce_key(self._secret, digest).encode(), claimed):
