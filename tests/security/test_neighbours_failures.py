@@ -35,7 +35,7 @@ from torrentdist.security.authority.authority_files import init_authority
 from torrentdist.security.authority.certificates import facts_of, new_key
 from torrentdist.security.authority.invitation import parse_invitation
 from torrentdist.security.authority.pem_texts import parse_certificate, public_key_pem
-from torrentdist.security.certificate_identity import CertificateRole
+from torrentdist.security.certificate_identity import CertificateIdentity, CertificateRole
 from torrentdist.security.console_session import SHARED, new_session, principal_of_session, session_key
 from torrentdist.security.job_token import job_of, token_of_job
 from torrentdist.security.master_proof import proof, proves
@@ -87,10 +87,7 @@ def test_a_certificate_names_what_its_invitation_says_whatever_is_asked_for(mutu
 
     assert [400] * 3 == wished
     assert 403 == other
-    assert ("h9", CertificateRole.SUPERVISOR) == (
-        issued.identity and issued.identity.id,
-        issued.identity and issued.identity.role,
-    )
+    assert CertificateIdentity("dev", CertificateRole.SUPERVISOR, "h9") == issued.identity
     assert ("192.0.2.9",) == issued.addresses
 
 

@@ -33,7 +33,8 @@ def test_a_test_names_its_case_by_mark_docstring_or_name() -> None:
 
 def test_a_mark_of_the_file_counts_for_each_of_its_tests() -> None:
     """`make cases` would call a case uncovered that a whole file is about."""
-    source = 'pytestmark = [pytest.mark.anyio, pytest.mark.case("F3")]\n@as_root\ndef test_one(): "F4"\nasync def test_two(): ...'
+    mark = 'pytestmark = [pytest.mark.anyio, pytest.mark.case("F3")]'
+    source = f'{mark}\n@as_root\ndef test_one(): "F4"\nasync def test_two(): ...'
 
     assert {("F3", "test_one"), ("F4", "test_one"), ("F3", "test_two")} == set(SCRIPT["mentions_in"](source))
 
