@@ -68,7 +68,8 @@ def test_a_wrong_token_is_refused(new_cluster: NewCluster, tmp_path: Path) -> No
 
 
 def test_listening_beyond_loopback_needs_a_token(tmp_path: Path) -> None:
-    """Without this, one line of configuration would open the cluster to the network."""
+    """Without this, one line of configuration would open the cluster to the network. Ray's job API
+    listens without authentication."""
     for address in ("0.0.0.0", "::", "192.0.2.1"):
         config = write_config(
             tmp_path / "m.toml", f'[api]\nlisten = "{address}"\nport = 0\n[master]\ndata_dir = "{tmp_path / "data"}"\n'

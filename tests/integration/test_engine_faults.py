@@ -74,7 +74,8 @@ def damage(path: Path, offset: int) -> None:
 
 
 def test_a_peer_with_bad_data_is_found_out(tmp_path: Path) -> None:
-    """If this failed, one damaged disk would stop a download or, worse, get into it."""
+    """If this failed, one damaged disk would stop a download or, worse, get into it. Kraken
+    checks pieces by CRC-32 only."""
     meta = published(tmp_path / "good", LARGE)
     published(tmp_path / "bad", LARGE)
     for offset in range(0, 8 * MiB, 64 * 1024):

@@ -87,7 +87,8 @@ async def test_an_announce_is_answered_from_the_newer_records(enter: Enter, prox
         return SwarmAnswer(interval=1.0, you=sender.address)
 
     swarms = cast(Any, SimpleNamespace(hear=hear))
-    app = Authentication(api_app(SwarmApi(NewerRecords(behind.mirror, nobody), swarms).operations()), None)
+    api = SwarmApi(NewerRecords(behind.mirror, nobody), swarms, members_only=False)
+    app = Authentication(api_app(api.operations()), None)
     proxy.hold_answers()
     await leader.operations.distribute(request("r1"), BUNDLE, None, {}, lambda _: None)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://m") as http:

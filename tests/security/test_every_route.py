@@ -38,7 +38,8 @@ def outside(cluster: Cluster) -> str:
 
 
 def test_every_route_of_a_master_decides_by_role(guarded: Cluster, senders: dict[Role, dict[str, str]]) -> None:
-    """A route that forgets to ask would let a reader, or a stranger, change the cluster."""
+    """A route that forgets to ask would let a reader, or a stranger, change the cluster: Ray's job
+    API asked nobody for a proof."""
     described = guarded.get("master-1", "/openapi.json")
     wrong: list[str] = []
     count = 0

@@ -45,7 +45,8 @@ def test_a_person_cannot_take_the_id_of_a_host(guarded: Cluster, reader: dict[st
 
 
 def test_a_forged_address_does_not_count(guarded: Cluster, reader: dict[str, str]) -> None:
-    """One sender could open every engine to 1,758 strangers, and have them dialled."""
+    """One sender could open every engine to 1,758 strangers, and have them dialled. Neighbours
+    hand out forged peers."""
     answers = [announced(guarded, reader, peer=f"f{n}", host=f"10.9.9.{n}").json() for n in range(5)]
 
     assert {"127.0.0.1"} == {answer["you"] for answer in answers}

@@ -138,7 +138,7 @@ def test_no_secret_is_kept_anywhere(guarded: Cluster, token_file: Callable[..., 
 @pytest.mark.case("F5")
 def test_another_user_of_this_machine_can_do_nothing(guarded: Cluster) -> None:
     """The user `nobody` could submit a job to a cluster of `dev up`, and so run programs as its
-    owner.
+    owner, as everybody could at Ray's job API.
     """
     master = guarded.url(guarded.leader())
     with httpx.Client(trust_env=False) as stranger:

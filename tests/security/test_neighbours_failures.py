@@ -21,11 +21,13 @@ from engines_in_process import LARGE, address, engines, published, run, some
 from records_of import snapshot
 from zookeeper_fixtures import eventually
 
+from torrentdist.bundle import bencode
 from torrentdist.bundle.content_check import verify_content
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.host.http.authentication import authenticate
 from torrentdist.master.access import host_operations
 from torrentdist.master.changes.predicted_records import predicted
+from torrentdist.master.http.swarm_api import MEMBERS_ONLY
 from torrentdist.model.access.host_messages import InvitationBody
 from torrentdist.model.access.token_record import TokenRecord
 from torrentdist.model.configuration.config import Config
@@ -117,6 +119,26 @@ def test_a_host_writes_nothing_at_another_host(mutual: Cluster) -> None:
     assert {} == {asked: status for asked, status in answers.items() if status not in (404, 405)}
     assert {400, 404} >= set(escapes)
     assert "not_found" == reads
+
+
+@pytest.mark.case("F6")
+@pytest.mark.case("F8")
+def test_no_tracker_lets_a_thief_back_into_a_swarm_with_tls(mutual: Cluster, tmp_path: Path) -> None:
+    """A host that was shut out, and has kept the key of the tracker URLs and its certificate of the
+    swarm, would let its address in again."""
+    (tmp_path / "file").write_bytes(b"content")
+    made = mutual.run("upload", tmp_path / "file", "--id", "b1", "--min-replicas", 1).ok()["digest"]
+    asked = f"{mutual.url('master-1')}/v1/bundles/b1/metafile?tracker=true"
+    top = bencode.decode(mutual.http.get(asked).content)
+    assert isinstance(top, dict)
+    tracker = top[b"announce"]
+    assert isinstance(tracker, bytes)
+    name = "".join(f"%{byte:02x}" for byte in bytes.fromhex(made)[:20])
+    announce = f"{tracker.decode()}?info_hash={name}&peer_id={'p' * 20}&port=7000&left=1"
+    with httpx.Client(trust_env=False, verify=trusting(mutual)) as thief:
+        told = bencode.decode(thief.get(announce).content)
+
+    assert {b"failure reason": MEMBERS_ONLY} == told
 
 
 @pytest.mark.case("F4")

@@ -175,7 +175,8 @@ def test_json_that_fits_is_read() -> None:
 @pytest.mark.case("F10")
 @pytest.mark.parametrize("key", ["announce", "announce-list", "httpseeds", "nodes", "url-list", "creation date"])
 def test_no_metafile_names_a_stranger_to_connect_to(tmp_path: Path, key: str) -> None:
-    """A metafile could have every host of the cluster ask an address of its maker's choice."""
+    """A metafile could have every host of the cluster ask an address of its maker's choice (SSRF),
+    as Dragonfly's peers did."""
     (tmp_path / "a").write_bytes(b"a")
     made = bencode.decode(make_metafile(tmp_path).raw)
     assert isinstance(made, dict)

@@ -142,7 +142,8 @@ def test_another_clusters_name_is_refused(ca: Path) -> None:
 )
 @pytest.mark.case("F6")
 def test_what_no_certificate_may_name_is_refused(ca: Path, changes: dict[str, Any], code: str) -> None:
-    """A wildcard, or an address that means every host, would let its holder be all of them."""
+    """A wildcard, or an address that means every host, would let its holder be all of them.
+    Dragonfly's manager signed certificates for any address."""
     assert code == error_of(lambda: host(ca, **changes))
 
 

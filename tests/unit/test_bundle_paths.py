@@ -46,7 +46,8 @@ def test_a_name_that_cannot_be_stored_is_refused(name: bytes) -> None:
     "path", [b"/a", b"a/", b"a//b", b"a/../b", b"./a", b"/".join([b"d"] * 91), b"/".join([b"d" * 255] * 13)]
 )
 def test_a_path_that_cannot_be_stored_is_refused(path: bytes) -> None:
-    """An absolute, empty, climbing, too deep or too long path would pass."""
+    """An absolute, empty, climbing, too deep or too long path would pass. Dragonfly's peers wrote
+    anywhere on the disk."""
 
     assert safe_paths.path_problem(path) is not None
 

@@ -203,7 +203,7 @@ class Master:
             MetafileApi(self.records, self.runtime, self.swarms, self.raw_metafiles, self.attempts.retry, max_body),
             JobApi(self.jobs, self.leadership, self.records),
             SupervisorApi(self.jobs, self.job_loop, self.heartbeats, self.leadership),
-            SwarmApi(self.newer, self.swarms),
+            SwarmApi(self.newer, self.swarms, members_only=self.config.swarm_has_tls),
             AuditApi(self.trail),
             ProofApi(self.records, self.url, self._host.guard.token if self._host else None),
             TokenApi(TokenOperations(self.changes, self._now), self.leadership, self.records),

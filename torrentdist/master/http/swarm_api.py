@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from starlette.requests import Request
 from starlette.responses import Response
 
+from torrentdist.bundle import bencode
 from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.operation import Operation, body_of
 from torrentdist.host.http.web import decode_body, json_response, number_parameter
@@ -20,11 +21,16 @@ from torrentdist.model.wire.swarm_messages import SwarmAnnounce, SwarmAnswer
 from torrentdist.security.principal import Role
 from torrentdist.swarm.directory.announce_binding import AnnounceSender
 
+MEMBERS_ONLY = b"the swarm has TLS, and is for members only"
 MAX_ANNOUNCE_BYTES = 8 * 1024 * 1024
 
 
 class SwarmApi:
-    def __init__(self, newer: NewerRecords, swarms: Swarms) -> None:
+    def __init__(self, newer: NewerRecords, swarms: Swarms, *, members_only: bool) -> None:
+        """`members_only`: the swarm has TLS, so a stock client could fetch nothing. Its announce is
+        refused, because it would open every engine to an address that has proven nothing.
+        """
+        self._members_only = members_only
         self._newer = newer
         self._swarms = swarms
 
@@ -49,6 +55,8 @@ class SwarmApi:
         return json_response(self._swarms.hear(announce, _sender(request)))
 
     async def tracker(self, request: Request) -> Response:
+        if self._members_only:
+            return Response(bencode.encode({b"failure reason": MEMBERS_ONLY}), media_type="text/plain")
         body = self._swarms.hear_stock(request.scope["query_string"], request.path_params["key"], _source(request))
         return Response(body, media_type="text/plain")
 
