@@ -65,7 +65,13 @@ OF_ROLES = {
         "GET /ui/assets/{}",
         "POST /ui/sign-in",
     },
-    "reader": {"POST /ui/sign-out", "POST /v1/swarm", "POST /v1/swarm-certificates", "PUT /v1/metafiles/{}"},
+    "reader": {
+        "POST /ui/sign-out",
+        "POST /v1/reuse",
+        "POST /v1/swarm",
+        "POST /v1/swarm-certificates",
+        "PUT /v1/metafiles/{}",
+    },
 }
 """Operations with another role than the usual one, which is reader for reads and operator for the
 rest."""
@@ -73,6 +79,7 @@ OF_OPERATOR = {"GET /v1/backup", "GET /v1/groups/{}/identity"}
 """Reads that only the operator may do."""
 WITHOUT_ID = {
     "POST /v1/heartbeat",
+    "POST /v1/reuse",
     "POST /v1/swarm",
     "POST /v1/swarm-certificates",
     "PUT /v1/metafiles/{}",
@@ -80,7 +87,7 @@ WITHOUT_ID = {
     "POST /ui/sign-in",
     "POST /ui/sign-out",
 }
-"""Requests that write, but change no record of the cluster."""
+"""Requests with a body that change no record of the cluster."""
 PROTOCOL = Path(__file__).parent.parent.parent / "docs" / "protocol.md"
 LARGEST_REQUEST = 123_456
 
