@@ -225,7 +225,7 @@ def test_variables_that_kubernetes_sets_are_passed_over() -> None:
         ("ZOOKEEPER_SASL", "true"),
         ("ZOOKEEPER_TLS_CERT", "cert.pem"),
         ("MASTER_ID", "../m1"),
-        ("CODEDISTRIBUTOR_CLASS", "package.module"),
+        ("CODEDISTRIBUTOR_CLASS", "package module"),
         ("LOG_LEVEL", "loud"),
     ],
 )
