@@ -4,8 +4,11 @@ them."""
 from __future__ import annotations
 
 import re
+import time
 
 from cluster_fixtures import Cluster, until
+
+STEADY_SECS = 1.5
 
 
 def wire(cluster: Cluster, name: str, direction: str = "downloaded") -> int:
@@ -17,12 +20,16 @@ def wire(cluster: Cluster, name: str, direction: str = "downloaded") -> int:
 
 
 def settled(cluster: Cluster, name: str, direction: str = "downloaded") -> int:
-    """Returns the counter once two looks agree: an engine renews it in the background."""
-    seen = [-2, -1]
+    """Returns the counter once it has not moved for a while: an engine renews it in the background,
+    and an upload returns before the last master has the bundle."""
+    last, since = -1, time.monotonic()
 
-    def same() -> bool:
-        seen[:] = [seen[1], wire(cluster, name, direction)]
-        return seen[0] == seen[1]
+    def steady() -> bool:
+        nonlocal last, since
+        now = wire(cluster, name, direction)
+        if now != last:
+            last, since = now, time.monotonic()
+        return time.monotonic() - since > STEADY_SECS
 
-    until(same, "a steady counter")
-    return seen[1]
+    until(steady, "a steady counter", 60.0)
+    return last

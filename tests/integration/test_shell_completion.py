@@ -48,8 +48,8 @@ def test_ids_are_completed(cluster: Cluster, tmp_path: Path) -> None:
     cluster.upload(make_source(tmp_path / "source", seed=31), "complete-me")
     shutil.copy(cluster.dir / "client.toml", tmp_path / "torrentdist.toml")
 
-    assert ["complete-me"] == complete("torrentdist download comp", tmp_path)
-    assert ["complete-me"] == complete("torrentdist bundle show comp", tmp_path)
+    assert ["complete-me"] == complete("torrentdist download complete-", tmp_path)
+    assert ["complete-me"] == complete("torrentdist bundle show complete-", tmp_path)
     assert cluster.supervisors() == complete("torrentdist supervisor drain ", tmp_path)
     assert cluster.masters() == complete("torrentdist ha transfer ", tmp_path)
     assert [] == complete("torrentdist job show no-such", tmp_path)
