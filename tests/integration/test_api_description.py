@@ -78,7 +78,6 @@ rest."""
 OF_OPERATOR = {"GET /v1/backup", "GET /v1/groups/{}/identity"}
 """Reads that only the operator may do."""
 WITHOUT_ID = {
-    "POST /v1/reuse",
     "POST /v1/heartbeat",
     "POST /v1/reuse",
     "POST /v1/swarm",
