@@ -170,5 +170,6 @@ def test_an_upload_and_its_removal_cost_as_much_with_many_records(
         change(measured, tmp_path, f"change-{number}")
     jobs = len((full.cluster.get(full.master, "/v1/cluster") or {"jobs": ()})["jobs"])
 
+    overlook_start()  # Python's collector goes through all these records now and then, for about 50 ms
     assert JOBS == jobs, "the records were not all there"
     assert full.cost < MOST * empty.cost, (full, empty)
