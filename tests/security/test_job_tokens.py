@@ -71,13 +71,19 @@ def token_of(cluster: Cluster, name: str) -> str:
     return cluster.http.get(url).text.strip().partition("\n")[0] if found["workers"][0]["pid"] else ""
 
 
+def running_token(cluster: Cluster, name: str) -> str:
+    """The same, once the worker runs: it may just be started again."""
+    until(lambda: token_of(cluster, name), "the worker runs", 40.0)
+    return token_of(cluster, name)
+
+
 def asked(cluster: Cluster, token: str, method: str, url: str, **more: Any) -> int:
     return cluster.http.request(method, url, headers={"Authorization": f"Bearer {token}"}, **more).status_code
 
 
 def test_a_job_reads_its_own_at_a_master_and_nothing_else(guarded: Cluster, job: str) -> None:
     """A job could read every bundle of the cluster, submit jobs, or end others."""
-    token, master = token_of(guarded, "etl"), guarded.url("master-1")
+    token, master = running_token(guarded, "etl"), guarded.url("master-1")
     view, other = (guarded.run("job", "show", name).ok() for name in ("etl", "other"))
     own = [
         "whoami",
@@ -106,7 +112,7 @@ def test_a_worker_lives_by_the_heartbeats_that_it_sends(guarded: Cluster, job: s
     """A worker without access to its heartbeat file would be restarted for ever, or a worker that
     hangs never.
     """
-    token, gateway = token_of(guarded, "etl"), guarded.url("supervisor-1")
+    token, gateway = running_token(guarded, "etl"), guarded.url("supervisor-1")
     other = guarded.run("job", "show", "other").ok()["id"]
 
     def worker() -> dict[str, Any]:
@@ -126,7 +132,7 @@ def test_a_worker_lives_by_the_heartbeats_that_it_sends(guarded: Cluster, job: s
 
 def test_a_token_ends_with_its_job(guarded: Cluster, job: str) -> None:
     """A job that was ended could still read what was its own."""
-    token, master = token_of(guarded, "etl"), guarded.url("master-1")
+    token, master = running_token(guarded, "etl"), guarded.url("master-1")
     guarded.run("job", "kill", "etl", "-w", "0").ok()
 
     until(lambda: asked(guarded, token, "GET", f"{master}/v1/whoami") == 401, "the token has ended")

@@ -266,7 +266,7 @@ def test_what_is_signed_is_used_without_a_master(strict: Cluster, key: NewKeyVie
 
         def downloaded() -> bool:
             """A supervisor that has just started may be too busy to be used."""
-            done[:] = [strict.run("download", bundle, tmp_path / "copy", client__deadline_secs=1)]
+            done[:] = [strict.run("download", bundle, tmp_path / "copy", "--timeout", 5, client__deadline_secs=1)]
             return done[0].code == 0
 
         until(downloaded, "the supervisor gives it", 40.0)
