@@ -4,6 +4,7 @@ signed, whatever masters and ZooKeeper say."""
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -265,8 +266,10 @@ def test_what_is_signed_is_used_without_a_master(strict: Cluster, key: NewKeyVie
         done: list[Ran] = []
 
         def downloaded() -> bool:
-            """A supervisor that has just started may be too busy to be used."""
-            done[:] = [strict.run("download", bundle, tmp_path / "copy", "--timeout", 5, client__deadline_secs=1)]
+            """A supervisor that has just started may be too busy to be used. A download that began
+            without it goes on without it, so each begins anew."""
+            dest = tmp_path / f"copy-{time.monotonic_ns()}"
+            done[:] = [strict.run("download", bundle, dest, "--timeout", 5, client__deadline_secs=1)]
             return done[0].code == 0
 
         until(downloaded, "the supervisor gives it", 40.0)
