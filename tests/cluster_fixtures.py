@@ -26,6 +26,7 @@ import httpx
 import msgspec
 import pytest
 from forked_programs import PROGRAM, ForkedProgram, begin, begin_daemon
+from patience import patient
 from quick_callbacks import WATCHED, quick_daemons
 
 from torrentdist.dev.dev_cluster import ChildProcess, DevCluster, DevSpec
@@ -49,8 +50,8 @@ def until(condition: Callable[[], object], what: str = "the condition holds", se
     began = time.monotonic()
     while not condition():
         waited = time.monotonic() - began
-        if waited > seconds:
-            pytest.fail(f"not within {seconds:g} s: {what}")
+        if waited > patient(seconds):
+            pytest.fail(f"not within {waited:g} s: {what}")
         time.sleep(min(0.2, 0.02 + waited / 50))
 
 

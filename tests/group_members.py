@@ -4,6 +4,7 @@ processes."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 from group_oracle import Oracle, Shift
+from patience import patient
 from zookeeper_fixtures import Connect
 
 from torrentdist.cluster.rebalance import Algorithm, ResourceGroup, Settings, add_resource, join
@@ -145,14 +147,22 @@ class MemberProcess:
     async def kill(self) -> None:
         if self.alive:
             self._process.kill()
+        await self._gone()
+
+    async def _gone(self) -> None:
+        """Returns when the process has ended and its pipe is closed."""
         await self._process.wait()
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        with contextlib.suppress(OSError):
+            await self._process.stdin.wait_closed()
 
     async def stop(self) -> None:
         """Stops the process as an operator would: it leaves the group first."""
         self.resume()
         if self.alive:
             self._process.terminate()
-        await self._process.wait()
+        await self._gone()
 
 
 async def add_resources(zk: ZooKeeper, count: int) -> None:
@@ -166,7 +176,7 @@ async def holds_exactly(workers: list[Worker], loads: list[int], timeout: float 
 
     A member may act on its resources a moment before `on_start` runs, so both have to agree.
     """
-    deadline = time.monotonic() + timeout
+    deadline = time.monotonic() + patient(timeout)
     while True:
         held = [resource for worker in workers for resource in worker.member.resources]
         found = sorted(len(worker.member.resources) for worker in workers)

@@ -59,8 +59,12 @@ class Site:
         process.stderr.readline()  # it is ready, or says why not
         return process
 
+    def lease(self, seconds: float) -> None:
+        """From now the run has a lease for so many seconds."""
+        write_whole(f"{self.home}/lease.json", json.dumps({"runs": {RUN: [clock() + seconds] * 2}}).encode())
+
     def orders(self, script: str, lease_secs: float = 60.0, **more: Any) -> None:
-        write_whole(f"{self.home}/lease.json", json.dumps({"runs": {RUN: [clock() + lease_secs] * 2}}).encode())
+        self.lease(lease_secs)
         spec = {
             "run": RUN, "lease_file": f"{self.home}/lease.json", "argv": ["sh", "-c", script], "cwd": str(self.home),
             "env": {"PATH": os.environ["PATH"], RUN_MARK: RUN}, "read_only": [f"{self.home}/objects"],

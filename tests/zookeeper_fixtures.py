@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
+from patience import patient
 
 from torrentdist.cluster.session.founding import found_cluster
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
@@ -184,6 +185,8 @@ class TcpProxy:
             if end is not None:
                 self._open.discard(end)
                 end.transport.abort()
+                with contextlib.suppress(OSError, asyncio.CancelledError):
+                    await end.wait_closed()
 
     async def _copy(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, held: bool) -> None:
         while data := await source.read(65536):
@@ -204,15 +207,17 @@ async def expire(client: ZooKeeper, servers: Sequence[str] = ()) -> None:
     assert driver is not None
     session = (client.session_id, driver._client._session_passwd)
     thief = KazooClient(hosts=",".join(servers or client._config.servers), client_id=session)
-    await asyncio.to_thread(thief.start, 10)
-    await asyncio.to_thread(thief.stop)
-    await asyncio.to_thread(thief.close)
+    try:
+        await asyncio.to_thread(thief.start, 10)
+    finally:
+        await asyncio.to_thread(thief.stop)
+        await asyncio.to_thread(thief.close)
 
 
 async def eventually(condition: Callable[[], object], timeout: float = 30.0) -> None:
     """Wait until `condition` holds. Looks ever less often: some conditions read many files."""
     began = time.monotonic()
-    async with asyncio.timeout(timeout):
+    async with asyncio.timeout(patient(timeout)):
         while not condition():  # noqa: ASYNC110  # the condition is any state of anything
             await asyncio.sleep(min(0.05, 0.005 + (time.monotonic() - began) / 50))
 
@@ -221,5 +226,5 @@ async def eventually_async(condition: Callable[[], Awaitable[object]], timeout: 
     began = time.monotonic()
     while not await condition():
         waited = time.monotonic() - began
-        assert waited < timeout, "the condition never held"
+        assert waited < patient(timeout), "the condition never held"
         await asyncio.sleep(min(0.05, 0.01 + waited / 50))

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import libtorrent as lt
 import pytest
 from engines_in_process import MiB, address, engines, published, run
+from zookeeper_fixtures import eventually
 
 from torrentdist.bundle.content_check import verify_content
 from torrentdist.bundle.metafile import Metafile
@@ -37,15 +37,9 @@ async def uploaded_by(engine: Engine) -> int:
     seen = [-2, -1]
     while seen[0] != seen[1]:
         before = engine.statistics().at
-        await until(lambda before=before: engine.statistics().at != before)  # type: ignore[misc]
+        await eventually(lambda before=before: engine.statistics().at != before)  # type: ignore[misc]
         seen = [seen[1], engine.statistics().uploaded]
     return seen[1]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
 
 
 @pytest.mark.case("H5")
@@ -84,7 +78,7 @@ def test_a_host_gives_what_it_had_before_it_is_complete(tmp_path: Path) -> None:
             ready = ready_to_fetch(meta, tmp_path / "old", filled(tmp_path / "old", meta))
             first = has_old.fetch(meta, tmp_path / "old", [], None, ready)
             second = has_none.fetch(meta, tmp_path / "none", [address(has_old, PeerRole.SUPERVISOR)])
-            await until(lambda: second.view().done >= meta.size - NEW_BYTES)
+            await eventually(lambda: second.view().done >= meta.size - NEW_BYTES)
             assert first.view().sources.local == meta.size - NEW_BYTES
             first.add_peers([address(holder, complete=True)])
             await first.wait_done()

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from group_members import GROUP, MemberProcess, Worker
 from group_oracle import Oracle
+from patience import patient
 from zookeeper_fixtures import Connect, TcpProxy
 
 from torrentdist.cluster.rebalance import Algorithm, Settings, add_resource, remove_resource
@@ -177,7 +178,9 @@ class Chaos:
             held = sorted(r for seat in self.seats if seat.worker for r in seat.worker.member.resources)
             if held == sorted(f"r{n}" for n in range(RESOURCES)):
                 return time.monotonic() - began
-            assert time.monotonic() < began + deadline, [s.worker.member.statistics() for s in self.seats if s.worker]
+            assert time.monotonic() < began + patient(deadline), [
+                s.worker.member.statistics() for s in self.seats if s.worker
+            ]
             await asyncio.sleep(0.02)
 
     def acts(self) -> int:

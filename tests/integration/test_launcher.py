@@ -107,9 +107,15 @@ def test_a_run_has_its_daemons_user_and_no_privilege(other: Site) -> None:
 def test_a_run_of_another_user_ends_as_any_other(other: Site, fault: str) -> None:
     """If this fails, a process that may not signal another user's processes leaves them running."""
     other.launch()
-    other.orders("(setsid sleep 60 &) ; sleep 60", lease_secs=60.0 if "killed" in fault else 1.5)
+    lease_secs = 60.0 if "killed" in fault else 4.0
+    other.orders("(setsid sleep 60 &) ; sleep 60", lease_secs)
     other.start()
-    until(lambda: other.status()["state"] == "running")
+
+    def begun() -> bool:
+        other.lease(lease_secs)  # it must not end before it has begun
+        return bool(other.status()["state"] == "running")
+
+    until(begun)
     who, _, how = fault.partition(" ")
     guardian = other.status()["guardian"]
     try:

@@ -69,6 +69,15 @@ def read(cluster: Cluster, bundle: str, path: str = "run.sh") -> httpx.Response:
     return httpx.get(f"{gateway(cluster)}/bundles/{bundle}/files/{path}", timeout=60.0, trust_env=False)
 
 
+def read_and_kept(cluster: Cluster, bundle: str) -> httpx.Response:
+    """Reads from a bundle, and waits until the host has published it. A read ends while the rest
+    still arrives."""
+    answer = read(cluster, bundle)
+    place = f"{gateway(cluster)}/bundles/{bundle}"
+    until(lambda: httpx.get(place, trust_env=False).json().get("state") == "done", f"{bundle} is published")
+    return answer
+
+
 def log_lines(cluster: Cluster, event: str) -> list[dict[str, Any]]:
     lines = (cluster.dir / "supervisor-1.log").read_text(errors="replace").splitlines()
     parsed = (json.loads(line) for line in lines if line.startswith("{"))
@@ -258,7 +267,7 @@ def test_a_rogue_record_of_a_job_starts_nothing(
 def test_what_is_signed_is_used_without_a_master(strict: Cluster, key: NewKeyView, job: Path, tmp_path: Path) -> None:
     """A control outage would stop the data of hosts that check signatures."""
     bundle = strict.run("upload", job, "--min-replicas", 1, "--sign", key.key_file).ok()["id"]
-    assert 200 == read(strict, bundle).status_code
+    assert 200 == read_and_kept(strict, bundle).status_code
     strict.kill("master-1")
     try:
         strict.reconfigure("supervisor-1", {})
@@ -285,7 +294,7 @@ def test_what_was_there_before_it_is_checked_too(strict: Cluster, job: Path) -> 
     nobody could see beforehand what will be refused."""
     bundle = strict.upload(job, "older-1", replicas=1)["id"]
     strict.reconfigure("supervisor-1", {"trust": {"bundles": {"*": {"mode": "warn"}}}})
-    warned = read(strict, bundle)
+    warned = read_and_kept(strict, bundle)
     lines = log_lines(strict, "a bundle is used although its signature is not right")
     strict.reconfigure("supervisor-1", {})
     refused = read(strict, bundle)

@@ -138,7 +138,8 @@ def test_a_host_without_clones_reserves_everything(tmp_path: Path) -> None:
     """A copy would fill the disk although room was promised to others."""
     if can_clone(tmp_path):
         pytest.skip("this file system can clone")
-    store = Store.open(tmp_path / "data", reserve_bytes=shutil.disk_usage(tmp_path).free)
+    # Other processes free and fill the same disk meanwhile.
+    store = Store.open(tmp_path / "data", reserve_bytes=shutil.disk_usage(tmp_path).total)
     write_tree(tmp_path / "bundle", {"file": some_bytes(100_000, 1)})
     with pytest.raises(TorrentdistError) as caught:
         store.begin(make_metafile(tmp_path / "bundle"), shared=100_000)
