@@ -4,27 +4,15 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from cluster_clients import zookeeper_of
 from cluster_fixtures import Cluster, NewCluster, make_source, part_bytes, picture, throughout, until
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 MIB = 1024 * 1024
-
-
-@contextmanager
-def zookeeper_of(cluster: Cluster) -> Iterator[KazooClient]:
-    client = KazooClient(hosts=cluster.dev.state.zookeeper)
-    client.start(10)
-    try:
-        yield client
-    finally:
-        client.stop()
-        client.close()
 
 
 def everybody(cluster: Cluster) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+from cluster_clients import trusting
 from cluster_fixtures import Cluster, make_source, picture, running_cluster, until
 from swarm_members import RawPeer, joined, stock_session, wire_params
 
@@ -41,18 +42,9 @@ def mutual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with running_cluster({}, work=work, masters=2, supervisors=1, tls=True) as cluster:
         cluster.http.close()
         cluster.http = httpx.Client(
-            trust_env=False, timeout=10.0, headers=cluster.dev.headers(), verify=context(cluster)
+            trust_env=False, timeout=10.0, headers=cluster.dev.headers(), verify=trusting(cluster)
         )
         yield cluster
-
-
-def context(cluster: Cluster, host: str = "") -> ssl.SSLContext:
-    """Trusts the cluster's CA, and shows a host's certificate."""
-    made = ssl.create_default_context(cafile=cluster.dir / "ca" / "ca.pem")
-    if host:
-        files = cluster.dir / "ca" / "hosts" / host
-        made.load_cert_chain(files / "certificate.pem", files / "key.pem")
-    return made
 
 
 def test_the_first_session_works_over_tls(mutual: Cluster, tmp_path: Path) -> None:
@@ -112,7 +104,7 @@ def test_a_host_without_a_certificate_of_the_swarm_asks_for_one(mutual: Cluster)
 def test_a_hosts_certificate_heartbeats_and_a_token_does_not(mutual: Cluster) -> None:
     """A stolen token could keep dead workers alive, or a host's certificate upload bundles."""
     url = mutual.url(mutual.leader())
-    with httpx.Client(trust_env=False, verify=context(mutual, "supervisor-1")) as host:
+    with httpx.Client(trust_env=False, verify=trusting(mutual, "supervisor-1")) as host:
         by_host = [
             host.post(f"{url}/v1/prune", json={}),
             host.get(f"{url}/v1/backup"),
@@ -138,7 +130,7 @@ def test_a_stolen_host_certificate_speaks_for_its_own_host_alone(mutual: Cluster
         {"peer": "supervisor-1", "role": "master", "port": 1, "host": "127.0.0.1", "swarms": []},
         {"peer": "supervisor-2", "role": "supervisor", "port": 1, "host": "127.0.0.1", "swarms": []},
     ]
-    with httpx.Client(trust_env=False, verify=context(mutual, "supervisor-1")) as thief:
+    with httpx.Client(trust_env=False, verify=trusting(mutual, "supervisor-1")) as thief:
         own, foreign = (thief.post(f"{url}/v1/heartbeat", json=beat).status_code for beat in beats)
         posed = [thief.post(f"{url}/v1/swarm", json=announce).status_code for announce in announces]
         changes = [
@@ -150,7 +142,7 @@ def test_a_stolen_host_certificate_speaks_for_its_own_host_alone(mutual: Cluster
             thief.delete(f"{url}/v1/hosts/supervisor-1"),
             thief.delete(f"{url}/v1/bundles/wc-1"),
         ]
-    with httpx.Client(trust_env=False, verify=context(mutual, "master-1")) as master:
+    with httpx.Client(trust_env=False, verify=trusting(mutual, "master-1")) as master:
         by_master = master.post(f"{url}/v1/heartbeat", json=beats[0]).status_code
 
     assert (200, 403, 403) == (own, foreign, by_master)
@@ -260,7 +252,7 @@ def test_a_certificate_is_renewed_for_its_holder_and_nobody_else(mutual: Cluster
     )
     url, pem = mutual.url(mutual.leader()), certificate_pem(certificate).decode()
     signed, forged = (sign(each, renewal_text(certificate)) for each in (key, new_key()))
-    with httpx.Client(trust_env=False, verify=context(mutual)) as anybody:
+    with httpx.Client(trust_env=False, verify=trusting(mutual)) as anybody:
         stranger = anybody.post(f"{url}/v1/hosts/s8/renew", json={"certificate": pem, "signature": forged})
         other = anybody.post(f"{url}/v1/hosts/s7/renew", json={"certificate": pem, "signature": signed})
         renewed = anybody.post(f"{url}/v1/hosts/s8/renew", json={"certificate": pem, "signature": signed})

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cluster_clients import zookeeper_of
 from cluster_fixtures import Cluster, NewCluster, until
-from kazoo.client import KazooClient
 
 CHROOT = "/torrentdist"
 
@@ -17,23 +17,15 @@ pytestmark = pytest.mark.case("G5")
 
 def wipe(cluster: Cluster) -> None:
     """Deletes the tree, /cluster first."""
-    client = KazooClient(hosts=cluster.dev.state.zookeeper)
-    client.start(10)
-    client.delete(f"{CHROOT}/cluster")
-    client.delete(CHROOT, recursive=True)
-    client.stop()
-    client.close()
+    with zookeeper_of(cluster) as client:
+        client.delete(f"{CHROOT}/cluster")
+        client.delete(CHROOT, recursive=True)
 
 
 def left(cluster: Cluster) -> list[str]:
     """Returns what is in the tree."""
-    client = KazooClient(hosts=cluster.dev.state.zookeeper)
-    client.start(10)
-    try:
+    with zookeeper_of(cluster) as client:
         return [] if client.exists(CHROOT) is None else client.get_children(CHROOT)
-    finally:
-        client.stop()
-        client.close()
 
 
 def failing(cluster: Cluster, name: str) -> dict[str, Any]:

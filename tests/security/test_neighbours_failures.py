@@ -6,7 +6,6 @@ Further ones are named where their tests are: search tests/ for Dragonfly, Krake
 from __future__ import annotations
 
 import re
-import ssl
 import sys
 import zlib
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+from cluster_clients import trusting
 from cluster_fixtures import Cluster, running_cluster
 from engines_in_process import LARGE, address, engines, published, run, some
 from records_of import snapshot
@@ -59,15 +59,6 @@ def mutual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         cluster.http.close()
         cluster.http = httpx.Client(trust_env=False, headers=cluster.dev.headers(), verify=trusting(cluster))
         yield cluster
-
-
-def trusting(cluster: Cluster, host: str = "") -> ssl.SSLContext:
-    """Trusts the cluster's CA, and shows a host's certificate."""
-    made = ssl.create_default_context(cafile=cluster.dir / "ca" / "ca.pem")
-    if host:
-        files = cluster.dir / "ca" / "hosts" / host
-        made.load_cert_chain(files / "certificate.pem", files / "key.pem")
-    return made
 
 
 @pytest.mark.case("F6")

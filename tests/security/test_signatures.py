@@ -6,15 +6,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import msgspec
 import pytest
+from cluster_clients import zookeeper_of
 from cluster_fixtures import Cluster, Ran, Settings, running_cluster, until
-from kazoo.client import KazooClient
 
 from torrentdist.cluster import paths
 from torrentdist.model.ids import BundleId, Digest, JobId
@@ -86,17 +85,6 @@ def log_lines(cluster: Cluster, event: str) -> list[dict[str, Any]]:
 
 def refusals_in_log(cluster: Cluster) -> list[tuple[str, str]]:
     return [(line["job"], line["reason"]) for line in log_lines(cluster, "worker not started")]
-
-
-@contextmanager
-def zookeeper_of(cluster: Cluster) -> Iterator[KazooClient]:
-    client = KazooClient(hosts=cluster.dev.state.zookeeper)
-    client.start(10)
-    try:
-        yield client
-    finally:
-        client.stop()
-        client.close()
 
 
 def records(path: str) -> str:
