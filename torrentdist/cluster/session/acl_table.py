@@ -43,7 +43,7 @@ def sasl_acl(credentials: Credentials) -> Acl:
 
 
 @dataclass(frozen=True)
-class Row:
+class AclRow:
     """What identities other than the masters' may do at the paths of a pattern."""
 
     pattern: str
@@ -58,20 +58,20 @@ _OWN: Final = READ | CREATE | DELETE
 """To list, create and delete children, and nothing else."""
 _ID: Final = "[^/]+"
 ROWS: Final = (
-    Row("/cluster", readers=READ),
-    Row("/epoch", readers=READ),
-    Row("/masters", readers=READ),
-    Row(f"/masters/{_ID}", readers=READ),
-    Row(f"/assignments/{_ID}", readers=READ),
-    Row(f"/places/{_ID}", holder=_OWN),
-    Row(f"/groups/jobs/members/{_ID}", holder=_OWN),
-    Row(f"/groups/jobs/barriers/{_ID}", readers=READ, holder=_OWN),
-    Row("/groups", readers=READ),
-    Row("/groups/jobs(/.*)?"),
-    Row(f"/groups/{_ID}", group=READ | WRITE),
-    Row(f"/groups/{_ID}/(members|barriers|stopped)", group=_OWN),
-    Row(f"/groups/{_ID}/(status|plan|epoch)", group=READ | WRITE),
-    Row(f"/groups/{_ID}/resources", group=READ),
+    AclRow("/cluster", readers=READ),
+    AclRow("/epoch", readers=READ),
+    AclRow("/masters", readers=READ),
+    AclRow(f"/masters/{_ID}", readers=READ),
+    AclRow(f"/assignments/{_ID}", readers=READ),
+    AclRow(f"/places/{_ID}", holder=_OWN),
+    AclRow(f"/groups/jobs/members/{_ID}", holder=_OWN),
+    AclRow(f"/groups/jobs/barriers/{_ID}", readers=READ, holder=_OWN),
+    AclRow("/groups", readers=READ),
+    AclRow("/groups/jobs(/.*)?"),
+    AclRow(f"/groups/{_ID}", group=READ | WRITE),
+    AclRow(f"/groups/{_ID}/(members|barriers|stopped)", group=_OWN),
+    AclRow(f"/groups/{_ID}/(status|plan|epoch)", group=READ | WRITE),
+    AclRow(f"/groups/{_ID}/resources", group=READ),
 )
 _COMPILED: Final = [(re.compile(row.pattern), row) for row in ROWS]
 _THEIRS: Final = re.compile(
@@ -80,8 +80,8 @@ _THEIRS: Final = re.compile(
 """Znodes that hosts and members create, with ACLs that they choose."""
 
 
-def row_of(path: str) -> Row:
-    return next((row for pattern, row in _COMPILED if pattern.fullmatch(path)), Row(path))
+def row_of(path: str) -> AclRow:
+    return next((row for pattern, row in _COMPILED if pattern.fullmatch(path)), AclRow(path))
 
 
 def is_theirs(path: str) -> bool:
