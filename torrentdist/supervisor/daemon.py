@@ -49,6 +49,7 @@ from torrentdist.supervisor.bundles.high_mark import keep_below_mark
 from torrentdist.supervisor.bundles.keeper import Keeper
 from torrentdist.supervisor.exclusivity.isolation import Isolation
 from torrentdist.supervisor.gateway.archive_cache import ArchiveCache
+from torrentdist.supervisor.gateway.bundle_reader import BundleReader
 from torrentdist.supervisor.gateway.bundle_server import BundleServer
 from torrentdist.supervisor.gateway.gateway import gateway_app
 from torrentdist.supervisor.gateway.host_bundle_api import HostBundleApi
@@ -110,7 +111,7 @@ class Supervisor:
         await host.runtime.start()
         await self._archives.open()
         host.close_later(self._archives.close)
-        self.bundles = BundleServer(host.runtime, self.keeper, self._archives, self.config.supervisor.read_stall_secs)
+        self.reader = BundleReader(host.runtime, self.keeper, self.config.supervisor.read_stall_secs)
         await self._open_doors(host, jobs)
         host.announce(self.gateway_url())
         self._spawn_loops(
@@ -143,7 +144,7 @@ class Supervisor:
         routers: list[Router] = [
             HealthApi(self.failing_checks, self.metrics, Role.ANYONE),
             HostBundleApi(host.runtime, self.keeper),
-            self.bundles,
+            BundleServer(host.runtime, self.keeper, self.reader, self._archives),
             WorkerApi(jobs),
             output,
         ]
