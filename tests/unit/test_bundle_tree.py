@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from torrentdist.bundle.bundle_tree import BundleTree, NodeKind
 from torrentdist.bundle.metafile_maker import make_metafile
-from torrentdist.doors.bundle_tree import BundleTree, NodeKind
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ FEW_FILES = {
     "cli/torrentdist_cli",  # the entry point; its parts are in the folders below
     "torrentdist",
     "torrentdist/cluster",
+    "torrentdist/doors",
     "torrentdist/master/swarm",
     "torrentdist/spark/pyspark_torrentdist",  # Spark looks for it by this name
     "torrentdist/supervisor",

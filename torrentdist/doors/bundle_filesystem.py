@@ -26,8 +26,8 @@ from fsspec.utils import isfilelike, tokenize
 
 from torrentdist.api.async_client import TIMEOUT_SECS, StrPath
 from torrentdist.api.blocking_client import Client
+from torrentdist.bundle.bundle_tree import BundleTree, NodeKind, TreeNode
 from torrentdist.bundle.metafile import parse_metafile
-from torrentdist.doors.bundle_tree import BundleTree, NodeKind, TreeNode
 from torrentdist.doors.gateway_reader import GatewayAway, GatewayReader
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wire.bundle_messages import BundleView

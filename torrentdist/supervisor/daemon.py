@@ -56,6 +56,7 @@ from torrentdist.supervisor.gateway.host_bundle_api import HostBundleApi
 from torrentdist.supervisor.gateway.output_api import OutputApi
 from torrentdist.supervisor.gateway.peer_api import PeerApi, outside_app
 from torrentdist.supervisor.gateway.worker_api import WorkerApi
+from torrentdist.supervisor.hub.hub_api import HubApi
 from torrentdist.supervisor.jobs.host_workers import HostWorkers
 from torrentdist.supervisor.jobs.job_signatures import JobSignatures
 from torrentdist.supervisor.jobs.local_state import read_left
@@ -145,6 +146,7 @@ class Supervisor:
             HealthApi(self.failing_checks, self.metrics, Role.ANYONE),
             HostBundleApi(host.runtime, self.keeper),
             BundleServer(host.runtime, self.keeper, self.reader, self._archives),
+            HubApi(host.runtime, self.reader),
             WorkerApi(jobs),
             output,
         ]

@@ -1,0 +1,210 @@
+"""The gateway as a Hugging Face Hub: with HF_ENDPOINT=http://127.0.0.1:7070/hub, the library
+`huggingface_hub` reads bundles as repositories.
+
+Always: hub_names.py says which bundle a repository is, and a job reads the bundles of its jobs
+only. What is sent comes from bundle_reader.py, so that a file streams while its bundle arrives. An
+error carries the header by which the library tells a missing repository, revision and file apart.
+Never: upload, or ask the internet.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.convertors import Convertor, register_url_convertor
+from starlette.requests import Request
+from starlette.responses import Response
+
+from torrentdist.bundle.bundle_tree import BundleTree
+from torrentdist.host.http.authentication import principal_of
+from torrentdist.host.http.file_answers import FILE_TYPE, select
+from torrentdist.host.http.http_conditions import Representation
+from torrentdist.host.http.operation import FILE, Operation
+from torrentdist.host.http.web import json_response, number_parameter, on_torrentdist_error
+from torrentdist.host.process.heavy_work import in_heavy_thread
+from torrentdist.host.runtime import HostRuntime
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId, Digest
+from torrentdist.security.authorization import check_own
+from torrentdist.security.principal import Principal, Role
+from torrentdist.supervisor.bundles.host_content import HostContent
+from torrentdist.supervisor.gateway.bundle_reader import BundleReader, streamed
+from torrentdist.supervisor.hub import hub_listing
+from torrentdist.supervisor.hub.hub_listing import HubBranch, HubEntry, HubRefs, RepositoryView
+from torrentdist.supervisor.hub.hub_names import MAIN, Repository, RepositoryKind, commit_of, is_commit
+
+HUB_PATH: Final = "/hub/"
+PAGE_ENTRIES: Final = 1000
+"""Entries of one answer about a directory. Its Link header leads to the next ones."""
+_TREES_KEPT: Final = 4
+_COMMIT: Final = "torrentdist.hub_commit"
+"""The key of the commit that a request is about, once that is known."""
+
+
+class RepositoryName(Convertor[str]):
+    """A path parameter that is `org/name`, or a name alone."""
+
+    regex = "[^/]+(?:/[^/]+)?"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+class KindName(RepositoryName):
+    regex = "|".join(RepositoryKind)
+
+
+class OtherKind(RepositoryName):
+    """A kind that stands before the names of its repositories in a file's URL. Models have none."""
+
+    regex = "|".join(kind for kind in RepositoryKind if kind is not RepositoryKind.MODEL)
+
+
+register_url_convertor("hub_repository", RepositoryName())
+register_url_convertor("hub_kind", KindName())
+register_url_convertor("hub_other_kind", OtherKind())
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A repository at one commit: the bundle that stands for it."""
+
+    bundle: BundleId
+    commit: str
+    content: HostContent
+    tree: BundleTree
+
+
+class HubApi:
+    def __init__(self, runtime: HostRuntime, reader: BundleReader) -> None:
+        self._store = runtime.store
+        self._reader = reader
+        self._trees: OrderedDict[Digest, BundleTree] = OrderedDict()
+        """Ordered by last use, the oldest first."""
+
+    def operations(self) -> Iterator[Operation]:
+        about = "/hub/api/{kind:hub_kind}/{repo:hub_repository}"
+        summary = "the revisions that this host knows of a repository"
+        yield Operation("GET", f"{about}/refs", self.hub_refs, HubRefs, summary, Role.JOB)
+        summary = "a repository, which is a bundle, with its files"
+        yield Operation("GET", f"{about}/revision/{{revision}}", self.hub_revision, RepositoryView, summary, Role.JOB)
+        summary = "the files of a directory of a repository; a Link header leads to the next page"
+        tree, entries = f"{about}/tree/{{revision}}", list[HubEntry]
+        yield Operation("GET", f"{tree}/{{path:any_path}}", self.hub_directory, entries, summary, Role.JOB)
+        yield Operation("GET", tree, self.hub_tree, entries, summary, Role.JOB)
+        yield Operation("GET", about, self.hub_repository, RepositoryView, "a repository at main", Role.JOB)
+        summary = "one file of a data set or a Space; a bundle that is not here is fetched"
+        file = "{repo:hub_repository}/resolve/{revision}/{path:any_path}"
+        path = f"/hub/{{kind:hub_other_kind}}/{file}"
+        yield Operation("GET", path, self.hub_kind_file, None, summary, Role.JOB, statuses=FILE)
+        summary = "one file of a model; a bundle that is not here is fetched"
+        yield Operation("GET", f"/hub/{file}", self.hub_file, None, summary, Role.JOB, statuses=FILE)
+
+    async def hub_repository(self, request: Request) -> Response:
+        return await self._view(request)
+
+    async def hub_revision(self, request: Request) -> Response:
+        return await self._view(request)
+
+    async def hub_refs(self, request: Request) -> Response:
+        found = await self._snapshot(request)
+        return json_response(HubRefs([HubBranch(MAIN, f"refs/heads/{MAIN}", found.commit)]))
+
+    async def hub_tree(self, request: Request) -> Response:
+        return await self._entries(request, "")
+
+    async def hub_directory(self, request: Request) -> Response:
+        return await self._entries(request, request.path_params["path"].strip("/"))
+
+    async def hub_kind_file(self, request: Request) -> Response:
+        return await self._file(request)
+
+    async def hub_file(self, request: Request) -> Response:
+        return await self._file(request)
+
+    async def _view(self, request: Request) -> Response:
+        found, name = await self._snapshot(request), request.path_params["repo"]
+        author = name.partition("/")[0] if "/" in name else None
+        files = await in_heavy_thread(hub_listing.files, found.tree)
+        view = RepositoryView(id=name, model_id=name, author=author, sha=found.commit, siblings=files)
+        return json_response(view)
+
+    async def _entries(self, request: Request, path: str) -> Response:
+        found = await self._snapshot(request)
+        first = int(number_parameter(request, "cursor", 0, low=0, high=1e9))
+        recursive = request.query_params.get("recursive", "").lower() in ("true", "1")
+        entries = await in_heavy_thread(hub_listing.entries, found.tree, path, recursive=recursive)
+        if entries is None:
+            raise TorrentdistError("not_found", what=f"the directory {path!r} in this bundle")
+        after = first + PAGE_ENTRIES
+        more = {"link": f'<{request.url.include_query_params(cursor=after)}>; rel="next"'}
+        return json_response(entries[first:after], headers=more if after < len(entries) else None)
+
+    async def _file(self, request: Request) -> Response:
+        """Answers with one file, or its head, by which the library finds its size, its tag and its
+        commit."""
+        found, path = await self._snapshot(request), request.path_params["path"]
+        file = hub_listing.file_at(found.tree, path)
+        if file is None:
+            raise TorrentdistError("not_found", what=f"{path!r} in this bundle")
+        tag, digest = hub_listing.tag_of(file), found.content.meta.digest
+        chosen = select(request, Representation(tag, file.size), digest)
+        chosen.headers.update(
+            {"x-repo-commit": found.commit, "x-linked-size": str(file.size), "x-linked-etag": f'"{tag}"'}
+        )
+        if isinstance(chosen, Response):
+            return chosen
+        if found.content.published():
+            await self._store.touch(digest)
+        body = found.content.read_part(file, chosen.start, chosen.end)
+        return await streamed(request, body, chosen, FILE_TYPE)
+
+    async def _snapshot(self, request: Request) -> Snapshot:
+        """Returns what the request is about. A bundle that is not here is fetched."""
+        named, principal = request.path_params, principal_of(request)
+        repository = Repository(RepositoryKind(named.get("kind", RepositoryKind.MODEL)), named["repo"])
+        revision = named.get("revision", MAIN)
+        bundle = self._bundle(repository, revision, principal)
+        check_own(principal, {"id": bundle})
+        content = await self._reader.content(bundle)
+        commit = revision if is_commit(revision) else commit_of(content.meta.digest)
+        request.scope[_COMMIT] = commit
+        return Snapshot(bundle, commit, content, await self._tree(content))
+
+    def _bundle(self, repository: Repository, revision: str, principal: Principal) -> BundleId:
+        found = repository.bundles_at(revision, self._store.bindings()) if is_commit(revision) else []
+        own = [bundle for bundle in found if principal.role is not Role.JOB or bundle in principal.own_bundles]
+        return next(iter(own or found), None) or repository.bundle(revision)
+
+    async def _tree(self, content: HostContent) -> BundleTree:
+        digest = content.meta.digest
+        tree = self._trees.get(digest)
+        if tree is None:
+            tree = self._trees[digest] = await in_heavy_thread(BundleTree, content.meta)
+        self._trees.move_to_end(digest)
+        if len(self._trees) > _TREES_KEPT:
+            self._trees.popitem(last=False)
+        return tree
+
+
+async def on_hub_error(request: Request, exc: Exception) -> Response:
+    """Answers with the error, and with the headers from which the library makes its own."""
+    assert isinstance(exc, TorrentdistError)
+    answer = await on_torrentdist_error(request, exc)
+    sentence = f"{exc.message}. {exc.hint}".encode("ascii", "replace").decode()
+    answer.headers["x-error-message"] = " ".join(sentence.split())[:1000]
+    match exc.code:
+        case "bundle_not_found":
+            is_main = request.path_params.get("revision", MAIN) == MAIN
+            answer.headers["x-error-code"] = "RepoNotFound" if is_main else "RevisionNotFound"
+        case "not_found":
+            answer.headers["x-error-code"] = "EntryNotFound"
+    if _COMMIT in request.scope:
+        answer.headers["x-repo-commit"] = request.scope[_COMMIT]
+    return answer

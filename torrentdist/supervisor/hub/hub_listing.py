@@ -1,0 +1,116 @@
+"""What the hub's library is told of a repository: its files, their sizes and their tags.
+
+Always: a tag depends on a file's content alone, so that the library keeps equal files once. A
+symlink to a file is shown as that file.
+Never: show `.cache/huggingface`, in which the library itself keeps notes about a directory. Never:
+I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from torrentdist.bundle.bundle_tree import BundleTree, NodeKind, TreeNode
+from torrentdist.bundle.metafile import FileEntry
+
+_NOTES: Final = ".cache/huggingface"
+
+
+class HubFile(msgspec.Struct, frozen=True, rename="camel"):
+    """A file in the answer about a repository."""
+
+    rfilename: str
+    size: int
+    blob_id: str
+
+
+class RepositoryView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A repository at one revision."""
+
+    id: str
+    model_id: str
+    author: str | None
+    sha: str
+    """The commit, which the library asks for from then on."""
+    siblings: list[HubFile]
+    private: bool = False
+    gated: bool = False
+    disabled: bool = False
+    downloads: int = 0
+    likes: int = 0
+    tags: list[str] = []
+
+
+class HubEntry(msgspec.Struct, frozen=True):
+    """A file or a directory of a repository."""
+
+    type: str
+    path: str
+    oid: str
+    size: int
+
+
+class HubBranch(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    ref: str
+    target_commit: str
+
+
+class HubRefs(msgspec.Struct, frozen=True):
+    """The revisions that this host knows of a repository."""
+
+    branches: list[HubBranch]
+    tags: list[HubBranch] = []
+    converts: list[HubBranch] = []
+
+
+def tag_of(file: FileEntry) -> str:
+    """Returns the tag of a file's content. It is no SHA-256 and no hash of git's, and does not look
+    like one: the library compares those with what it has on disk.
+    """
+    return f"v2-{file.root.hex() or 'empty'}"
+
+
+def file_at(tree: BundleTree, path: str) -> FileEntry | None:
+    """Returns the file of this path; None if the repository shows none there."""
+    found = None if _is_hidden(path) else tree.find(path)
+    return found.file if found is not None else None
+
+
+def files(tree: BundleTree) -> list[HubFile]:
+    """Returns all files of the repository."""
+    return [
+        HubFile(node.path, node.file.size, tag_of(node.file))
+        for node in _below(tree, "", recursive=True)
+        if node.file is not None
+    ]
+
+
+def entries(tree: BundleTree, path: str, *, recursive: bool) -> list[HubEntry] | None:
+    """Returns what a directory holds, by name; None if there is no such directory."""
+    top = None if _is_hidden(path) else tree.find(path)
+    if top is None or top.kind is not NodeKind.DIRECTORY:
+        return None
+    return [_entry(node) for node in _below(tree, path, recursive=recursive)]
+
+
+def _below(tree: BundleTree, path: str, *, recursive: bool) -> Iterator[TreeNode]:
+    for node in tree.list(path):
+        if node.kind is NodeKind.LINK or _is_hidden(node.path):
+            continue
+        yield node
+        if recursive and node.kind is NodeKind.DIRECTORY:
+            yield from _below(tree, node.path, recursive=True)
+
+
+def _entry(node: TreeNode) -> HubEntry:
+    if node.file is None:
+        return HubEntry("directory", node.path, "v2-directory", 0)
+    return HubEntry("file", node.path, tag_of(node.file), node.file.size)
+
+
+def _is_hidden(path: str) -> bool:
+    return path == _NOTES or path.startswith(f"{_NOTES}/")
