@@ -184,7 +184,7 @@ def test_heads_ranges_and_tags_are_those_of_the_hub(hub: str, put: Put, tmp_path
     with httpx.Client(trust_env=False, timeout=60.0) as http:
         head, part = http.head(url), http.get(url, headers={"Range": "bytes=100-199"})
         same = http.get(url, headers={"If-None-Match": head.headers["etag"]})
-        away, posted = http.get(f"{url}x"), http.post(url)
+        away, posted = http.get(f"{url}x"), http.post(url, headers={"X-Torrentdist": "1"})
         foreign = http.get(url, headers={"Host": "evil.example"})
 
     assert (200, "200000", "200000") == (

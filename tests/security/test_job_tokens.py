@@ -108,6 +108,24 @@ def test_a_job_reads_its_own_at_a_master_and_nothing_else(guarded: Cluster, job:
     assert 401 == asked(guarded, token[:-1] + ("0" if token[-1] != "0" else "1"), "GET", f"{master}/v1/whoami")
 
 
+def test_a_job_reads_its_own_repositories_and_no_others(guarded: Cluster, job: str) -> None:
+    """A job could read every bundle of its host through the hub view."""
+    token, hub = running_token(guarded, "etl"), f"{guarded.url('supervisor-1')}/hub"
+    own = ["api/models/lib-1", "api/models/lib-1/tree/main", "api/models/lib-1/refs"]
+    foreign = [
+        "api/models/foreign-1",
+        "api/models/foreign-1/tree/main",
+        "foreign-1/resolve/main/x",
+        "datasets/lib-1/resolve/main/x",
+        f"api/models/lib-1/revision/{'0' * 40}",
+    ]
+    let_in = {path: asked(guarded, token, "GET", f"{hub}/{path}") for path in own}
+    refused = {path: asked(guarded, token, "GET", f"{hub}/{path}") for path in foreign}
+
+    assert {200} == set(let_in.values()), let_in
+    assert {403} == set(refused.values()), refused
+
+
 def test_a_worker_lives_by_the_heartbeats_that_it_sends(guarded: Cluster, job: str, quiet: Path) -> None:
     """A worker without access to its heartbeat file would be restarted for ever, or a worker that
     hangs never.
