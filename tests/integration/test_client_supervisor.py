@@ -21,6 +21,7 @@ from starlette.routing import Route
 from torrentdist.bundle.content_check import same_content
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.client.bundles.destination import open_part
 from torrentdist.client.bundles.download import download
 from torrentdist.client.bundles.host_download import NotHere, fetch_through_supervisor
 from torrentdist.client.masters.master_client import MasterClient
@@ -122,6 +123,27 @@ def test_dest_is_a_copy_of_the_hosts_bundle(tmp_path: Path, supervisor: Supervis
 
         assert same_content(supervisor.meta, tmp_path / "new" / "dest")
         assert result.sources == expected
+
+    run(test())
+
+
+def test_a_download_that_began_without_the_supervisor_goes_on_through_it(
+    tmp_path: Path, supervisor: Supervisor
+) -> None:
+    """If this failed, a host would fetch a second time what its supervisor has, only because the
+    supervisor was down when the download began; or the abandoned part would stay on the disk."""
+    dest = tmp_path / "dest"
+    with open_part(dest) as part:
+        part.begin(ID, supervisor.meta)
+        (part.content / "data").write_bytes(b"x" * 50_000)
+
+    async def test() -> None:
+        async with serving(supervisor) as url:
+            result = await fetch(url, dest)
+
+        assert same_content(supervisor.meta, dest)
+        assert result.sources == Sources(local=supervisor.meta.size)
+        assert not part.home.exists()
 
     run(test())
 
