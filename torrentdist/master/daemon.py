@@ -56,14 +56,14 @@ from torrentdist.master.bundles.replicator import Replicas, Replicator
 from torrentdist.master.changes.answered_requests import Requests
 from torrentdist.master.changes.commit import LeaderChanges
 from torrentdist.master.changes.request_trimming import RequestTrimmer
-from torrentdist.master.console.action_pages import ActionPages
-from torrentdist.master.console.bundle_pages import BundlePages
 from torrentdist.master.console.console_sight import ConsoleSight
-from torrentdist.master.console.host_pages import HostPages
-from torrentdist.master.console.job_pages import JobPages
 from torrentdist.master.console.live_feeds import LiveFeeds
-from torrentdist.master.console.overview_pages import OverviewPages
-from torrentdist.master.console.session_pages import SessionPages
+from torrentdist.master.console.pages.action_pages import ActionPages
+from torrentdist.master.console.pages.bundle_pages import BundlePages
+from torrentdist.master.console.pages.host_pages import HostPages
+from torrentdist.master.console.pages.job_pages import JobPages
+from torrentdist.master.console.pages.overview_pages import OverviewPages
+from torrentdist.master.console.pages.session_pages import SessionPages
 from torrentdist.master.console.visits import Sessions, Visits
 from torrentdist.master.http.bundle_api import BundleApi
 from torrentdist.master.http.bundle_change_api import BundleChangeApi

@@ -13,11 +13,11 @@ from torrentdist.charts.svg import legend
 from torrentdist.host.http.operation import Operation
 from torrentdist.master.bundles import bundle_views
 from torrentdist.master.console import console_markup as m
-from torrentdist.master.console.action_pages import action_links
 from torrentdist.master.console.console_markup import Markup, Visit
 from torrentdist.master.console.console_sight import ConsoleSight
 from torrentdist.master.console.console_views import BundlePageView, DistributionView, distribution_view, eta_of
 from torrentdist.master.console.live_feeds import LiveFeeds
+from torrentdist.master.console.pages.action_pages import action_links
 from torrentdist.master.console.visits import Visits, answer
 from torrentdist.master.http.mutation_requests import bundle_of
 from torrentdist.master.reads.paging import Page
