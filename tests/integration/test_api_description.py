@@ -49,6 +49,7 @@ OF_ROLES = {
     },
     "host": {
         "GET /v1/snapshot",
+        "GET /v1/distributions/copy",
         "POST /v1/heartbeat",
         "GET /v1/revocations",
         "GET /v1/issuing-key",

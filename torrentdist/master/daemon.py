@@ -60,11 +60,15 @@ from torrentdist.master.console.console_sight import ConsoleSight
 from torrentdist.master.console.live_feeds import LiveFeeds
 from torrentdist.master.console.pages.action_pages import ActionPages
 from torrentdist.master.console.pages.bundle_pages import BundlePages
+from torrentdist.master.console.pages.distribution_pages import DistributionPages
 from torrentdist.master.console.pages.host_pages import HostPages
 from torrentdist.master.console.pages.job_pages import JobPages
 from torrentdist.master.console.pages.overview_pages import OverviewPages
 from torrentdist.master.console.pages.session_pages import SessionPages
 from torrentdist.master.console.visits import Sessions, Visits
+from torrentdist.master.history.distribution_history import DistributionHistory, closing
+from torrentdist.master.history.history_api import HistoryApi
+from torrentdist.master.history.history_file import HistoryFile
 from torrentdist.master.http.bundle_api import BundleApi
 from torrentdist.master.http.bundle_change_api import BundleChangeApi
 from torrentdist.master.http.cluster_api import ClusterApi
@@ -162,6 +166,9 @@ class Master:
         own = OwnRole(self.id, self.url(), self.health, self.leadership, self.records, host.runtime.store)
         self.roles = Roles(host.http, self.snapshot, own.view)
         self.revocations = KeptRevocations(session, self.leadership, saved)
+        leads = self.leadership.is_leader
+        self.history = DistributionHistory(session, self.swarms, leads, host.http, HistoryFile(data_dir))
+        await self.history.load()
         changes = self.changes = LeaderChanges(self.mirror, self.leadership, Requests(zookeeper), self.metrics)
         self.operations = BundleOperations(changes, self.leadership.default_min_replicas, self._now)
         self.attempts = FetchAttempts()
@@ -205,6 +212,7 @@ class Master:
             SupervisorApi(self.jobs, self.job_loop, self.heartbeats, self.leadership),
             SwarmApi(self.newer, self.swarms, members_only=self.config.swarm_has_tls),
             AuditApi(self.trail),
+            HistoryApi(self.history),
             ProofApi(self.records, self.url, self._host.guard.token if self._host else None),
             TokenApi(TokenOperations(self.changes, self._now), self.leadership, self.records),
             self._host_api(),
@@ -229,7 +237,8 @@ class Master:
         return [
             SessionPages(sessions, secure),
             OverviewPages(visits, sight, feeds, self.trail),
-            BundlePages(visits, sight, feeds),
+            BundlePages(visits, sight, feeds, self.history),
+            DistributionPages(visits, self.history),
             HostPages(visits, sight, self.roles),
             JobPages(visits, self.jobs, self.records),
             ActionPages(visits, api),
@@ -288,6 +297,7 @@ class Master:
         await self._hand_over()
         await host.agent.leave()
         await host.background.stop()
+        await closing(self.history, GOODBYE_SECS)
         if self._registration is not None:
             await self._say_goodbye(self._registration)
         await self.mirror.close()
@@ -324,6 +334,7 @@ class Master:
         await answered(self._zookeeper, lambda: self.mirror.start(CONNECT_SECS))
         gc.freeze()  # Most bundles and records stay, so the collector need not scan them with every change.
         background.spawn("absences", self.lost.watch())
+        background.spawn("history", self.history.run())
         background.spawn("replication", self.replicator.run())
         await until_founded(self.mirror)
         self._registration = Registration(self._zookeeper, self._record())

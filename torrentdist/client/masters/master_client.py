@@ -24,7 +24,7 @@ from torrentdist.model.ids import BundleId, Digest, MasterId, SupervisorId
 from torrentdist.model.records import BundleState
 from torrentdist.model.wire.bundle_messages import BundleView, ReuseView, UploadOffset
 from torrentdist.model.wire.cluster_messages import ClusterView
-from torrentdist.model.wire.fleet_messages import DistributeBody, FleetView
+from torrentdist.model.wire.fleet_messages import DistributeBody, DistributionSummary, FleetView
 from torrentdist.model.wire.ha_views import FailoverView, LeaderTransferView, LeaderView, RoleView, TransferBody
 from torrentdist.model.wire.headers import DIGEST
 
@@ -68,6 +68,11 @@ class MasterClient(MasterRequests):
 
     async def failovers(self, count: int) -> list[FailoverView]:
         return await self.read("GET", "/v1/failovers", list[FailoverView], params={"n": str(count)})
+
+    async def distributions(self, bundle: BundleId | None) -> list[DistributionSummary]:
+        """Returns what distributions did, of one bundle or of all, the newest first."""
+        params = {} if bundle is None else {"bundle": bundle}
+        return await self.read("GET", "/v1/distributions", list[DistributionSummary], params=params)
 
     async def transfer(self, master: MasterId) -> LeaderTransferView:
         request = Request("POST", "/v1/transfer", content=msgspec.json.encode(TransferBody(master)))

@@ -199,14 +199,14 @@ def fleet_view(snapshot: ClusterSnapshot, bundle: BundleId, said: Mapping[PeerId
     """Returns the progress of each host whose assignment names the bundle."""
     record = snapshot.bundles[bundle].record
     hosts = [
-        _host_progress(snapshot, id_, said.get(PeerId(id_)), record.size)
+        host_progress(snapshot, id_, said.get(PeerId(id_)), record.size)
         for id_, assignment in sorted(snapshot.assignments.items())
         if bundle in assignment.record.bundles
     ]
     return FleetView(id=bundle, digest=record.digest, size=record.size, hosts=hosts)
 
 
-def _host_progress(snapshot: ClusterSnapshot, id_: SupervisorId, said: SwarmEntry | None, size: int) -> HostProgress:
+def host_progress(snapshot: ClusterSnapshot, id_: SupervisorId, said: SwarmEntry | None, size: int) -> HostProgress:
     if id_ not in snapshot.supervisors:
         return HostProgress(supervisor=id_, state=HostState.GONE, size=size, reason="its supervisor is not running")
     if said is None:

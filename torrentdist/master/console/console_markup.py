@@ -25,6 +25,7 @@ UNKNOWN = Markup('<span class="soft">unknown</span>')
 LINKS = (
     ("/ui/", "Overview"),
     ("/ui/bundles", "Bundles"),
+    ("/ui/distributions", "Distributions"),
     ("/ui/hosts", "Hosts"),
     ("/ui/masters", "Masters"),
     ("/ui/jobs", "Jobs"),

@@ -7,13 +7,15 @@ Always: what is not known is null, never zero.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from heapq import nsmallest
 
 from torrentdist.model.ids import BundleId, Digest, MasterId, SupervisorId
 from torrentdist.model.wire.bundle_messages import BundleView
 from torrentdist.model.wire.cluster_messages import BundleCounts, ClusterView, SupervisorView
-from torrentdist.model.wire.fleet_messages import FleetView, HostProgress, HostState
+from torrentdist.model.wire.fleet_messages import DistributionSummary, FleetView, HostProgress, HostState
 from torrentdist.model.wire.ha_views import FailoverView, RoleView
 from torrentdist.model.wire.job_messages import JobView, WorkerReport
 from torrentdist.model.wire.transfer_messages import Sources
@@ -97,6 +99,8 @@ class BundlePageView(View, frozen=True, kw_only=True):
     distribution: DistributionView
     jobs: list[str]
     """The live jobs that need it."""
+    past: list[DistributionSummary]
+    """Its last distributions, the newest first."""
 
 
 class HostPageView(View, frozen=True, kw_only=True):
@@ -155,13 +159,15 @@ def eta_of(host: HostProgress) -> float | None:
 
 
 def slowest(hosts: Iterable[HostProgress]) -> list[SlowHost]:
-    """Returns the hosts that will be the last ones, those that may never finish first."""
+    """Returns the hosts that will be the last ones: first those that something keeps from it, then
+    those that nobody can tell of, then those with the longest time left."""
 
-    def order(host: HostProgress) -> tuple[float, int, str]:
+    def order(host: HostProgress) -> tuple[bool, float, int, str]:
         eta = eta_of(host)
-        return (-1.0 if eta is None else -eta / 1e12, host.done, host.supervisor)
+        kept = host.state in (HostState.FAILED, HostState.STUCK, HostState.GONE)
+        return (not kept, -math.inf if eta is None else -eta, host.done, host.supervisor)
 
-    late = sorted((host for host in hosts if host.state is not HostState.DONE), key=order)[:SLOWEST]
+    late = nsmallest(SLOWEST, (host for host in hosts if host.state is not HostState.DONE), key=order)
     return [SlowHost(supervisor=h.supervisor, state=h.state, eta=eta_of(h), reason=_reason(h)) for h in late]
 
 

@@ -1,5 +1,5 @@
-"""The progress of bundles on hosts: the request and the answers of `bundle distribute`, and a
-supervisor's answers about its own bundles."""
+"""The progress of bundles on hosts: the request and the answers of `bundle distribute`, the history
+of distributions, and a supervisor's answers about its own bundles."""
 
 from __future__ import annotations
 
@@ -75,6 +75,48 @@ class DistributeView(View, frozen=True, kw_only=True):
     seconds: float
     sources: Sources = Sources()
     """The bytes of all these hosts together."""
+
+
+class HostArrival(View, frozen=True, kw_only=True):
+    """How a distribution went on one host."""
+
+    supervisor: SupervisorId
+    state: HostState
+    seconds: float | None = None
+    """From the begin of the distribution until this host had the bundle. Null: it did not get
+    it."""
+    done: int = 0
+    sources: Sources = Sources()
+    reason: str = ""
+
+
+class DistributionSummary(View, frozen=True, kw_only=True):
+    """What a distribution did: the hosts that were told to keep a bundle and had to fetch it."""
+
+    run: str
+    """The bundle's id, `@`, and when it began in milliseconds."""
+    bundle: BundleId
+    digest: Digest
+    size: int
+    began_at: float
+    """ZooKeeper's time."""
+    ended_at: float | None = None
+    """Null: it is not over."""
+    hosts: int
+    done: int
+    half_secs: float | None = None
+    """Seconds until half of the hosts had it. Null: so many never had it, or do not have it yet."""
+    most_secs: float | None = None
+    """The same for 90 % of them."""
+    all_secs: float | None = None
+    sources: Sources
+    """The bytes of all hosts together."""
+    copies_from_masters: float
+    """How often the holders sent the whole bundle."""
+    late: list[HostArrival]
+    """The last hosts to get it, those without it first; of a long list its begin."""
+    reached: list[tuple[float, float]]
+    """Seconds, and the share of the hosts that had it by then; a few points of the whole curve."""
 
 
 class HostBundleView(View, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ Never: change anything on a GET.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
@@ -177,13 +177,17 @@ def _body(action: Action, subject: str, fields: dict[str, str]) -> bytes:
     return msgspec.json.encode({"labels": labels})
 
 
-def action_links(visit: Visit, kind: str, subject: str, bundle: str = "") -> Markup:
-    """Returns the links to the changes of one thing that the sender's role allows. `bundle`: the
-    bundle that the sender's pattern must match."""
+def action_links(visit: Visit, kind: str, subject: str, possible: Collection[str], bundle: str = "") -> Markup:
+    """Returns the links to the changes of one thing that its state and the sender's role allow.
+    `possible`: the names of those that apply to its state. `bundle`: the bundle that the sender's
+    pattern must match."""
     allowed = [
         action
         for action in ACTIONS
-        if action.kind == kind and may_use(visit.sender, action.role) and may_change(visit.sender, [bundle])
+        if action.kind == kind
+        and action.name in possible
+        and may_use(visit.sender, action.role)
+        and may_change(visit.sender, [bundle])
     ]
     if not allowed:
         return m.NOTHING

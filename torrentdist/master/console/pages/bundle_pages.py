@@ -8,7 +8,6 @@ from urllib.parse import quote, urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
-from torrentdist.charts.strips import strip
 from torrentdist.charts.svg import legend
 from torrentdist.host.http.operation import Operation
 from torrentdist.master.bundles import bundle_views
@@ -18,24 +17,34 @@ from torrentdist.master.console.console_sight import ConsoleSight
 from torrentdist.master.console.console_views import BundlePageView, DistributionView, distribution_view, eta_of
 from torrentdist.master.console.live_feeds import LiveFeeds
 from torrentdist.master.console.pages.action_pages import action_links
+from torrentdist.master.console.pages.distribution_pages import (
+    COLOURS,
+    SOURCES,
+    TONES,
+    history_table,
+    sources_strip,
+)
 from torrentdist.master.console.visits import Visits, answer
+from torrentdist.master.history.distribution_history import DistributionHistory
 from torrentdist.master.http.mutation_requests import bundle_of
 from torrentdist.master.reads.paging import Page
 from torrentdist.model.ids import BundleId
+from torrentdist.model.records import BundleState
 from torrentdist.model.wire.bundle_messages import BundleView
 from torrentdist.model.wire.fleet_messages import HostProgress, HostState
+from torrentdist.model.wire.transfer_messages import Sources
 from torrentdist.security.principal import Role
 
 ROWS = 100
 HOST_ROWS = 50
 """Hosts that a page of a distribution lists."""
-_SOURCES = ("was there", "from masters", "from hosts", "by the plug-in")
-_COLOURS = (7, 1, 0, 4)
-_TONES = {HostState.DONE: "good", HostState.STUCK: "bad", HostState.FAILED: "bad", HostState.GONE: "warn"}
+PAST = 5
+"""Past distributions that the page of a bundle lists."""
 
 
 class BundlePages:
-    def __init__(self, visits: Visits, sight: ConsoleSight, feeds: LiveFeeds) -> None:
+    def __init__(self, visits: Visits, sight: ConsoleSight, feeds: LiveFeeds, history: DistributionHistory) -> None:
+        self._history = history
         self._visits = visits
         self._sight = sight
         self._feeds = feeds
@@ -70,6 +79,7 @@ class BundlePages:
             bundle=bundle_views.bundle_view(self._sight.snapshot(), bundle, self._sight.records.server_now()),
             distribution=part,
             jobs=[str(job) for job in self._sight.jobs_of(bundle)],
+            past=self._history.summaries(bundle)[:PAST],
         )
         return answer(request, lambda: bundle_html(self._visits.of(request), view, state, after), view)
 
@@ -114,7 +124,7 @@ def bundle_html(visit: Visit, view: BundlePageView, state: str, after: str) -> s
             ("Digest", Markup(f"<code>{m.text(bundle.digest)}</code>")),
             ("Size", m.text(f"{m.bytes_of(bundle.size)} in {bundle.files:,} files")),
             ("Copies", m.text(f"{bundle.replicas} of {bundle.min_replicas} wanted")),
-            ("Held by", m.join([m.text(holder) for holder in bundle.holders], ", ") or m.text("nobody")),
+            ("Held by", m.join([m.to("masters", holder) for holder in bundle.holders], ", ") or m.text("nobody")),
             ("Pinned", m.text("yes" if bundle.pinned else "no")),
             ("Signed by", m.text(", ".join(bundle.signers) or "nobody")),
             ("Used by jobs", m.join([m.to("jobs", job) for job in view.jobs], ", ") or m.text("none")),
@@ -130,11 +140,26 @@ def bundle_html(visit: Visit, view: BundlePageView, state: str, after: str) -> s
         visit,
         bundle.id,
         known,
-        action_links(visit, "bundles", bundle.id, bundle.id),
+        action_links(visit, "bundles", bundle.id, _possible(view), bundle.id),
         m.section("Distribution", m.filter_form((("state", "State", state),)), m.live(source, distribution_part(part))),
         following,
         m.command(f"torrentdist bundle distribute {bundle.id} --wait 100%"),
+        m.section(
+            "Past distributions",
+            history_table(view.past, "None is kept."),
+            m.command(f"torrentdist bundle history {bundle.id}"),
+        ),
     )
+
+
+def _possible(view: BundlePageView) -> set[str]:
+    """Returns the changes that apply to a bundle in this state."""
+    names = {"unpin" if view.bundle.pinned else "pin"}
+    if view.bundle.state is BundleState.AVAILABLE:
+        names.add("distribute")
+    if not view.bundle.pinned and not view.jobs:
+        names.add("remove")
+    return names
 
 
 def distribution_part(view: DistributionView) -> Markup:
@@ -150,7 +175,7 @@ def distribution_part(view: DistributionView) -> Markup:
             ("Time left", m.text("none") if done == view.told else m.duration(view.eta), ""),
             ("Copies from masters", m.text(f"{view.copies_from_masters:.2f}"), ""),
             *(
-                (state, m.text(f"{n:,}"), _TONES.get(HostState(state), ""))
+                (state, m.text(f"{n:,}"), TONES.get(HostState(state), ""))
                 for state, n in view.states.items()
                 if state != "done"
             ),
@@ -159,7 +184,7 @@ def distribution_part(view: DistributionView) -> Markup:
     slow = [
         (
             m.to("hosts", host.supervisor),
-            m.badge(host.state, _TONES.get(host.state, "")),
+            m.badge(host.state, TONES.get(host.state, "")),
             m.duration(host.eta),
             m.text(host.reason),
         )
@@ -172,7 +197,7 @@ def distribution_part(view: DistributionView) -> Markup:
             figures,
             Markup(f"<h3>The slowest</h3>{late}") if slow else m.NOTHING,
             Markup("<h3>Each host</h3>"),
-            Markup(legend(_SOURCES, _COLOURS)),
+            Markup(legend(SOURCES, COLOURS)),
             m.table(
                 "Each host",
                 ("Host", "State", "Bytes by source", "Done", "Rate", "Time left"),
@@ -184,13 +209,12 @@ def distribution_part(view: DistributionView) -> Markup:
 
 
 def _host_row(host: HostProgress) -> tuple[Markup, ...]:
-    parts = (host.local, host.from_masters, host.from_peers, host.from_plugin)
     done = host.size if host.state is HostState.DONE else host.done
-    told = ", ".join(f"{m.bytes_of(value)} {name}" for name, value in zip(_SOURCES, parts, strict=True) if value)
+    sources = Sources(masters=host.from_masters, peers=host.from_peers, local=host.local, plugin=host.from_plugin)
     return (
         m.to("hosts", host.supervisor),
-        m.badge(host.state, _TONES.get(host.state, "")),
-        Markup(strip(parts if any(parts) else (done, 0, 0, 0), host.size, told or "no bytes", _COLOURS)),
+        m.badge(host.state, TONES.get(host.state, "")),
+        sources_strip(sources, host.size, done),
         m.share(done, host.size),
         m.text(f"{m.bytes_of(host.rate)}/s" if host.state is HostState.FETCHING else ""),
         m.duration(eta_of(host)) if host.state is HostState.FETCHING else m.NOTHING,

@@ -166,10 +166,10 @@ def host_html(visit: Visit, view: HostPageView) -> str:
         visit,
         host.id,
         known,
-        action_links(visit, "hosts", host.id),
+        action_links(visit, "hosts", host.id, {"undrain" if host.draining else "drain"}),
         m.section("Workers", workers),
         m.section("Bundles that it keeps", m.table("Bundles that it keeps", ("Bundle",), bundles)),
-        m.command(f"torrentdist supervisor drain {host.id}"),
+        m.command("torrentdist supervisor ls"),
     )
 
 
@@ -215,4 +215,10 @@ def master_html(visit: Visit, role: RoleView) -> str:
             ("Failing", m.text("; ".join(f"{name}: {why}" for name, why in role.failing.items()) or "nothing")),
         ]
     )
-    return m.page(visit, role.id, known, action_links(visit, "masters", role.id), m.command("torrentdist ha roles"))
+    return m.page(
+        visit,
+        role.id,
+        known,
+        action_links(visit, "masters", role.id, {"transfer"} if role.state is MasterState.STANDBY else ()),
+        m.command("torrentdist ha roles"),
+    )

@@ -23,6 +23,11 @@ from torrentdist.security.principal import Role
 ROWS = 100
 MOST_WORKERS = 200
 _TONES = {JobStatus.ACTIVE: "good", JobStatus.FINISHED: "good", JobStatus.FAILED: "bad", JobStatus.KILLED: "warn"}
+POSSIBLE = {
+    JobStatus.ACTIVE: ("deactivate", "rebalance", "kill"),
+    JobStatus.INACTIVE: ("activate", "rebalance", "kill"),
+}
+"""The changes that apply to a job in a state; in any other it can be killed."""
 _WORKER_TONES = {WorkerState.RUNNING: "good", WorkerState.BACKOFF: "bad", WorkerState.UNASSIGNED: "warn"}
 
 
@@ -111,7 +116,7 @@ def job_html(visit: Visit, job: JobView) -> str:
         visit,
         job.id,
         known,
-        action_links(visit, "jobs", job.id, job.bundle),
+        action_links(visit, "jobs", job.id, POSSIBLE.get(job.status, ("kill",)), job.bundle),
         m.section("Workers", workers),
         m.section("Output", m.command(f"torrentdist job logs {job.id} --follow")),
         m.section("Story", story, m.command(f"torrentdist job show {job.id}")),

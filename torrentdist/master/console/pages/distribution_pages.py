@@ -1,0 +1,164 @@
+"""The console's pages of distributions: the list of those that run and of those that are over, and
+one of them as its history tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from torrentdist.charts.curves import Curve, step_plot
+from torrentdist.charts.strips import strip
+from torrentdist.charts.svg import legend
+from torrentdist.host.http.operation import Operation
+from torrentdist.master.console import console_markup as m
+from torrentdist.master.console.console_markup import Markup, Visit
+from torrentdist.master.console.visits import Visits, answer
+from torrentdist.master.history.distribution_history import DistributionHistory
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.wire.fleet_messages import DistributionSummary, HostArrival, HostState
+from torrentdist.model.wire.transfer_messages import Sources
+from torrentdist.security.principal import Role
+
+ROWS = 50
+SOURCES = ("was there", "from masters", "from hosts", "by the plug-in")
+COLOURS = (7, 1, 0, 4)
+TONES = {HostState.DONE: "good", HostState.STUCK: "bad", HostState.FAILED: "bad", HostState.GONE: "warn"}
+
+
+class DistributionPages:
+    def __init__(self, visits: Visits, history: DistributionHistory) -> None:
+        self._visits = visits
+        self._history = history
+
+    def operations(self) -> Iterator[Operation]:
+        summary = "the console's list of distributions, the newest first"
+        yield Operation("GET", "/ui/distributions", self.list_page, list[DistributionSummary], summary, Role.READER)
+        summary = "the console's page of one distribution, also long after it"
+        yield Operation("GET", "/ui/distributions/{run}", self.run_page, DistributionSummary, summary, Role.READER)
+
+    async def list_page(self, request: Request) -> Response:
+        query = request.query_params
+        wanted, after = query.get("q", ""), query.get("after", "")
+        matching = [one for one in self._history.summaries() if wanted in one.bundle]
+        place = next((place + 1 for place, one in enumerate(matching) if one.run == after), 0)
+        shown = matching[place : place + ROWS]
+        return answer(request, lambda: list_html(self._visits.of(request), shown, wanted), shown)
+
+    async def run_page(self, request: Request) -> Response:
+        run = request.path_params["run"]
+        found = self._history.summary(run)
+        if found is None:
+            raise TorrentdistError("not_found", what=f"the distribution {run[:200]!r}; the last ones are kept")
+        return answer(request, lambda: run_html(self._visits.of(request), found), found)
+
+
+def list_html(visit: Visit, found: Sequence[DistributionSummary], wanted: str) -> str:
+    following = m.next_page(visit, found[-1].run, {"q": wanted}) if len(found) == ROWS else m.NOTHING
+    return m.page(
+        visit,
+        "Distributions",
+        m.filter_form((("q", "Bundle contains", wanted),)),
+        history_table(found, "No distribution matches."),
+        following,
+        m.command("torrentdist bundle history"),
+    )
+
+
+def history_table(found: Sequence[DistributionSummary], none: str) -> Markup:
+    rows = [
+        (
+            m.link(m.address("distributions", one.run), one.bundle),
+            m.moment(one.began_at),
+            _state(one),
+            m.text(f"{one.done:,} of {one.hosts:,}"),
+            _secs(one.half_secs),
+            _secs(one.most_secs),
+            _secs(one.all_secs),
+            sources_strip(one.sources, one.size * one.hosts),
+            m.text(f"{one.copies_from_masters:.2f}"),
+        )
+        for one in found
+    ]
+    heads = ("Bundle", "Began", "State", "Hosts", "50 %", "90 %", "100 %", "Bytes by source", "Copies from masters")
+    return m.table("Distributions", heads, rows, none)
+
+
+def _state(one: DistributionSummary) -> Markup:
+    if one.ended_at is None:
+        return m.badge("running")
+    return m.badge("complete", "good") if one.done == one.hosts else m.badge("incomplete", "bad")
+
+
+def _secs(value: float | None) -> Markup:
+    return m.text("–") if value is None else m.duration(value)
+
+
+def sources_strip(sources: Sources, whole: int, done: int = 0) -> Markup:
+    """Returns how many bytes came from where. `done`: the bytes that are there, for when nobody
+    says where they came from."""
+    parts = (sources.local, sources.masters, sources.peers, sources.plugin)
+    told = ", ".join(f"{m.bytes_of(value)} {name}" for name, value in zip(SOURCES, parts, strict=True) if value)
+    return Markup(strip(parts if any(parts) else (done, 0, 0, 0), whole, told or "no bytes", COLOURS))
+
+
+def run_html(visit: Visit, one: DistributionSummary) -> str:
+    ended = m.text("it runs") if one.ended_at is None else m.moment(one.ended_at)
+    figures = m.tiles(
+        [
+            (
+                "Hosts that have it",
+                m.text(f"{one.done:,} of {one.hosts:,}"),
+                "good" if one.done == one.hosts else "bad",
+            ),
+            ("Half of them after", _secs(one.half_secs), ""),
+            ("90 % after", _secs(one.most_secs), ""),
+            ("All after", _secs(one.all_secs), ""),
+            ("From masters", m.bytes_of(one.sources.masters), ""),
+            ("From hosts", m.bytes_of(one.sources.peers), ""),
+            ("Was there", m.bytes_of(one.sources.local), ""),
+            ("Copies from masters", m.text(f"{one.copies_from_masters:.2f}"), ""),
+        ]
+    )
+    known = m.facts(
+        [
+            ("Bundle", m.join([m.to("bundles", one.bundle), m.text(f", {m.bytes_of(one.size)}")])),
+            ("Began", m.moment(one.began_at)),
+            ("Ended", ended),
+        ]
+    )
+    late = "Hosts without it, and the last ones" if one.done < one.hosts else "The last hosts"
+    return m.page(
+        visit,
+        f"Distribution of {one.bundle}",
+        known,
+        figures,
+        m.section("Hosts over time", _curve(one)),
+        m.section(late, Markup(legend(SOURCES, COLOURS)), _late_table(one)),
+        m.command(f"torrentdist bundle history {one.bundle}"),
+    )
+
+
+def _curve(one: DistributionSummary) -> Markup:
+    if not one.reached:
+        return Markup('<p class="soft">No host has it.</p>')
+    title = f"Share of {one.hosts} hosts that had {one.bundle}, over time"
+    curve = Curve(str(one.bundle), one.reached)
+    return Markup(step_plot([curve], x_label="time since the begin", y_label="hosts", title=title))
+
+
+def _late_table(one: DistributionSummary) -> Markup:
+    heads = ("Host", "State", "Bytes by source", "Done", "After", "Why")
+    return m.table("The last hosts", heads, [_late_row(host, one.size) for host in one.late])
+
+
+def _late_row(host: HostArrival, size: int) -> tuple[Markup, ...]:
+    return (
+        m.to("hosts", host.supervisor),
+        m.badge(host.state, TONES.get(host.state, "")),
+        sources_strip(host.sources, size, host.done),
+        m.share(host.done, size),
+        _secs(host.seconds),
+        m.text(host.reason),
+    )

@@ -1,0 +1,202 @@
+"""The history of distributions at work in a master: every master follows what runs, and what the
+leader says counts.
+
+Each master hears all hosts, so each can go on with a run whose leader has died. Standbys copy what
+the leader keeps, and each writes it to its disk.
+Always: at rest a round costs nothing that grows with records or hosts. A run in which nothing
+changes is looked at ever less often.
+Never: decide or delay a distribution.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from torrentdist.cluster.records.snapshot import ClusterSnapshot
+from torrentdist.http.connection_pool import Http
+from torrentdist.http.http_errors import HttpError
+from torrentdist.log import get_logger
+from torrentdist.master.bundles.bundle_views import LISTED, host_progress
+from torrentdist.master.history import distribution_runs as runs
+from torrentdist.master.history.distribution_runs import Kept, Run
+from torrentdist.master.history.history_file import MOST_BYTES, HistoryFile, decode_history, encode_history
+from torrentdist.master.history.told_bundles import ToldBundles
+from torrentdist.master.master_session import MasterSession
+from torrentdist.master.swarm.swarms import Swarms
+from torrentdist.model.backoff import Retry
+from torrentdist.model.ids import BundleId, MasterId, PeerId, SupervisorId
+from torrentdist.model.wire.fleet_messages import DistributionSummary, HostProgress
+
+log = get_logger()
+
+LOOK_SECS = 1.0
+LONGEST_LOOK_SECS = 10.0
+"""How often a run is looked at in which nothing changes."""
+COPY_SECS = 2.0
+REST_COPY_SECS = 20.0
+"""How often a standby asks the leader: while something runs, and while nothing does."""
+ANSWER_SECS = 5.0
+WRITE_SECS = 5.0
+
+
+class DistributionHistory:
+    """`leads`: whether this master leads now."""
+
+    def __init__(
+        self, session: MasterSession, swarms: Swarms, leads: Callable[[], bool], http: Http, file: HistoryFile
+    ) -> None:
+        self._session = session
+        self._swarms = swarms
+        self._leads = leads
+        self._http = http
+        self._file = file
+        self._told = ToldBundles()
+        self._kept = Kept()
+        self._written = self._kept
+        self._write_at = self._copy_at = 0.0
+        self._looks: dict[str, float] = {}
+        """time.monotonic() of the next look at each run."""
+        self._copied = Kept()
+        """What the last copy said."""
+        self._trouble = Retry(COPY_SECS, REST_COPY_SECS)
+
+    async def load(self) -> None:
+        self._kept = self._written = await self._file.read()
+
+    def summaries(self, bundle: BundleId | None = None) -> list[DistributionSummary]:
+        """Returns what is known of distributions, the newest first."""
+        found: Iterable[DistributionSummary] = [
+            *(runs.summary_of(run) for run in self._kept.open.values() if bundle in (None, run.bundle)),
+            *(past for past in self._kept.past.values() if bundle in (None, past.bundle)),
+        ]
+        return sorted(found, key=lambda summary: (summary.began_at, summary.run), reverse=True)
+
+    def summary(self, run: str) -> DistributionSummary | None:
+        if run in self._kept.open:
+            return runs.summary_of(self._kept.open[run])
+        return self._kept.past.get(run)
+
+    def copy(self) -> bytes:
+        """Returns all that this master keeps, for a standby."""
+        return encode_history(self._kept)
+
+    async def run(self) -> None:
+        while True:
+            snapshot = self._session.mirror.snapshot
+            if snapshot.present:
+                self._follow(snapshot)
+                await self._copy_when_due(snapshot)
+            await self._write_when_due()
+            await asyncio.sleep(LOOK_SECS)
+
+    async def close(self) -> None:
+        if self._kept is not self._written:
+            await self._file.write(self._kept)
+
+    # following
+
+    def _follow(self, snapshot: ClusterSnapshot) -> None:
+        now = self._session.zookeeper.server_now() or time.time()
+        kept = self._kept
+        for bundle, hosts in self._told.news(snapshot).items():
+            kept = _begun(kept, snapshot, bundle, hosts, now)
+        clock = time.monotonic()
+        for id_, run in kept.open.items():
+            if clock >= self._looks.get(id_, 0.0):
+                kept = self._looked(kept, snapshot, run, now)
+                idle = now - (kept.open[id_].changed_at if id_ in kept.open else now)
+                self._looks[id_] = clock + min(LONGEST_LOOK_SECS, max(LOOK_SECS * 0.9, idle / 10))
+        if kept is not self._kept:
+            self._kept = runs.bounded(kept)
+            self._looks = {id_: at for id_, at in self._looks.items() if id_ in self._kept.open}
+
+    def _looked(self, kept: Kept, snapshot: ClusterSnapshot, run: Run, now: float) -> Kept:
+        entry = snapshot.bundles.get(run.bundle)
+        listed = entry is not None and entry.record.state in LISTED and entry.record.digest == run.digest
+        following = runs.followed(run, self._said(snapshot, run) if listed else {}, now)
+        if listed and not runs.is_over(following, now):
+            return kept if following is run else Kept(open=kept.open | {run.id: following}, past=kept.past)
+        left = {id_: other for id_, other in kept.open.items() if id_ != run.id}
+        if not following.hosts:
+            return Kept(open=left, past=kept.past)
+        return Kept(open=left, past=kept.past | {run.id: runs.summary_of(following, now)})
+
+    def _said(self, snapshot: ClusterSnapshot, run: Run) -> dict[SupervisorId, HostProgress]:
+        """Returns what the hosts of a run say that are still told to keep its bundle."""
+        said, found = self._swarms.members(run.digest), {}
+        for host, line in run.hosts.items():
+            assignment = snapshot.assignments.get(host)
+            if not line.at and assignment is not None and run.bundle in assignment.record.bundles:
+                found[host] = host_progress(snapshot, host, said.get(PeerId(host)), run.size)
+        return found
+
+    # copying
+
+    async def _copy_when_due(self, snapshot: ClusterSnapshot) -> None:
+        clock = time.monotonic()
+        if clock < self._copy_at:
+            return
+        self._copy_at = clock + (COPY_SECS if self._kept.open else REST_COPY_SECS * random.uniform(0.75, 1.25))
+        source = _source(snapshot, self._session.me, self._leads())
+        if source is None:
+            return
+        url, is_leader = source
+        try:
+            async with asyncio.timeout(ANSWER_SECS):
+                answer = await self._http.request("GET", f"{url}/v1/distributions/copy", most_bytes=MOST_BYTES)
+            if answer.status_code != 200:
+                return  # an older release
+            theirs = await asyncio.to_thread(decode_history, answer.content)
+        except (HttpError, TimeoutError, ValueError, msgspec.MsgspecError) as exc:
+            if self._trouble.failed(type(exc).__name__):
+                log.info("the history of distributions could not be copied", source=url, reason=str(exc))
+            return
+        self._trouble.succeeded()
+        if theirs != self._copied or not is_leader:
+            self._copied = theirs
+            kept = runs.merged(theirs, self._kept) if is_leader else runs.merged(self._kept, theirs)
+            if kept != self._kept:
+                self._kept = kept
+
+    async def _write_when_due(self) -> None:
+        ended = self._kept.past.keys() != self._written.past.keys()
+        if self._kept is self._written or (time.monotonic() < self._write_at and not ended):
+            return
+        self._write_at = time.monotonic() + WRITE_SECS
+        kept = self._kept
+        if await self._file.write(kept):
+            self._written = kept
+
+
+def _begun(kept: Kept, snapshot: ClusterSnapshot, bundle: BundleId, hosts: list[SupervisorId], now: float) -> Kept:
+    """Returns what is kept once these hosts are told to fetch a bundle."""
+    entry = snapshot.bundles.get(bundle)
+    if entry is None or entry.record.state not in LISTED:
+        return kept
+    running = next((run for run in kept.open.values() if run.bundle == bundle), None)
+    record = entry.record
+    run = running or Run(bundle=bundle, digest=record.digest, size=record.size, began_at=now, changed_at=now, hosts={})
+    return Kept(open=kept.open | {run.id: runs.joined(run, hosts, now)}, past=kept.past)
+
+
+def _source(snapshot: ClusterSnapshot, me: MasterId, leads: bool) -> tuple[str, bool] | None:
+    """Returns the URL of the master to copy from, and whether it leads: for a standby the leader,
+    for a leader any standby, which may know what the leader's disk lost."""
+    if not leads:
+        leader = None if snapshot.leader is None else snapshot.masters.get(snapshot.leader)
+        return None if leader is None or leader.id == me else (leader.url, True)
+    others = [master.url for id_, master in sorted(snapshot.masters.items()) if id_ != me]
+    return (random.choice(others), False) if others else None
+
+
+async def closing(history: DistributionHistory, secs: float) -> None:
+    """Writes what is not on disk yet, within `secs`."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(secs):
+            await history.close()

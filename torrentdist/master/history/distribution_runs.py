@@ -1,0 +1,201 @@
+"""Follows distributions: from what each host says to a run, and from a run to its summary.
+
+Pure: values in, values out, with the time as an argument.
+Always: a run ends when every host has the bundle, or when nothing has changed for GIVE_UP_SECS. A
+host that has the bundle stays counted. A summary and a list of them are bounded.
+Never: count hosts that were not told to fetch it in this run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from torrentdist.model.ids import BundleId, Digest, SupervisorId
+from torrentdist.model.wire.fleet_messages import DistributionSummary, HostArrival, HostProgress, HostState
+from torrentdist.model.wire.transfer_messages import Sources
+
+GIVE_UP_SECS = 600.0
+"""Seconds without any change after which a run is over, whatever its hosts lack."""
+MOST_SUMMARIES = 200
+MOST_OPEN = 50
+"""Most runs that are followed at once; of more, the oldest end."""
+MOST_HOSTS = 10_000
+"""Most hosts of a run that are followed. Further ones are not counted."""
+MOST_LATE = 20
+MOST_POINTS = 40
+MOST_REASON = 200
+SAME_RUN_SECS = 30.0
+"""Masters that see the same distribution begin see it within so many seconds."""
+
+
+class HostLine(msgspec.Struct, frozen=True, array_like=True):
+    """What a host of a run said last."""
+
+    state: HostState = HostState.WAITING
+    at: float = 0.0
+    """When it had the bundle; 0: not yet."""
+    done: int = 0
+    masters: int = 0
+    peers: int = 0
+    local: int = 0
+    plugin: int = 0
+    reason: str = ""
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """A distribution that is not over."""
+
+    bundle: BundleId
+    digest: Digest
+    size: int
+    began_at: float
+    changed_at: float
+    hosts: dict[SupervisorId, HostLine]
+
+    @property
+    def id(self) -> str:
+        return f"{self.bundle}@{int(self.began_at * 1000)}"
+
+    @property
+    def is_complete(self) -> bool:
+        return all(line.at for line in self.hosts.values())
+
+
+def joined(run: Run, hosts: Iterable[SupervisorId], now: float) -> Run:
+    """Returns the run with further hosts that are told to fetch the bundle."""
+    more = dict(run.hosts)
+    for host in hosts:
+        if len(more) < MOST_HOSTS:
+            more.setdefault(host, HostLine())
+    return run if len(more) == len(run.hosts) else msgspec.structs.replace(run, hosts=more, changed_at=now)
+
+
+def followed(run: Run, said: Mapping[SupervisorId, HostProgress], now: float) -> Run:
+    """Returns the run after what its hosts say now. A host that is no longer told to keep the
+    bundle and has not got it leaves the run."""
+    hosts = {host: _next(line, said.get(host), now) for host, line in run.hosts.items() if line.at or host in said}
+    return run if hosts == run.hosts else msgspec.structs.replace(run, hosts=hosts, changed_at=now)
+
+
+def _next(line: HostLine, said: HostProgress | None, now: float) -> HostLine:
+    if line.at or said is None:
+        return line
+    has = said.state is HostState.DONE
+    known = (line.done, line.masters, line.peers, line.local, line.plugin)
+    told = (said.done, said.from_masters, said.from_peers, said.local, said.from_plugin)
+    # A host that is away says nothing of what it had.
+    done, masters, peers, local, plugin = told if any(told) else known
+    return HostLine(
+        state=said.state,
+        at=now if has else 0.0,
+        done=said.size if has else done,
+        masters=masters,
+        peers=peers,
+        local=local,
+        plugin=plugin,
+        reason="" if has else said.reason[:MOST_REASON],
+    )
+
+
+def is_over(run: Run, now: float) -> bool:
+    return run.is_complete or now - run.changed_at >= GIVE_UP_SECS
+
+
+def summary_of(run: Run, ended_at: float | None = None) -> DistributionSummary:
+    """Returns what is kept of a run."""
+    lines, began = run.hosts.values(), run.began_at
+    arrivals = sorted(max(0.0, line.at - began) for line in lines if line.at)
+    count, masters = len(run.hosts), sum(line.masters for line in lines)
+    return DistributionSummary(
+        run=run.id,
+        bundle=run.bundle,
+        digest=run.digest,
+        size=run.size,
+        began_at=began,
+        ended_at=ended_at,
+        hosts=count,
+        done=len(arrivals),
+        half_secs=_reached(arrivals, count, 0.5),
+        most_secs=_reached(arrivals, count, 0.9),
+        all_secs=_reached(arrivals, count, 1.0),
+        sources=Sources(
+            masters=masters,
+            peers=sum(line.peers for line in lines),
+            local=sum(line.local for line in lines),
+            plugin=sum(line.plugin for line in lines),
+        ),
+        copies_from_masters=round(masters / run.size, 2) if run.size else 0.0,
+        late=_late(run),
+        reached=_curve(arrivals, count),
+    )
+
+
+def _reached(arrivals: list[float], count: int, share: float) -> float | None:
+    needed = math.ceil(share * count)
+    return round(arrivals[needed - 1], 3) if 0 < needed <= len(arrivals) else None
+
+
+def _late(run: Run) -> list[HostArrival]:
+    order = sorted(run.hosts.items(), key=lambda item: (item[1].at or math.inf, item[0]), reverse=True)
+    return [
+        HostArrival(
+            supervisor=host,
+            state=line.state,
+            seconds=round(max(0.0, line.at - run.began_at), 3) if line.at else None,
+            done=line.done,
+            sources=Sources(masters=line.masters, peers=line.peers, local=line.local, plugin=line.plugin),
+            reason=line.reason,
+        )
+        for host, line in order[:MOST_LATE]
+    ]
+
+
+def _curve(arrivals: list[float], count: int) -> list[tuple[float, float]]:
+    step = max(1, math.ceil(len(arrivals) / MOST_POINTS))
+    shown = sorted({*range(step - 1, len(arrivals), step), *([len(arrivals) - 1] if arrivals else [])})[-MOST_POINTS:]
+    return [(round(arrivals[place], 3), round((place + 1) / count, 4)) for place in shown]
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a master keeps: runs that are not over, and summaries of those that are."""
+
+    open: dict[str, Run] = {}
+    past: dict[str, DistributionSummary] = {}
+
+
+def bounded(kept: Kept) -> Kept:
+    """Returns the newest runs and summaries, as many as are kept."""
+    newest = sorted(kept.past.values(), key=lambda s: (s.ended_at or s.began_at, s.run), reverse=True)
+    runs = sorted(kept.open.values(), key=lambda run: (run.began_at, run.id), reverse=True)
+    return Kept(
+        open={run.id: run for run in runs[:MOST_OPEN]}, past={found.run: found for found in newest[:MOST_SUMMARIES]}
+    )
+
+
+def merged(theirs: Kept, ours: Kept) -> Kept:
+    """Returns what `theirs` says, and what only `ours` knows. Masters see the same distribution
+    begin at slightly different moments: `theirs` decides."""
+    told = [(run.bundle, run.began_at, math.inf) for run in theirs.open.values()]
+    told += [(found.bundle, found.began_at, found.ended_at or math.inf) for found in theirs.past.values()]
+
+    def is_told(bundle: BundleId, began: float, ended: float) -> bool:
+        return any(
+            bundle == name and began <= end + SAME_RUN_SECS and ended + SAME_RUN_SECS >= begin
+            for name, begin, end in told
+        )
+
+    return bounded(
+        Kept(
+            open={id_: run for id_, run in ours.open.items() if not is_told(run.bundle, run.began_at, run.changed_at)}
+            | theirs.open,
+            past={
+                id_: found
+                for id_, found in ours.past.items()
+                if not is_told(found.bundle, found.began_at, found.ended_at or found.began_at)
+            }
+            | theirs.past,
+        )
+    )

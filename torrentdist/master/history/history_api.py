@@ -1,0 +1,39 @@
+"""The history of distributions over HTTP: for people, and for other masters."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from torrentdist.host.http.operation import Operation
+from torrentdist.host.http.web import json_response, number_parameter
+from torrentdist.master.history.distribution_history import DistributionHistory
+from torrentdist.master.history.distribution_runs import MOST_OPEN, MOST_SUMMARIES
+from torrentdist.model import ids
+from torrentdist.model.wire.fleet_messages import DistributionSummary
+from torrentdist.security.principal import Role
+
+MOST = MOST_OPEN + MOST_SUMMARIES
+
+
+class HistoryApi:
+    def __init__(self, history: DistributionHistory) -> None:
+        self._history = history
+
+    def operations(self) -> Iterator[Operation]:
+        summary = "what distributions did, the newest first"
+        yield Operation("GET", "/v1/distributions", self.distributions, list[DistributionSummary], summary, Role.READER)
+        summary = "all that this master keeps of distributions, for another master"
+        yield Operation("GET", "/v1/distributions/copy", self.copy, None, summary, Role.HOST)
+
+    async def distributions(self, request: Request) -> Response:
+        most = int(number_parameter(request, "n", MOST, low=1, high=MOST))
+        wanted = request.query_params.get("bundle", "")
+        found = self._history.summaries(ids.bundle_id(wanted) if wanted else None)
+        return json_response(found[:most])
+
+    async def copy(self, _: Request) -> Response:
+        return Response(await asyncio.to_thread(self._history.copy), media_type="application/json")
