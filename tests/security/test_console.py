@@ -14,7 +14,17 @@ from cluster_fixtures import Cluster, make_source, running_cluster
 from torrentdist.security.console_session import COOKIE
 
 PAGE = {"Accept": "text/html"}
-PAGES = ("/ui/", "/ui/bundles", "/ui/bundles/seen", "/ui/hosts", "/ui/masters", "/ui/jobs", "/ui/audit")
+PAGES = (
+    "/ui/",
+    "/ui/bundles",
+    "/ui/bundles/seen",
+    "/ui/distributions",
+    "/ui/hosts",
+    "/ui/hosts/supervisor-1",
+    "/ui/masters",
+    "/ui/jobs",
+    "/ui/events",
+)
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +136,7 @@ def test_names_from_outside_are_text(shown: Cluster, tmp_path: Path) -> None:
     with signed_in(shown, "master-1", token_of(shown, "hostile", "reader")) as visitor:
         pages = [
             visitor.get(path, params={"q": hostile, "who": hostile})
-            for path in ("/ui/bundles", "/ui/hosts", "/ui/audit")
+            for path in ("/ui/bundles", "/ui/hosts", "/ui/events", "/ui/distributions")
         ]
 
     assert all("<script>alert" not in page.text for page in pages)

@@ -57,12 +57,16 @@ from torrentdist.master.changes.answered_requests import Requests
 from torrentdist.master.changes.commit import LeaderChanges
 from torrentdist.master.changes.request_trimming import RequestTrimmer
 from torrentdist.master.console.console_sight import ConsoleSight
+from torrentdist.master.console.host_asking import HostAsking
 from torrentdist.master.console.live_feeds import LiveFeeds
+from torrentdist.master.console.noted_events import NotedEvents
 from torrentdist.master.console.pages.action_pages import ActionPages
 from torrentdist.master.console.pages.bundle_pages import BundlePages
 from torrentdist.master.console.pages.distribution_pages import DistributionPages
+from torrentdist.master.console.pages.event_pages import EventPages
 from torrentdist.master.console.pages.host_pages import HostPages
 from torrentdist.master.console.pages.job_pages import JobPages
+from torrentdist.master.console.pages.output_pages import OutputPages
 from torrentdist.master.console.pages.overview_pages import OverviewPages
 from torrentdist.master.console.pages.session_pages import SessionPages
 from torrentdist.master.console.visits import Sessions, Visits
@@ -185,7 +189,7 @@ class Master:
         await self.trail.load(data_dir / "events")
         sessions = await self._sessions(host)
         api = self._routers()
-        pages = self._console(sessions, operations_of(*api), host.guard.tls is not None)
+        pages = self._console(sessions, operations_of(*api), host)
         self.routers = [*api, *pages]
         app = master_app(self.routers, self.mirror, self.records, self.leadership, host.guard, self.trail.log, sessions)
         await host.serve(app, host.sockets[0], self.trail.log, host.guard.tls)
@@ -229,18 +233,23 @@ class Master:
                 ca_key = (await asyncio.to_thread(IssuingKey(self.config.tls).key_text)).encode()
         return Sessions(session_key(host.guard.job_key, ca_key), self.records, host.guard.token)
 
-    def _console(self, sessions: Sessions, api: list[Operation], secure: bool) -> list[Router]:
+    def _console(self, sessions: Sessions, api: list[Operation], host: HostDaemon) -> list[Router]:
         """The routers of the pages under /ui/."""
+        http, secure = host.http, host.guard.tls is not None
         visits = Visits(self.id, self.records, self.leadership, sessions)
         sight = ConsoleSight(self.records, self.leadership, self.heartbeats, self.swarms)
-        feeds = LiveFeeds()
+        feeds, asking = LiveFeeds(), HostAsking(http, self.records)
+        noted = NotedEvents(self.id, self._now)
+        self.runtime.events.subscribe(noted.hear)
         return [
             SessionPages(sessions, secure),
-            OverviewPages(visits, sight, feeds, self.trail),
+            OverviewPages(visits, sight, feeds),
+            EventPages(visits, sight, self.trail, noted, self.history),
             BundlePages(visits, sight, feeds, self.history),
             DistributionPages(visits, self.history),
-            HostPages(visits, sight, self.roles),
+            HostPages(visits, sight, self.roles, asking),
             JobPages(visits, self.jobs, self.records),
+            OutputPages(visits, self.jobs, self.records, asking, feeds),
             ActionPages(visits, api),
         ]
 

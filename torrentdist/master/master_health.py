@@ -38,3 +38,7 @@ class MasterHealth:
         zookeeper = self._zookeeper
         granted = zookeeper.negotiated_timeout if zookeeper.session_id is not None else None
         return zookeeper.asked_timeout, granted
+
+    def write_secs(self) -> float | None:
+        """Returns how long ZooKeeper took for this master's last write; None: there was none."""
+        return self._zookeeper.write_secs

@@ -42,4 +42,5 @@ class OwnRole:
             now=time.time(),
             session_secs=asked_secs,
             granted_secs=granted_secs,
+            write_secs=self._health.write_secs(),
         )

@@ -46,6 +46,7 @@ from torrentdist.security.passes import admits
 from torrentdist.security.principal import Role
 from torrentdist.supervisor.bundles.bundle_signatures import BundleSignatures
 from torrentdist.supervisor.bundles.high_mark import keep_below_mark
+from torrentdist.supervisor.bundles.host_state_api import HostStateApi
 from torrentdist.supervisor.bundles.keeper import Keeper
 from torrentdist.supervisor.exclusivity.isolation import Isolation
 from torrentdist.supervisor.gateway.archive_cache import ArchiveCache
@@ -142,19 +143,21 @@ class Supervisor:
         """Serves the gateway, and the API for other hosts."""
         gateway, outside = host.sockets
         output, health = OutputApi(jobs.homes, jobs.placed), HealthApi(self.failing_checks, self.metrics)
+        state = HostStateApi(host.runtime)
         routers: list[Router] = [
             HealthApi(self.failing_checks, self.metrics, Role.ANYONE),
             HostBundleApi(host.runtime, self.keeper),
             BundleServer(host.runtime, self.keeper, self.reader, self._archives),
             HubApi(host.runtime, self.reader),
             WorkerApi(jobs),
+            state,
             output,
         ]
         users, audit = self.config.supervisor.gateway_users, AuditLog(host.runtime.events.emit)
         host.background.spawn("audit", audit.run())
         app = gateway_app(routers, users, jobs, lambda client: self._web.cut(client), audit)
         self._web = await host.serve(app, gateway, audit)
-        others: list[Router] = [output, PeerApi(host.runtime.fetches.raw_metafile), health]
+        others: list[Router] = [output, state, PeerApi(host.runtime.fetches.raw_metafile), health]
         revocations = Revocations(host.http, self.masters)
         app = outside_app(others, host.guard, self._is_admitted, revocations.covers, audit)
         await host.serve(app, outside, audit, host.guard.tls)

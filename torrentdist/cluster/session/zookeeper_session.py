@@ -83,6 +83,8 @@ class ZooKeeper:
         self.negotiated_timeout = config.session_timeout_secs
         self.last_write_acknowledged: float | None = None
         """When the last acknowledged write of this session was sent (monotonic)."""
+        self.write_secs: float | None = None
+        """How long the last acknowledged write took; None: there was none."""
         self.on_state: list[Callable[[SessionState], None]] = []
         self.on_schema: list[Callable[[], None]] = []
         self._schema = records.OLDEST_READABLE
@@ -313,6 +315,7 @@ class ZooKeeper:
                 answer = await ask(driver, self._full(path))
         except (TimeoutError, CutOff) as exc:
             raise TorrentdistError("outcome_unknown", detail=f"writing {path} to ZooKeeper") from exc
+        self.write_secs = time.monotonic() - sent
         if session == self.session_id:
             self.last_write_acknowledged = max(sent, self.last_write_acknowledged or sent)
         return answer

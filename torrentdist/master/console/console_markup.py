@@ -29,7 +29,7 @@ LINKS = (
     ("/ui/hosts", "Hosts"),
     ("/ui/masters", "Masters"),
     ("/ui/jobs", "Jobs"),
-    ("/ui/audit", "Audit"),
+    ("/ui/events", "Events"),
 )
 
 
@@ -84,6 +84,12 @@ def command(line: str) -> Markup:
     return Markup(
         f'<div class="command"><code>{shown}</code><button type="button" data-copy="{shown}">Copy</button></div>'
     )
+
+
+def output(title: str, content: str) -> Markup:
+    """Returns what a program wrote, line by line."""
+    shown = escape(content) or "Nothing yet."
+    return Markup(f'<pre class="output" tabindex="0" role="region" aria-label="{escape(title)}">{shown}</pre>')
 
 
 def tiles(values: Sequence[tuple[str, Markup, str]]) -> Markup:

@@ -7,6 +7,7 @@ Never: change anything.
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import msgspec
@@ -17,11 +18,12 @@ from torrentdist.master.bundles import bundle_views
 from torrentdist.master.console.console_views import DistributionLine
 from torrentdist.master.jobs.heartbeats import Heartbeats
 from torrentdist.master.leading.leadership import Leadership
+from torrentdist.master.reads.answer_freshness import CATCH_UP_SECS
 from torrentdist.master.reads.saved_records import Records
 from torrentdist.master.swarm.swarms import Swarms
-from torrentdist.model.errors import NO_CLUSTER
+from torrentdist.model.errors import NO_CLUSTER, TorrentdistError
 from torrentdist.model.ids import BundleId, JobId, PeerId, SupervisorId
-from torrentdist.model.records import BundleState
+from torrentdist.model.records import BundleState, FailoverRecord
 from torrentdist.model.wire.cluster_messages import ClusterView
 from torrentdist.model.wire.fleet_messages import FleetView, HostProgress
 from torrentdist.model.wire.job_messages import WorkerReport
@@ -51,6 +53,16 @@ class ConsoleSight:
         view = bundle_views.cluster_view(snapshot, leader, time.time(), silent, self._swarms.held)
         problem = NO_CLUSTER if self.records.lacks_cluster() else ""
         return msgspec.structs.replace(view, stale_secs=self.records.stale_secs(), problem=problem)
+
+    async def failovers(self, most: int) -> list[FailoverRecord] | None:
+        """Returns the last failovers, the newest first; None: ZooKeeper does not answer."""
+        if self.records.cut_off_secs() > CATCH_UP_SECS:
+            return None
+        try:
+            async with asyncio.timeout(CATCH_UP_SECS):
+                return await self.leadership.failovers(most)
+        except (TimeoutError, TorrentdistError):
+            return None
 
     def fleet(self, bundle: BundleId) -> FleetView:
         snapshot = self.snapshot()

@@ -12,12 +12,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from heapq import nsmallest
 
-from torrentdist.model.ids import BundleId, Digest, MasterId, SupervisorId
+from torrentdist.model.ids import BundleId, Digest, JobId, MasterId, SupervisorId
 from torrentdist.model.wire.bundle_messages import BundleView
-from torrentdist.model.wire.cluster_messages import BundleCounts, ClusterView, SupervisorView
+from torrentdist.model.wire.cluster_messages import BundleCounts, ClusterView, HostStateView, SupervisorView
 from torrentdist.model.wire.fleet_messages import DistributionSummary, FleetView, HostProgress, HostState
 from torrentdist.model.wire.ha_views import FailoverView, RoleView
-from torrentdist.model.wire.job_messages import JobView, WorkerReport
+from torrentdist.model.wire.job_messages import WorkerReport
 from torrentdist.model.wire.transfer_messages import Sources
 from torrentdist.model.wire.view import View
 
@@ -109,6 +109,8 @@ class HostPageView(View, frozen=True, kw_only=True):
     """The bundles that it is told to keep."""
     workers: list[WorkerReport] | None
     """What it said of its workers last. Null: only the leader hears that."""
+    state: HostStateView | None
+    """The room of its store, its rates and errors. Null: it does not answer."""
     certificate_serial: str
     certificate_expires_at: float | None
     """Null: the cluster has issued it none."""
@@ -121,8 +123,26 @@ class MastersPageView(View, frozen=True, kw_only=True):
     """Null: ZooKeeper does not answer."""
 
 
-class JobPageView(View, frozen=True, kw_only=True):
-    job: JobView
+class OutputLine(View, frozen=True, kw_only=True):
+    """One stream of a worker on a host, with the bytes that the host keeps."""
+
+    supervisor: SupervisorId
+    worker: int
+    stream: str
+    size: int = 0
+    at: float = 0.0
+    """When it was written to last."""
+
+
+class JobOutputView(View, frozen=True, kw_only=True):
+    job: JobId
+    lines: list[OutputLine]
+    shown: OutputLine | None
+    """Null: there is no output."""
+    text: str
+    """The end of the output that is shown."""
+    silent: list[SupervisorId]
+    """The hosts that did not answer."""
 
 
 def distribution_view(fleet: FleetView, shown: Iterable[HostProgress]) -> DistributionView:

@@ -8,7 +8,8 @@ Never: keep what a slow browser has not read; it gets the newest part next.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -20,49 +21,58 @@ PERIOD_SECS = 1.0
 STREAM_SECS = 30.0
 """A stream's length. The browser opens the next one by itself."""
 MOST_STREAMS = 200
+Make = Callable[[], Awaitable[str]]
+
+
+@dataclass
+class _Part:
+    """The newest event of one part, and when it was made."""
+
+    at: float = float("-inf")
+    event: bytes = b""
+    making: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class LiveFeeds:
     def __init__(self) -> None:
-        self._newest: dict[str, tuple[float, bytes]] = {}
-        """The newest event of each part, and when it was made."""
+        self._parts: dict[str, _Part] = {}
         self._streams = 0
 
-    def answer(self, request: Request, part: str, make: Callable[[], str]) -> Response:
+    async def answer(self, request: Request, part: str, make: Make) -> Response:
         """Answers with a stream. `part` names what `make` makes."""
         secs = number_parameter(request, "timeout", STREAM_SECS, low=0.0, high=STREAM_SECS)
         if self._streams >= MOST_STREAMS:
             raise TorrentdistError("not_ready", detail=f"{self._streams} pages of the console are open here")
-        first = self._event(part, make)  # raises what is wrong before the answer begins
+        first = await self._event(part, make)  # raises what is wrong before the answer begins
         return StreamingResponse(self._events(part, make, first, secs), media_type="text/event-stream")
 
-    async def _events(self, part: str, make: Callable[[], str], event: bytes, secs: float) -> AsyncIterator[bytes]:
+    async def _events(self, part: str, make: Make, event: bytes, secs: float) -> AsyncIterator[bytes]:
         self._streams += 1
         try:
             loop = asyncio.get_running_loop()
             end, sent = loop.time() + secs, b""
             while True:
-                yield b": the same\n\n" if event is sent else event
+                yield b": the same\n\n" if event == sent else event
                 sent = event
                 if loop.time() + PERIOD_SECS > end:
                     return
                 await asyncio.sleep(PERIOD_SECS)
-                event = self._event(part, make)
+                event = await self._event(part, make)
         except TorrentdistError:
             return  # what it showed is gone
         finally:
             self._streams -= 1
             if not self._streams:
-                self._newest.clear()
+                self._parts.clear()
 
-    def _event(self, part: str, make: Callable[[], str]) -> bytes:
-        now = asyncio.get_running_loop().time()
-        at, event = self._newest.get(part, (float("-inf"), b""))
-        if now - at < PERIOD_SECS * 0.9:
-            return event
-        made = event_of(make())
-        self._newest[part] = (now, event if made == event else made)
-        return self._newest[part][1]
+    async def _event(self, part: str, make: Make) -> bytes:
+        known = self._parts.setdefault(part, _Part())
+        async with known.making:
+            now = asyncio.get_running_loop().time()
+            if now - known.at >= PERIOD_SECS * 0.9:
+                known.event = event_of(await make())
+                known.at = now
+            return known.event
 
 
 def event_of(text: str) -> bytes:

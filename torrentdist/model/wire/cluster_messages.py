@@ -69,3 +69,23 @@ class HealthView(View, frozen=True, kw_only=True):
 
     ok: bool
     failing: dict[str, str] = {}
+
+
+class HostStateView(View, frozen=True, kw_only=True):
+    """What a host says of itself: GET /v1/host/state of a supervisor."""
+
+    published_bytes: int
+    """Bytes of the bundles that it has."""
+    arriving_bytes: int
+    """Bytes reserved for bundles that arrive."""
+    free_bytes: int
+    """Free bytes of the disk."""
+    limit_bytes: int
+    """Most bytes that its bundles may take; 0: no limit."""
+    reserve_bytes: int
+    """Bytes of the disk that it leaves free."""
+    upload_rate: float
+    download_rate: float
+    peers: int
+    errors: dict[str, str]
+    """The bundles whose last fetch failed, with the reasons."""

@@ -49,6 +49,8 @@ class RoleView(View, frozen=True, kw_only=True):
     """The session timeout that its configuration requests, in seconds."""
     granted_secs: float | None = None
     """The session timeout that ZooKeeper granted, in seconds; None without a session."""
+    write_secs: float | None = None
+    """How long ZooKeeper took for its last write, in seconds; None: it has written nothing."""
 
 
 class DialView(View, frozen=True, kw_only=True):

@@ -86,8 +86,11 @@ class BundlePages:
     async def bundle_live(self, request: Request) -> Response:
         bundle = bundle_of(request)
         state, after = request.query_params.get("state", ""), request.query_params.get("after", "")
-        part = f"{bundle} {state} {after}"
-        return self._feeds.answer(request, part, lambda: distribution_part(self._distribution(bundle, state, after)))
+
+        async def part() -> str:
+            return distribution_part(self._distribution(bundle, state, after))
+
+        return await self._feeds.answer(request, f"{bundle} {state} {after}", part)
 
     def _distribution(self, bundle: BundleId, state: str, after: str) -> DistributionView:
         fleet = self._sight.fleet(bundle)

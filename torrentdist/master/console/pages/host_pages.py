@@ -14,14 +14,14 @@ from torrentdist.master.console import console_markup as m
 from torrentdist.master.console.console_markup import Markup, Visit
 from torrentdist.master.console.console_sight import ConsoleSight
 from torrentdist.master.console.console_views import SILENT_SECS, HostPageView, MastersPageView
+from torrentdist.master.console.host_asking import HostAsking
 from torrentdist.master.console.pages.action_pages import action_links
 from torrentdist.master.console.visits import Visits, answer
 from torrentdist.master.leading.roles import Roles
-from torrentdist.master.reads.answer_freshness import CATCH_UP_SECS
 from torrentdist.model import ids
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.wire.cluster_messages import SupervisorView
-from torrentdist.model.wire.ha_views import FailoverView, MasterState, RoleView
+from torrentdist.model.wire.cluster_messages import HostStateView, SupervisorView
+from torrentdist.model.wire.ha_views import MasterState, RoleView
 from torrentdist.model.wire.job_messages import WorkerState
 from torrentdist.security.principal import Role
 
@@ -32,7 +32,8 @@ _STATES = {MasterState.LEADER: "good", MasterState.UNREACHABLE: "bad", MasterSta
 
 
 class HostPages:
-    def __init__(self, visits: Visits, sight: ConsoleSight, roles: Roles) -> None:
+    def __init__(self, visits: Visits, sight: ConsoleSight, roles: Roles, asking: HostAsking) -> None:
+        self._asking = asking
         self._visits = visits
         self._sight = sight
         self._roles = roles
@@ -66,6 +67,7 @@ class HostPages:
             host=host,
             bundles=[] if assignment is None else sorted(assignment.record.bundles)[:MOST_BUNDLES],
             workers=self._sight.workers(id_),
+            state=await self._asking.state(id_),
             certificate_serial="" if known is None else known.record.serial,
             certificate_expires_at=None if known is None else known.record.expires_at,
             revoked=known is not None and known.record.is_revoked,
@@ -73,8 +75,9 @@ class HostPages:
         return answer(request, lambda: host_html(self._visits.of(request), view), view)
 
     async def masters_page(self, request: Request) -> Response:
-        roles, failovers = await asyncio.gather(self._roles.all(), self._failovers())
-        view = MastersPageView(masters=roles, failovers=failovers)
+        roles, failovers = await asyncio.gather(self._roles.all(), self._sight.failovers(FAILOVERS))
+        past = None if failovers is None else [bundle_views.failover_view(record) for record in failovers]
+        view = MastersPageView(masters=roles, failovers=past)
         return answer(request, lambda: masters_html(self._visits.of(request), view), view)
 
     async def master_page(self, request: Request) -> Response:
@@ -85,16 +88,6 @@ class HostPages:
         own = self._roles.own()
         view = own if own.id == id_ else await self._roles.ask(record)
         return answer(request, lambda: master_html(self._visits.of(request), view), view)
-
-    async def _failovers(self) -> list[FailoverView] | None:
-        if self._sight.records.cut_off_secs() > CATCH_UP_SECS:
-            return None
-        try:
-            async with asyncio.timeout(CATCH_UP_SECS):
-                found = await self._sight.leadership.failovers(FAILOVERS)
-        except (TimeoutError, TorrentdistError):
-            return None
-        return [bundle_views.failover_view(record) for record in found]
 
 
 def _labels(host: SupervisorView) -> str:
@@ -167,10 +160,32 @@ def host_html(visit: Visit, view: HostPageView) -> str:
         host.id,
         known,
         action_links(visit, "hosts", host.id, {"undrain" if host.draining else "drain"}),
+        m.section("Room and traffic", _state_part(view.state)),
         m.section("Workers", workers),
         m.section("Bundles that it keeps", m.table("Bundles that it keeps", ("Bundle",), bundles)),
         m.command("torrentdist supervisor ls"),
     )
+
+
+def _state_part(state: HostStateView | None) -> Markup:
+    if state is None:
+        return Markup('<p class="soft">Unknown: the host does not answer this master.</p>')
+    limit = m.text(f"of {m.bytes_of(state.limit_bytes)} at most" if state.limit_bytes else "without a limit")
+    is_full = state.free_bytes <= state.reserve_bytes
+    figures = m.tiles(
+        [
+            ("Its bundles", m.bytes_of(state.published_bytes), ""),
+            ("Reserved for arriving ones", m.bytes_of(state.arriving_bytes), ""),
+            ("Free on its disk", m.bytes_of(state.free_bytes), "bad" if is_full else ""),
+            ("Receives", m.text(f"{m.bytes_of(state.download_rate)}/s"), ""),
+            ("Sends", m.text(f"{m.bytes_of(state.upload_rate)}/s"), ""),
+            ("Peers", m.text(f"{state.peers:,}"), ""),
+        ]
+    )
+    note = Markup(f"<p>Bundles {limit}; {m.bytes_of(state.reserve_bytes)} of the disk stay free.</p>")
+    errors = [(m.to("bundles", bundle), m.text(why)) for bundle, why in sorted(state.errors.items())]
+    last = m.table("Last errors", ("Bundle", "Error"), errors, "No fetch has failed.")
+    return m.join([figures, note, Markup("<h3>Last errors</h3>"), last])
 
 
 def masters_html(visit: Visit, view: MastersPageView) -> str:
@@ -181,12 +196,13 @@ def masters_html(visit: Visit, view: MastersPageView) -> str:
             m.UNKNOWN if role.epoch is None else m.text(role.epoch),
             m.UNKNOWN if role.lag is None else m.text(role.lag),
             m.duration(role.granted_secs),
+            _millis(role.write_secs),
             m.text(role.version),
             m.text("; ".join(f"{name}: {why}" for name, why in role.failing.items())),
         )
         for role in view.masters
     ]
-    heads = ("Master", "State", "Epoch", "Bundles it lacks", "Session", "Version", "Failing")
+    heads = ("Master", "State", "Epoch", "Bundles it lacks", "Session", "ZooKeeper's last write", "Version", "Failing")
     past = m.UNKNOWN
     if view.failovers is not None:
         lines = [
@@ -203,6 +219,10 @@ def masters_html(visit: Visit, view: MastersPageView) -> str:
     )
 
 
+def _millis(secs: float | None) -> Markup:
+    return m.UNKNOWN if secs is None else m.text(f"{secs * 1000:,.1f} ms")
+
+
 def master_html(visit: Visit, role: RoleView) -> str:
     known = m.facts(
         [
@@ -211,6 +231,7 @@ def master_html(visit: Visit, role: RoleView) -> str:
             ("Epoch", m.UNKNOWN if role.epoch is None else m.text(role.epoch)),
             ("Bundles it lacks", m.UNKNOWN if role.lag is None else m.text(role.lag)),
             ("ZooKeeper session", m.duration(role.granted_secs)),
+            ("ZooKeeper's last write", _millis(role.write_secs)),
             ("Version", m.text(role.version)),
             ("Failing", m.text("; ".join(f"{name}: {why}" for name, why in role.failing.items()) or "nothing")),
         ]

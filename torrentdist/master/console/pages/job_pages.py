@@ -112,13 +112,18 @@ def job_html(visit: Visit, job: JobView) -> str:
             ],
             "Nothing is told yet.",
         )
+    live = m.link(f"{m.address('jobs', job.id)}/output", "Live output")
     return m.page(
         visit,
         job.id,
         known,
         action_links(visit, "jobs", job.id, POSSIBLE.get(job.status, ("kill",)), job.bundle),
         m.section("Workers", workers),
-        m.section("Output", m.command(f"torrentdist job logs {job.id} --follow")),
+        m.section(
+            "Output",
+            m.link(f"{m.address('jobs', job.id)}/output", "Live output"),
+            m.command(f"torrentdist job logs {job.id} --follow"),
+        ),
         m.section("Story", story, m.command(f"torrentdist job show {job.id}")),
     )
 

@@ -1,43 +1,35 @@
-"""The overview of the console, and the audit."""
+"""The overview of the console: the health, what needs attention, and running distributions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from torrentdist.host.http.operation import Operation
-from torrentdist.host.http.web import number_parameter
-from torrentdist.master.access.audit_trail import AuditTrail
 from torrentdist.master.console import console_markup as m
 from torrentdist.master.console.console_markup import Markup, Visit
 from torrentdist.master.console.console_sight import ConsoleSight
 from torrentdist.master.console.console_views import OverviewView, attention, overview_view
 from torrentdist.master.console.live_feeds import LiveFeeds
 from torrentdist.master.console.visits import Visits, answer
-from torrentdist.master.http.mutation_requests import LONGEST_WAIT
-from torrentdist.model.access.audit_messages import AuditView
 from torrentdist.security.principal import Role
 
-AUDIT_ROWS = 200
 _TONES = {"lost": "bad", "problem": "bad", "silent": "bad", "under-replicated": "warn", "expiring": "warn"}
 
 
 class OverviewPages:
-    def __init__(self, visits: Visits, sight: ConsoleSight, feeds: LiveFeeds, trail: AuditTrail) -> None:
+    def __init__(self, visits: Visits, sight: ConsoleSight, feeds: LiveFeeds) -> None:
         self._visits = visits
         self._sight = sight
         self._feeds = feeds
-        self._trail = trail
 
     def operations(self) -> Iterator[Operation]:
         summary = "the console's overview: health, what needs attention, running distributions"
         yield Operation("GET", "/ui/", self.overview_page, OverviewView, summary, Role.READER)
         summary = "the same again and again, as server-sent events"
         yield Operation("GET", "/ui/live/overview", self.overview_live, None, summary, Role.READER)
-        summary = "the console's page of who changed what at this master"
-        yield Operation("GET", "/ui/audit", self.audit_page, list[AuditView], summary, Role.READER)
 
     def _view(self) -> OverviewView:
         sight, cluster = self._sight, self._sight.cluster()
@@ -49,17 +41,10 @@ class OverviewPages:
         return answer(request, lambda: overview_html(self._visits.of(request), view), view)
 
     async def overview_live(self, request: Request) -> Response:
-        return self._feeds.answer(request, "overview", lambda: overview_part(self._view()))
+        async def part() -> str:
+            return overview_part(self._view())
 
-    async def audit_page(self, request: Request) -> Response:
-        query = request.query_params
-        who, bundle = query.get("who", ""), query.get("bundle", "")
-        within = number_parameter(request, "within", LONGEST_WAIT, low=0.0, high=LONGEST_WAIT)
-        entries = self._trail.entries(within, who, bundle, AUDIT_ROWS)
-        wanted = query.get("what", "")
-        entries = [entry for entry in entries if wanted in entry.operation]
-        filters = (("who", "Who", who), ("bundle", "Bundle", bundle), ("what", "What", wanted))
-        return answer(request, lambda: audit_html(self._visits.of(request), entries, filters), entries)
+        return await self._feeds.answer(request, "overview", part)
 
 
 def overview_html(visit: Visit, view: OverviewView) -> str:
@@ -125,22 +110,3 @@ def _bar(done: int, whole: int) -> Markup:
 
 def _more(left: int) -> Markup:
     return Markup(f"<p>And {left:,} more.</p>") if left > 0 else m.NOTHING
-
-
-def audit_html(visit: Visit, entries: Sequence[AuditView], filters: Sequence[tuple[str, str, str]]) -> str:
-    rows = [
-        (
-            m.moment(entry.at),
-            m.text(f"{entry.who} ({entry.role})"),
-            m.text(entry.operation),
-            m.text(entry.target),
-            m.badge(entry.result, "good" if entry.result == "ok" else "bad"),
-            m.text(entry.count),
-            m.text(entry.source),
-        )
-        for entry in entries
-    ]
-    heads = ("When", "Who", "What", "About", "Result", "Times", "From")
-    note = Markup("<p>What this master was asked to change, and what it refused. The command asks every master.</p>")
-    listed = m.table("Audit", heads, rows, "Nothing matches.")
-    return m.page(visit, "Audit", note, m.filter_form(filters), listed, m.command("torrentdist audit"))

@@ -1,0 +1,148 @@
+"""What happened, one line each: changes and refusals, leaders, bundles and distributions.
+
+Pure: values in, values out.
+Always: the newest come first, and a list is bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from heapq import nlargest
+
+import msgspec
+
+from torrentdist.model.access.audit_messages import AuditView
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.events import (
+    BundleUploaded,
+    DaemonStarted,
+    DownloadFailed,
+    EventsDropped,
+    Fact,
+    HashFailed,
+    LeaderLost,
+)
+from torrentdist.model.records import FailoverRecord
+from torrentdist.model.wire.fleet_messages import DistributionSummary
+from torrentdist.model.wire.view import View
+
+KINDS = ("bundles", "hosts", "jobs", "masters", "distributions")
+"""The kinds of things that have pages."""
+TIMES = ("%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%d")
+
+
+class EventLine(View, frozen=True, kw_only=True):
+    at: float
+    who: str
+    """The name of the sender, or the master that tells it."""
+    what: str
+    about: str = ""
+    page: str = ""
+    """The kind of page about it, if it has one."""
+    result: str = ""
+    detail: str = ""
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """The filters. Empty text stands for everything."""
+
+    who: str = ""
+    what: str = ""
+    about: str = ""
+    since: float = 0.0
+    until: float = float("inf")
+
+    def has(self, line: EventLine) -> bool:
+        named = self.who in line.who and self.about in line.about
+        return named and self.what in f"{line.what} {line.result}" and self.since <= line.at < self.until
+
+
+def newest(lines: Iterable[EventLine], wanted: Wanted, most: int) -> list[EventLine]:
+    return nlargest(most, (line for line in lines if wanted.has(line)), key=lambda line: line.at)
+
+
+def moment_of(text: str, otherwise: float) -> float:
+    """Returns the moment that a filter names in UTC, or raises `invalid_request`."""
+    for form in TIMES if text else ():
+        try:
+            return datetime.strptime(text, form).replace(tzinfo=UTC).timestamp()
+        except ValueError:
+            continue
+    if text:
+        raise TorrentdistError("invalid_request", detail=f"{text[:100]!r} is no time such as 2026-01-31 15:00")
+    return otherwise
+
+
+def of_audit(entry: AuditView) -> EventLine:
+    times = f"{entry.count} times, " if entry.count > 1 else ""
+    kind = next((kind for kind in KINDS if f"/{kind}/" in entry.operation), "")
+    return EventLine(
+        at=entry.at,
+        who=entry.who,
+        what=entry.operation,
+        about=entry.target,
+        page=kind if kind and "," not in entry.target else "",
+        result=entry.result,
+        detail=f"{times}{entry.role}, from {entry.source}" if entry.source else f"{times}{entry.role}",
+    )
+
+
+def of_failover(record: FailoverRecord) -> EventLine:
+    detail = f"after {record.previous}: {record.reason}" if record.previous else record.reason
+    return EventLine(
+        at=record.at, who=record.current, what="leads", about=record.current, page="masters", detail=detail
+    )
+
+
+def of_distribution(one: DistributionSummary) -> Iterator[EventLine]:
+    about = str(one.bundle)
+    yield EventLine(
+        at=one.began_at,
+        who="leader",
+        what="distribution began",
+        about=about,
+        page="bundles",
+        detail=f"to {one.hosts:,} hosts",
+    )
+    if one.ended_at is not None:
+        whole = one.done == one.hosts
+        detail = f"{one.done:,} of {one.hosts:,} hosts have it"
+        yield EventLine(
+            at=one.ended_at,
+            who="leader",
+            what="distribution ended",
+            about=about,
+            page="bundles",
+            result="ok" if whole else "incomplete",
+            detail=detail,
+        )
+
+
+def of_fact(fact: Fact, at: float, master: str) -> EventLine | None:
+    """Returns the line of an event of a master; None: it is not worth one."""
+    match fact:
+        case DaemonStarted():
+            return EventLine(at=at, who=master, what="started", about=master, page="masters", detail=fact.version)
+        case BundleUploaded():
+            return EventLine(at=at, who=master, what="bundle available", about=fact.bundle, page="bundles")
+        case LeaderLost():
+            detail = f"it led for {fact.led_secs:.0f} s"
+            return EventLine(at=at, who=master, what="leads no more", about=master, page="masters", detail=detail)
+        case DownloadFailed():
+            about = fact.bundle
+            return EventLine(
+                at=at,
+                who=master,
+                what="fetch failed",
+                about=about,
+                page="bundles",
+                result=fact.code,
+                detail=fact.reason,
+            )
+        case HashFailed():
+            detail = f"piece {fact.piece}; it is fetched again"
+            return EventLine(at=at, who=master, what="piece damaged", about=fact.digest, result="bad", detail=detail)
+        case EventsDropped():
+            return EventLine(at=at, who=master, what="events dropped", detail=f"{fact.count:,} of them")
+    return None

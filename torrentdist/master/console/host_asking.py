@@ -1,0 +1,94 @@
+"""Asks hosts what only they know: the room of their stores, and the output of their workers.
+
+Always: a host that does not answer delays a page by ANSWER_SECS at most, and is then said to be
+silent. A host gets a pass, never a token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from torrentdist.http.api_calls import Broken, Request, ask, error_in, send
+from torrentdist.http.connection_pool import Http
+from torrentdist.master.console.console_views import JobOutputView, OutputLine
+from torrentdist.master.reads.saved_records import Records
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import JobId, SupervisorId
+from torrentdist.model.records import SupervisorRecord
+from torrentdist.model.wire.cluster_messages import HostStateView
+from torrentdist.model.wire.job_messages import WorkerOutput
+from torrentdist.security.passes import PARAMETER
+
+ANSWER_SECS = 1.0
+MOST_HOSTS = 64
+"""Most hosts that are asked for the output of one job."""
+TAIL_BYTES = 32 * 1024
+STATE = "/v1/host/state"
+
+
+class HostAsking:
+    def __init__(self, http: Http, records: Records) -> None:
+        self._http = http
+        self._records = records
+
+    async def state(self, host: SupervisorId) -> HostStateView | None:
+        """Returns what a host says of itself; None: it does not answer."""
+        record = self._records.snapshot().supervisors.get(host)
+        if record is None or not record.url:
+            return None
+        try:
+            return await ask(self._http, record.url, self._request(STATE, STATE), HostStateView)
+        except (Broken, TorrentdistError):
+            return None
+
+    async def output(self, job: JobId, hosts: Iterable[SupervisorId], wanted: OutputLine) -> JobOutputView:
+        """Returns which output these hosts keep of a job, and the end of one of them: the wanted
+        one, or the one that is written to last."""
+        known = self._records.snapshot().supervisors
+        asked = sorted({host for host in hosts if host in known and known[host].url})[:MOST_HOSTS]
+        found = await asyncio.gather(*(self._listing(job, known[host]) for host in asked))
+        lines = [line for part in found for line in part or ()]
+        silent = [host for host, part in zip(asked, found, strict=True) if part is None]
+        chosen = _chosen(lines, wanted)
+        text = "" if chosen is None else await self._tail(job, known[chosen.supervisor], chosen)
+        return JobOutputView(job=job, lines=lines, shown=chosen, text=text, silent=silent)
+
+    async def _listing(self, job: JobId, host: SupervisorRecord) -> list[OutputLine] | None:
+        request = self._request(f"/v1/host/jobs/{job}/logs", f"/v1/host/jobs/{job}/")
+        try:
+            found = await ask(self._http, host.url, request, list[WorkerOutput])
+        except (Broken, TorrentdistError):
+            return None
+        id_ = SupervisorId(host.id)
+        return [
+            OutputLine(supervisor=id_, worker=o.worker, stream=o.stream, size=o.end - o.begin, at=o.at) for o in found
+        ]
+
+    async def _tail(self, job: JobId, host: SupervisorRecord, line: OutputLine) -> str:
+        wanted = {"stream": line.stream, "offset": str(-TAIL_BYTES)}
+        request = self._request(f"/v1/host/jobs/{job}/{line.worker}/log", f"/v1/host/jobs/{job}/", **wanted)
+        try:
+            answer = await send(self._http, host.url, request)
+        except Broken:
+            return ""
+        if error_in(answer) is not None:
+            return ""
+        return _readable(answer.content[-TAIL_BYTES:])
+
+    def _request(self, path: str, prefix: str, **params: str) -> Request:
+        given = {**params, PARAMETER: self._records.new_pass(prefix)}
+        return Request("GET", path, params=given, timeout=ANSWER_SECS, anonymously=True)
+
+
+def _readable(content: bytes) -> str:
+    """Returns a text in which control characters are only seen."""
+    text = content.decode("utf-8", errors="replace").replace("\r\n", "\n")
+    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def _chosen(lines: list[OutputLine], wanted: OutputLine) -> OutputLine | None:
+    for line in lines:
+        if (line.supervisor, line.worker, line.stream) == (wanted.supervisor, wanted.worker, wanted.stream):
+            return line
+    return max((line for line in lines if line.size), key=lambda line: (line.at, line.stream), default=None)

@@ -1,0 +1,125 @@
+"""The console's page of what happened and who did it: events and audit in one list, filtered by
+who, what and when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from torrentdist.host.http.operation import Operation
+from torrentdist.master.access.audit_trail import MOST_ENTRIES, AuditTrail
+from torrentdist.master.console import console_markup as m
+from torrentdist.master.console.console_markup import Markup, Visit
+from torrentdist.master.console.console_sight import ConsoleSight
+from torrentdist.master.console.event_lines import (
+    EventLine,
+    Wanted,
+    moment_of,
+    newest,
+    of_audit,
+    of_distribution,
+    of_failover,
+)
+from torrentdist.master.console.noted_events import NotedEvents
+from torrentdist.master.console.visits import Visits, answer
+from torrentdist.master.history.distribution_history import DistributionHistory
+from torrentdist.master.http.mutation_requests import LONGEST_WAIT
+from torrentdist.model.records import FailoverRecord
+from torrentdist.security.principal import Role
+
+ROWS = 100
+FILTERS = (
+    ("who", "Who"),
+    ("what", "What or result"),
+    ("about", "About"),
+    ("since", "From (UTC)"),
+    ("until", "To (UTC)"),
+)
+_GOOD = ("ok", "")
+
+
+class EventPages:
+    def __init__(
+        self,
+        visits: Visits,
+        sight: ConsoleSight,
+        trail: AuditTrail,
+        noted: NotedEvents,
+        history: DistributionHistory,
+    ) -> None:
+        self._visits = visits
+        self._sight = sight
+        self._trail = trail
+        self._noted = noted
+        self._history = history
+
+    def operations(self) -> Iterator[Operation]:
+        summary = "the console's page of events and audit, the newest first"
+        yield Operation("GET", "/ui/events", self.events_page, list[EventLine], summary, Role.READER)
+        summary = "the console's page of events and audit, under its old address"
+        yield Operation("GET", "/ui/audit", self.old_page, None, summary, Role.READER)
+
+    async def old_page(self, request: Request) -> Response:
+        query = request.url.query
+        return RedirectResponse(f"/ui/events{'?' if query else ''}{query}", 307)
+
+    async def events_page(self, request: Request) -> Response:
+        kept = {name: request.query_params.get(name, "")[:200] for name, _ in FILTERS}
+        wanted = Wanted(
+            who=kept["who"],
+            what=kept["what"],
+            about=kept["about"],
+            since=moment_of(kept["since"], 0.0),
+            until=moment_of(kept["until"], float("inf")),
+        )
+        lines = newest([*self._lines(), *map(of_failover, await self._failovers())], wanted, ROWS)
+        return answer(request, lambda: events_html(self._visits.of(request), lines, kept), lines)
+
+    def _lines(self) -> Iterator[EventLine]:
+        yield from self._noted.lines
+        for one in self._history.summaries():
+            yield from of_distribution(one)
+        yield from map(of_audit, self._trail.entries(LONGEST_WAIT, "", "", MOST_ENTRIES))
+
+    async def _failovers(self) -> Sequence[FailoverRecord]:
+        return await self._sight.failovers(ROWS) or ()
+
+
+def events_html(visit: Visit, lines: Sequence[EventLine], kept: dict[str, str]) -> str:
+    rows = [
+        (
+            m.moment(line.at),
+            m.text(line.who),
+            m.text(line.what),
+            m.to(line.page, line.about) if line.page and line.about else m.text(line.about),
+            m.badge(line.result, "" if line.result in _GOOD else "bad"),
+            m.text(line.detail),
+        )
+        for line in lines
+    ]
+    note = Markup(
+        "<p>What this master was asked to change and refused, its own events, leaders, and distributions. "
+        "The command asks every master; <code>torrentdist report</code> has the distant past.</p>"
+    )
+    heads = ("When", "Who", "What", "About", "Result", "Detail")
+    return m.page(
+        visit,
+        "Events and audit",
+        note,
+        m.filter_form([(name, label, kept[name]) for name, label in FILTERS]),
+        m.table("Events and audit", heads, rows, "Nothing matches."),
+        _older(visit, lines, kept),
+        m.command("torrentdist audit"),
+    )
+
+
+def _older(visit: Visit, lines: Sequence[EventLine], kept: dict[str, str]) -> Markup:
+    if len(lines) < ROWS:
+        return m.NOTHING
+    until = datetime.fromtimestamp(lines[-1].at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    query = urlencode({**{name: value for name, value in kept.items() if value}, "until": until})
+    return Markup(f'<p><a rel="next" href="{m.text(visit.path)}?{m.text(query)}">Older ones</a></p>')
