@@ -121,7 +121,7 @@ def job_html(visit: Visit, job: JobView) -> str:
         m.section("Workers", workers),
         m.section(
             "Output",
-            m.link(f"{m.address('jobs', job.id)}/output", "Live output"),
+            Markup(f"<p>{live}</p>"),
             m.command(f"torrentdist job logs {job.id} --follow"),
         ),
         m.section("Story", story, m.command(f"torrentdist job show {job.id}")),
