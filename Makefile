@@ -3,7 +3,7 @@
 PY := .venv/bin/python
 # Chaos first, since it mostly waits, and then the rings, the fastest first. What is marked `alone` (Spark jobs, the benchmark, the
 # lab, what else looks at a clock) comes after, one at a time.
-RINGS := $(addprefix tests/,chaos unit property contract security spark integration)
+RINGS := $(addprefix tests/,chaos unit property contract security spark integration browser)
 ALONE = $(shell grep -rl --include='test_*.py' 'mark.alone' $(RINGS))
 SOURCES := torrentdist cli scripts tests $(if $(wildcard bench/*.py),bench)
 PYTEST_ARGS ?=
@@ -18,8 +18,8 @@ help: ## this list
 setup: ## .venv with everything, and Java if this machine has none and lets us install it
 	@scripts/setup
 
-demo: setup ## a cluster on this machine: upload, distribute, a Spark job, a failover, a report
-	@$(PY) -m torrentdist.dev.demo
+demo: setup ## a cluster on this machine: upload, distribute, a Spark job, a failover, a report; HOLD=1 keeps it until Ctrl-C
+	@$(PY) -m torrentdist.dev.demo $(if $(HOLD),--hold)
 
 test: style ## style, then types and every ring of tests, the fastest first
 	@$(PY) -m mypy $(SOURCES) & types=$$!; $(PY) -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m "not alone" $(DURATIONS) $(PYTEST_ARGS) $(RINGS); \

@@ -1,13 +1,15 @@
 """`make demo`: follows a bundle through a whole cluster on this machine, with the commands that a
 user would type.
 
-Arguments after the program's name are passed to `torrentdist report`.
+With --hold the cluster runs until Ctrl-C before it is stopped. Further arguments after the
+program's name are passed to `torrentdist report`.
 Always: nothing keeps running and nothing stays on disk except the report, even after a failure or
 Ctrl-C.
 """
 
 from __future__ import annotations
 
+import contextlib
 import filecmp
 import json
 import os
@@ -30,6 +32,7 @@ DATA_BYTES = 8 * 1024 * 1024
 JOB, BUNDLE = "wordcount", "wordcount-1"
 JOB_SECS = 240.0
 FAILOVER_SECS = 60.0
+HOLD = "--hold"
 REPORT = Path("torrentdist-demo-report")
 
 
@@ -61,7 +64,7 @@ def _command(cluster: DevCluster, *arguments: str) -> list[str]:
     return [sys.executable, "-m", "torrentdist_cli", "--config", str(cluster.dir / "client.toml"), *arguments]
 
 
-def tour(cluster: DevCluster, home: Path, report_options: Sequence[str]) -> None:
+def tour(cluster: DevCluster, home: Path, report_options: Sequence[str], *, hold: bool) -> None:
     bundle = make_sample(home)
     copy = home / "copy"
     torrentdist(cluster, "cluster")
@@ -74,7 +77,22 @@ def tour(cluster: DevCluster, home: Path, report_options: Sequence[str]) -> None
     if differing:
         raise SystemExit(f"the copy differs in {differing}")
     run_job(cluster)
-    show_events(cluster, report_options)
+    fail_over(cluster)
+    if hold:
+        wait_for_interrupt(cluster)
+    show_report(cluster, report_options)
+
+
+def say_console(cluster: DevCluster) -> None:
+    print(f"\nThe console: {cluster.masters()[0]}/ui/ (the token is in {cluster.token_file})", flush=True)
+
+
+def wait_for_interrupt(cluster: DevCluster) -> None:
+    say_console(cluster)
+    print(f"The cluster runs until Ctrl-C. Commands: torrentdist --config {cluster.dir}/client.toml ...", flush=True)
+    with contextlib.suppress(KeyboardInterrupt):
+        while True:
+            time.sleep(3600.0)
 
 
 def run_job(cluster: DevCluster) -> None:
@@ -102,9 +120,8 @@ def _leader(cluster: DevCluster) -> str:
     return asked.stdout.strip()
 
 
-def show_events(cluster: DevCluster, report_options: Sequence[str]) -> None:
-    """Shows the events that the daemons wrote. Kills a leader first, so that there is a failover to
-    see."""
+def fail_over(cluster: DevCluster) -> None:
+    """Kills the leader, so that there is a failover to see."""
     before = _leader(cluster)
     print(f"\n$ kill -9 {cluster.member(before).pid}      # {before}, the leader", flush=True)
     cluster.signal(before, signal.SIGKILL)
@@ -116,12 +133,16 @@ def show_events(cluster: DevCluster, report_options: Sequence[str]) -> None:
     torrentdist(cluster, "ha", "failovers", "-n", "1")
     cluster.start(before)  # It then publishes its last events.
     cluster.wait_started(before)
+
+
+def show_report(cluster: DevCluster, report_options: Sequence[str]) -> None:
+    """Stops the cluster, and shows the events that its daemons wrote."""
     print("\n$ torrentdist dev down", flush=True)
     cluster.down()  # This closes the files that are still being written.
     torrentdist(cluster, "report", f"{cluster.dir}/*/events", "--out", str(REPORT), *report_options)
 
 
-def main(report_options: Sequence[str] = ()) -> int:
+def main(report_options: Sequence[str] = (), *, hold: bool = False) -> int:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="torrentdist-demo-") as home:
         os.environ.setdefault("XDG_CACHE_HOME", f"{home}/cache")
@@ -129,7 +150,8 @@ def main(report_options: Sequence[str] = ()) -> int:
         print("$ torrentdist dev up --tls", flush=True)
         try:
             cluster.up(say=lambda text: print(text, flush=True))
-            tour(cluster, Path(home), report_options)
+            say_console(cluster)
+            tour(cluster, Path(home), report_options, hold=hold)
         except TorrentdistError as error:
             print(f"error[{error.code}]: {error.message}\nhint: {error.hint}", file=sys.stderr)
             return error.exit_code
@@ -140,4 +162,4 @@ def main(report_options: Sequence[str] = ()) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main([word for word in sys.argv[1:] if word != HOLD], hold=HOLD in sys.argv))

@@ -55,6 +55,8 @@ from torrentdist.security.private_files import write_private
 READY_SECS = 60.0
 STOP_SECS = 15.0
 LAUNCHER = "launcher-1"
+SIMULATION = "simulation-1"
+SIMULATION_PROGRAM = "torrentdist.dev.simulated_hosts"
 TOKEN = "token"
 DEV_TRUST: dict[str, object] = {"cluster": "dev"}
 """Lets `upload --sign` work without a configuration of one's own."""
@@ -77,6 +79,8 @@ class DevSpec(msgspec.Struct, frozen=True, kw_only=True):
     """First port of the masters; gateways listen 10 above. 0: free ports."""
     settings: dict[str, dict[str, object]] = {}
     """Further configuration for every daemon, by section."""
+    simulate: int = 0
+    """Number of simulated hosts (simulated_hosts.py)."""
     tls: bool = False
     """Whether the daemons prove themselves to each other by certificates of a CA of their own."""
 
@@ -150,6 +154,10 @@ class DevCluster:
             self.wait_started(name)
         self._write_client_config()
         self.wait_ready()
+        if self.spec.simulate:
+            words = ["--config", str(self.dir / "client.toml"), "--hosts", str(self.spec.simulate)]
+            self.start_process(SIMULATION, [sys.executable, "-m", SIMULATION_PROGRAM, *words])
+            say(f"{counted(self.spec.simulate, 'simulated host')} register")
         say(f"{counted(len(masters), 'master')} and {counted(len(supervisors), 'supervisor')} are ready")
 
     def _start_zookeeper(self) -> None:

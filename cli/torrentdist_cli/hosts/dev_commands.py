@@ -40,6 +40,13 @@ def dev() -> None:
 )
 @_DIR
 @click.option("--tls", is_flag=True, help="With TLS: a CA, a certificate for each daemon, and a token.")
+@click.option(
+    "--simulate",
+    metavar="N",
+    type=click.IntRange(0, 2000),
+    default=0,
+    help="Add N hosts that register and report like real ones and move no byte: they fill the console.",
+)
 @click.option("--detach", is_flag=True, help="Run in the background; `dev down` stops it.")
 @click.pass_obj
 def up(
@@ -51,12 +58,15 @@ def up(
     first_port: int,
     directory: Path | None,
     tls: bool,
+    simulate: int,
     detach: bool,
 ) -> None:
     """Start ZooKeeper, masters and supervisors, and stay until Ctrl-C.
 
     With -q: the path of the client's configuration.
     """
+    if tls and simulate:
+        raise click.UsageError("--simulate and --tls exclude each other: simulated hosts have no certificates")
     spec = DevSpec(
         dir=directory or default_dir(),
         masters=masters_,
@@ -65,6 +75,7 @@ def up(
         zookeeper=zookeeper,
         first_port=first_port,
         tls=tls,
+        simulate=simulate,
     )
     cluster = DevCluster(spec)
     told = threading.Event()
@@ -95,6 +106,8 @@ def _say_how(cluster: DevCluster, detach: bool) -> None:
     for line in ("cluster", "upload PATH --id my-bundle", "bundle distribute my-bundle", "download my-bundle DEST"):
         say(f"  {prefix} {line}")
     stop = f"torrentdist dev down --dir {cluster.dir}" if detach else "Ctrl-C"
+    say("The console, with the token in " + str(cluster.token_file) + ":")
+    say(f"  {cluster.masters()[0]}/ui/")
     say("To stop it:")
     say(f"  {stop}")
 
