@@ -72,7 +72,8 @@ class Chromium:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
-            **({"user": NOBODY, "extra_groups": []} if as_nobody else {}),
+            user=NOBODY if as_nobody else None,
+            extra_groups=[] if as_nobody else None,
         )
         os.close(command_read)
         os.close(answer_write)
