@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torrentdist.master.history import distribution_runs as runs
-from torrentdist.master.history.distribution_runs import HostLine, Kept, Run
+from torrentdist.master.history.distribution_runs import DistributionRun, HostLine, KeptHistory
 from torrentdist.master.history.history_file import decode_history, encode_history
 from torrentdist.model.ids import BundleId, Digest, SupervisorId
 from torrentdist.model.wire.fleet_messages import HostProgress, HostState
@@ -33,7 +33,7 @@ rounds = st.lists(st.lists(progresses, max_size=8, unique_by=lambda one: one.sup
 """What hosts say, once a second. A host that says nothing is no longer told to keep the bundle."""
 lines = st.builds(HostLine, state=st.sampled_from(HostState), at=st.just(0.0) | st.floats(BEGAN, BEGAN + 1e6))
 open_runs = st.builds(
-    lambda name, began, hosts: Run(
+    lambda name, began, hosts: DistributionRun(
         bundle=BundleId(name), digest=DIGEST, size=SIZE, began_at=began, changed_at=began, hosts=hosts
     ),
     st.sampled_from("ab"),
@@ -44,18 +44,18 @@ summaries = st.builds(
     lambda run, secs: runs.summary_of(run, run.began_at + secs), open_runs, st.integers(0, 300).map(float)
 )
 kepts = st.builds(
-    lambda opened, past: Kept(open={run.id: run for run in opened}, past={one.run: one for one in past}),
+    lambda opened, past: KeptHistory(open={run.id: run for run in opened}, past={one.run: one for one in past}),
     st.lists(open_runs, max_size=4),
     st.lists(summaries, max_size=6),
 )
 
 
-def new_run(*hosts: SupervisorId) -> Run:
-    run = Run(bundle=BundleId("b"), digest=DIGEST, size=SIZE, began_at=BEGAN, changed_at=BEGAN, hosts={})
+def new_run(*hosts: SupervisorId) -> DistributionRun:
+    run = DistributionRun(bundle=BundleId("b"), digest=DIGEST, size=SIZE, began_at=BEGAN, changed_at=BEGAN, hosts={})
     return runs.joined(run, hosts, BEGAN)
 
 
-def told(run: Run, heard: list[list[HostProgress]]) -> Run:
+def told(run: DistributionRun, heard: list[list[HostProgress]]) -> DistributionRun:
     for second, said in enumerate(heard, 1):
         run = runs.followed(run, {one.supervisor: one for one in said}, BEGAN + second)
     return run
@@ -118,9 +118,11 @@ def test_a_run_in_which_nothing_changes_ends(secs: int) -> None:
 
 
 @given(kepts, kepts)
-def test_merging_keeps_what_the_other_says_and_repeats_nothing(theirs: Kept, ours: Kept) -> None:
+def test_merging_keeps_what_the_other_says_and_repeats_nothing(theirs: KeptHistory, ours: KeptHistory) -> None:
     """A standby would show a distribution twice, or not as the leader saw it."""
-    theirs = runs.bounded(Kept(open={i: r for i, r in theirs.open.items() if i not in theirs.past}, past=theirs.past))
+    theirs = runs.bounded(
+        KeptHistory(open={i: r for i, r in theirs.open.items() if i not in theirs.past}, past=theirs.past)
+    )
     both = runs.merged(theirs, ours)
 
     assert theirs.open.items() <= both.open.items()
@@ -135,12 +137,12 @@ def test_the_newest_stay() -> None:
     """The history would grow without bound, or lose the newest."""
     one = runs.summary_of(new_run(HOSTS[0]), BEGAN)
     many = [msgspec.structs.replace(one, run=f"b@{n}", ended_at=BEGAN + n) for n in range(runs.MOST_SUMMARIES + 3)]
-    left = runs.bounded(Kept(past={past.run: past for past in many}))
+    left = runs.bounded(KeptHistory(past={past.run: past for past in many}))
 
     assert {past.run for past in many[3:]} == left.past.keys()
 
 
 @given(kepts)
-def test_the_file_brings_back_what_was_kept(kept: Kept) -> None:
+def test_the_file_brings_back_what_was_kept(kept: KeptHistory) -> None:
     """A restart of all masters would lose the history."""
     assert kept == decode_history(encode_history(kept))

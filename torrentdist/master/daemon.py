@@ -170,9 +170,7 @@ class Master:
         own = OwnRole(self.id, self.url(), self.health, self.leadership, self.records, host.runtime.store)
         self.roles = Roles(host.http, self.snapshot, own.view)
         self.revocations = KeptRevocations(session, self.leadership, saved)
-        leads = self.leadership.is_leader
-        self.history = DistributionHistory(session, self.swarms, leads, host.http, HistoryFile(data_dir))
-        await self.history.load()
+        self.history = await self._load_history(session, host.http, data_dir)
         changes = self.changes = LeaderChanges(self.mirror, self.leadership, Requests(zookeeper), self.metrics)
         self.operations = BundleOperations(changes, self.leadership.default_min_replicas, self._now)
         self.attempts = FetchAttempts()
@@ -271,6 +269,11 @@ class Master:
         pace = SavingPace(master.snapshot_changes, master.snapshot_secs, random.random())
         self.records = Records(self.id, Path(master.data_dir), self._zookeeper, self.mirror, http, pace)
         await self.records.load()
+
+    async def _load_history(self, session: MasterSession, http: Http, data_dir: Path) -> DistributionHistory:
+        history = DistributionHistory(session, self.swarms, self.leadership.is_leader, http, HistoryFile(data_dir))
+        await history.load()
+        return history
 
     def _make_leadership(self, session: MasterSession) -> Leadership:
         config, tell = self.config.replication, self.runtime.events.emit

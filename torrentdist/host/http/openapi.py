@@ -6,6 +6,7 @@ them.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Sequence
 from http import HTTPStatus
@@ -62,7 +63,7 @@ def with_description(operations: Sequence[Operation], title: str) -> list[Operat
     """Returns these operations, and the one that describes them all."""
 
     async def openapi(_: Request) -> Response:
-        return json_response(openapi_document(whole, title))
+        return json_response(await asyncio.to_thread(openapi_document, whole, title))
 
     whole = [*operations, Operation("GET", "/openapi.json", openapi, None, "this document", Role.READER)]
     return whole

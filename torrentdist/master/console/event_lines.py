@@ -44,7 +44,7 @@ class EventLine(View, frozen=True, kw_only=True):
     detail: str = ""
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
     """The filters. Empty text stands for everything."""
 
     who: str = ""
@@ -58,7 +58,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
         return named and self.what in f"{line.what} {line.result}" and self.since <= line.at < self.until
 
 
-def newest(lines: Iterable[EventLine], wanted: Wanted, most: int) -> list[EventLine]:
+def newest(lines: Iterable[EventLine], wanted: EventFilter, most: int) -> list[EventLine]:
     return nlargest(most, (line for line in lines if wanted.has(line)), key=lambda line: line.at)
 
 

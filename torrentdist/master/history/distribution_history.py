@@ -24,7 +24,7 @@ from torrentdist.http.http_errors import HttpError
 from torrentdist.log import get_logger
 from torrentdist.master.bundles.bundle_views import LISTED, host_progress
 from torrentdist.master.history import distribution_runs as runs
-from torrentdist.master.history.distribution_runs import Kept, Run
+from torrentdist.master.history.distribution_runs import DistributionRun, KeptHistory
 from torrentdist.master.history.history_file import MOST_BYTES, HistoryFile, decode_history, encode_history
 from torrentdist.master.history.told_bundles import ToldBundles
 from torrentdist.master.master_session import MasterSession
@@ -57,12 +57,12 @@ class DistributionHistory:
         self._http = http
         self._file = file
         self._told = ToldBundles()
-        self._kept = Kept()
+        self._kept = KeptHistory()
         self._written = self._kept
         self._write_at = self._copy_at = 0.0
         self._looks: dict[str, float] = {}
         """time.monotonic() of the next look at each run."""
-        self._copied = Kept()
+        self._copied = KeptHistory()
         """What the last copy said."""
         self._trouble = Retry(COPY_SECS, REST_COPY_SECS)
 
@@ -116,18 +116,18 @@ class DistributionHistory:
             self._kept = runs.bounded(kept)
             self._looks = {id_: at for id_, at in self._looks.items() if id_ in self._kept.open}
 
-    def _looked(self, kept: Kept, snapshot: ClusterSnapshot, run: Run, now: float) -> Kept:
+    def _looked(self, kept: KeptHistory, snapshot: ClusterSnapshot, run: DistributionRun, now: float) -> KeptHistory:
         entry = snapshot.bundles.get(run.bundle)
         listed = entry is not None and entry.record.state in LISTED and entry.record.digest == run.digest
         following = runs.followed(run, self._said(snapshot, run) if listed else {}, now)
         if listed and not runs.is_over(following, now):
-            return kept if following is run else Kept(open=kept.open | {run.id: following}, past=kept.past)
+            return kept if following is run else KeptHistory(open=kept.open | {run.id: following}, past=kept.past)
         left = {id_: other for id_, other in kept.open.items() if id_ != run.id}
         if not following.hosts:
-            return Kept(open=left, past=kept.past)
-        return Kept(open=left, past=kept.past | {run.id: runs.summary_of(following, now)})
+            return KeptHistory(open=left, past=kept.past)
+        return KeptHistory(open=left, past=kept.past | {run.id: runs.summary_of(following, now)})
 
-    def _said(self, snapshot: ClusterSnapshot, run: Run) -> dict[SupervisorId, HostProgress]:
+    def _said(self, snapshot: ClusterSnapshot, run: DistributionRun) -> dict[SupervisorId, HostProgress]:
         """Returns what the hosts of a run say that are still told to keep its bundle."""
         said, found = self._swarms.members(run.digest), {}
         for host, line in run.hosts.items():
@@ -174,15 +174,19 @@ class DistributionHistory:
             self._written = kept
 
 
-def _begun(kept: Kept, snapshot: ClusterSnapshot, bundle: BundleId, hosts: list[SupervisorId], now: float) -> Kept:
+def _begun(
+    kept: KeptHistory, snapshot: ClusterSnapshot, bundle: BundleId, hosts: list[SupervisorId], now: float
+) -> KeptHistory:
     """Returns what is kept once these hosts are told to fetch a bundle."""
     entry = snapshot.bundles.get(bundle)
     if entry is None or entry.record.state not in LISTED:
         return kept
     running = next((run for run in kept.open.values() if run.bundle == bundle), None)
     record = entry.record
-    run = running or Run(bundle=bundle, digest=record.digest, size=record.size, began_at=now, changed_at=now, hosts={})
-    return Kept(open=kept.open | {run.id: runs.joined(run, hosts, now)}, past=kept.past)
+    run = running or DistributionRun(
+        bundle=bundle, digest=record.digest, size=record.size, began_at=now, changed_at=now, hosts={}
+    )
+    return KeptHistory(open=kept.open | {run.id: runs.joined(run, hosts, now)}, past=kept.past)
 
 
 def _source(snapshot: ClusterSnapshot, me: MasterId, leads: bool) -> tuple[str, bool] | None:

@@ -45,7 +45,7 @@ class HostLine(msgspec.Struct, frozen=True, array_like=True):
     reason: str = ""
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class DistributionRun(msgspec.Struct, frozen=True, kw_only=True):
     """A distribution that is not over."""
 
     bundle: BundleId
@@ -64,7 +64,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         return all(line.at for line in self.hosts.values())
 
 
-def joined(run: Run, hosts: Iterable[SupervisorId], now: float) -> Run:
+def joined(run: DistributionRun, hosts: Iterable[SupervisorId], now: float) -> DistributionRun:
     """Returns the run with further hosts that are told to fetch the bundle."""
     more = dict(run.hosts)
     for host in hosts:
@@ -73,7 +73,7 @@ def joined(run: Run, hosts: Iterable[SupervisorId], now: float) -> Run:
     return run if len(more) == len(run.hosts) else msgspec.structs.replace(run, hosts=more, changed_at=now)
 
 
-def followed(run: Run, said: Mapping[SupervisorId, HostProgress], now: float) -> Run:
+def followed(run: DistributionRun, said: Mapping[SupervisorId, HostProgress], now: float) -> DistributionRun:
     """Returns the run after what its hosts say now. A host that is no longer told to keep the
     bundle and has not got it leaves the run."""
     hosts = {host: _next(line, said.get(host), now) for host, line in run.hosts.items() if line.at or host in said}
@@ -100,11 +100,11 @@ def _next(line: HostLine, said: HostProgress | None, now: float) -> HostLine:
     )
 
 
-def is_over(run: Run, now: float) -> bool:
+def is_over(run: DistributionRun, now: float) -> bool:
     return run.is_complete or now - run.changed_at >= GIVE_UP_SECS
 
 
-def summary_of(run: Run, ended_at: float | None = None) -> DistributionSummary:
+def summary_of(run: DistributionRun, ended_at: float | None = None) -> DistributionSummary:
     """Returns what is kept of a run."""
     lines, began = run.hosts.values(), run.began_at
     arrivals = sorted(max(0.0, line.at - began) for line in lines if line.at)
@@ -138,7 +138,7 @@ def _reached(arrivals: list[float], count: int, share: float) -> float | None:
     return round(arrivals[needed - 1], 3) if 0 < needed <= len(arrivals) else None
 
 
-def _late(run: Run) -> list[HostArrival]:
+def _late(run: DistributionRun) -> list[HostArrival]:
     order = sorted(run.hosts.items(), key=lambda item: (item[1].at or math.inf, item[0]), reverse=True)
     return [
         HostArrival(
@@ -159,23 +159,23 @@ def _curve(arrivals: list[float], count: int) -> list[tuple[float, float]]:
     return [(round(arrivals[place], 3), round((place + 1) / count, 4)) for place in shown]
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
+class KeptHistory(msgspec.Struct, frozen=True, kw_only=True):
     """All that a master keeps: runs that are not over, and summaries of those that are."""
 
-    open: dict[str, Run] = {}
+    open: dict[str, DistributionRun] = {}
     past: dict[str, DistributionSummary] = {}
 
 
-def bounded(kept: Kept) -> Kept:
+def bounded(kept: KeptHistory) -> KeptHistory:
     """Returns the newest runs and summaries, as many as are kept."""
     newest = sorted(kept.past.values(), key=lambda s: (s.ended_at or s.began_at, s.run), reverse=True)
     runs = sorted(kept.open.values(), key=lambda run: (run.began_at, run.id), reverse=True)
-    return Kept(
+    return KeptHistory(
         open={run.id: run for run in runs[:MOST_OPEN]}, past={found.run: found for found in newest[:MOST_SUMMARIES]}
     )
 
 
-def merged(theirs: Kept, ours: Kept) -> Kept:
+def merged(theirs: KeptHistory, ours: KeptHistory) -> KeptHistory:
     """Returns what `theirs` says, and what only `ours` knows. Masters see the same distribution
     begin at slightly different moments: `theirs` decides."""
     told = [(run.bundle, run.began_at, math.inf) for run in theirs.open.values()]
@@ -188,7 +188,7 @@ def merged(theirs: Kept, ours: Kept) -> Kept:
         )
 
     return bounded(
-        Kept(
+        KeptHistory(
             open={id_: run for id_, run in ours.open.items() if not is_told(run.bundle, run.began_at, run.changed_at)}
             | theirs.open,
             past={

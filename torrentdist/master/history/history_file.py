@@ -13,7 +13,7 @@ import msgspec
 
 from torrentdist.bundle.files.durability import write_durably
 from torrentdist.log import get_logger
-from torrentdist.master.history.distribution_runs import Kept
+from torrentdist.master.history.distribution_runs import KeptHistory
 from torrentdist.model.backoff import Retry
 
 log = get_logger()
@@ -26,14 +26,14 @@ FIRST_PAUSE_SECS, LONGEST_PAUSE_SECS = 1.0, 60.0
 
 class _Saved(msgspec.Struct, frozen=True, kw_only=True):
     format: int
-    kept: Kept
+    kept: KeptHistory
 
 
-def encode_history(kept: Kept) -> bytes:
+def encode_history(kept: KeptHistory) -> bytes:
     return msgspec.json.encode(_Saved(format=FORMAT, kept=kept))
 
 
-def decode_history(data: bytes) -> Kept:
+def decode_history(data: bytes) -> KeptHistory:
     """Returns the history, or raises ValueError with the reason."""
     if len(data) > MOST_BYTES:
         raise ValueError(f"it has {len(data)} bytes")
@@ -48,16 +48,16 @@ class HistoryFile:
         self._path = directory / NAME
         self._trouble = Retry(FIRST_PAUSE_SECS, LONGEST_PAUSE_SECS)
 
-    async def read(self) -> Kept:
+    async def read(self) -> KeptHistory:
         try:
             return decode_history(await asyncio.to_thread(self._path.read_bytes))
         except FileNotFoundError:
-            return Kept()
+            return KeptHistory()
         except (OSError, ValueError, msgspec.MsgspecError) as exc:
             log.warning("the history of distributions is refused and begun anew", path=str(self._path), reason=str(exc))
-            return Kept()
+            return KeptHistory()
 
-    async def write(self, kept: Kept) -> bool:
+    async def write(self, kept: KeptHistory) -> bool:
         """Returns whether it is on disk now."""
         try:
             data = await asyncio.to_thread(encode_history, kept)

@@ -16,8 +16,8 @@ from torrentdist.master.console import console_markup as m
 from torrentdist.master.console.console_markup import Markup, Visit
 from torrentdist.master.console.console_sight import ConsoleSight
 from torrentdist.master.console.event_lines import (
+    EventFilter,
     EventLine,
-    Wanted,
     moment_of,
     newest,
     of_audit,
@@ -69,7 +69,7 @@ class EventPages:
 
     async def events_page(self, request: Request) -> Response:
         kept = {name: request.query_params.get(name, "")[:200] for name, _ in FILTERS}
-        wanted = Wanted(
+        wanted = EventFilter(
             who=kept["who"],
             what=kept["what"],
             about=kept["about"],
