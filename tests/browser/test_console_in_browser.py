@@ -1,0 +1,189 @@
+"""The console in a real browser: signing in, figures that move, refusals, a failover, and pages
+that everybody can use.
+
+TORRENTDIST_PICTURES=docs/images keeps the pictures that docs/console.md shows.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chromium import PROGRAM, Chromium, Tab, running_chromium
+from cluster_fixtures import Cluster, make_source, running_cluster, until
+
+pytestmark = pytest.mark.skipif(not PROGRAM, reason="Chromium is not installed")
+
+AXE = Path(__file__).parents[2] / ".venv" / "share" / "torrentdist" / "axe.min.js"
+HOSTS = 30
+PAGES = (
+    "/ui/",
+    "/ui/bundles",
+    "/ui/bundles/etl-42",
+    "/ui/bundles/etl-42/remove",
+    "/ui/distributions",
+    "/ui/hosts",
+    "/ui/hosts/supervisor-1",
+    "/ui/masters",
+    "/ui/masters/master-1",
+    "/ui/jobs",
+    "/ui/events",
+    "/ui/no-such-page",
+)
+NARROW = 400
+TAB_KEY = 9
+WRONG = (
+    "axe.run(document, {resultTypes: ['violations']}).then(r => r.violations.map(v => v.id + ' ' + v.nodes[0].html))"
+)
+DONE = "document.querySelector('[data-live] .tiles dd').innerText"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster of three masters, one real host and simulated ones."""
+    work = tmp_path_factory.mktemp("browsed")
+    with running_cluster(work=work, masters=3, supervisors=1, simulate=HOSTS) as running:
+        running.upload(make_source(work / "etl-42", 1), "etl-42", replicas=3)
+        running.upload(make_source(work / "features", 2), "features", replicas=3)
+        until(lambda: len(running.run("supervisor", "ls").ok()) == HOSTS + 1, "all hosts are registered", 60)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Chromium]:
+    with running_chromium() as browser:
+        yield browser
+
+
+def signed_in(browser: Chromium, cluster: Cluster, master: str, role: str) -> Tab:
+    """Returns a tab in which somebody of this role has signed in by the form."""
+    name = f"{role}-{os.urandom(3).hex()}"
+    token = cluster.run("token", "create", name, "--role", role).ok()["token"]
+    tab = browser.open()
+    tab.go(f"{cluster.url(master)}/ui/")
+    assert "Your token" in tab.text()
+    tab.value(f"document.querySelector('#token').value = {token!r}")
+    tab.submit("document.querySelector('.sign-in button').click()")
+    return tab
+
+
+def keep(name: str, tab: Tab) -> None:
+    """Keeps a picture for the documentation, if asked to."""
+    folder = os.environ.get("TORRENTDIST_PICTURES")
+    picture = tab.picture()
+    assert 5_000 < len(picture) < 100_000, f"{name} has {len(picture)} bytes"
+    if folder:
+        Path(folder).mkdir(exist_ok=True)
+        (Path(folder) / f"console-{name}.png").write_bytes(picture)
+
+
+def test_a_distribution_moves_without_reload(chromium: Chromium, cluster: Cluster) -> None:
+    """An operator would look at figures that stand still, and reload to see whether it goes on."""
+    tab = signed_in(chromium, cluster, cluster.leader(), "reader")
+    assert "All is well" in tab.text()
+    cluster.run("bundle", "distribute", "etl-42", "--wait", "0").ok()
+    tab.go(f"{cluster.url(cluster.leader())}/ui/bundles/etl-42")
+    tab.value("window.first = " + DONE)
+    tab.until(f"{DONE} !== window.first && {DONE} !== '0 of {HOSTS + 1}'", "more hosts have it")
+    tab.until(f"parseInt({DONE}) >= {HOSTS // 4}", "a quarter has it", 60)
+    strips = tab.value("document.querySelectorAll('svg.strip').length")
+    keep("distribution", tab)
+    tab.go(f"{cluster.url(cluster.leader())}/ui/")
+    tab.scheme("dark")
+    tab.until("document.querySelector('progress') !== null", "the overview shows it")
+    keep("dark", tab)
+    tab.size(NARROW, 900)
+    tab.scheme("light")
+    keep("narrow", tab)
+
+    assert strips == HOSTS + 1
+
+
+def test_a_role_that_may_not_is_refused(chromium: Chromium, cluster: Cluster) -> None:
+    """A reader would press a button that does what only operators may, or one that always
+    fails."""
+    leader = cluster.leader()
+    reader = signed_in(chromium, cluster, leader, "reader")
+    reader.go(f"{cluster.url(leader)}/ui/bundles/features")
+    offered = reader.value("document.querySelectorAll('.actions a').length")
+    reader.go(f"{cluster.url(leader)}/ui/bundles/features/pin")
+    told = reader.text()
+    forced = reader.value(
+        "fetch(location.href, {method: 'POST', headers: {'content-type': 'application/x-www-form-urlencoded'}})"
+        ".then(r => r.status)"
+    )
+
+    assert offered == 0
+    assert "needs the role operator" in told
+    assert reader.value("document.querySelector('form.confirm')") is None
+    assert forced == 403
+
+
+def test_an_operator_changes_what_the_state_allows(chromium: Chromium, cluster: Cluster) -> None:
+    """A change would not ask, or the page would offer to pin what is pinned."""
+    leader = cluster.leader()
+    tab = signed_in(chromium, cluster, leader, "operator")
+    page = f"{cluster.url(leader)}/ui/bundles/features"
+    names = "[...document.querySelectorAll('.actions a')].map(a => a.innerText)"
+    tab.go(page)
+    before = tab.value(names)
+    tab.submit("[...document.querySelectorAll('.actions a')].find(a => a.innerText === 'pin').click()")
+    asked = tab.text()
+    tab.submit("document.querySelector('form.confirm button').click()")
+
+    assert before == ["distribute", "pin", "remove"]
+    assert "torrentdist bundle pin features" in asked
+    assert tab.value(names) == ["distribute", "unpin"]
+
+
+def test_pages_suit_everybody(chromium: Chromium, cluster: Cluster) -> None:
+    """People who cannot see well, use a keyboard, or hold a telephone could not use the console."""
+    leader = cluster.leader()
+    tab = signed_in(chromium, cluster, leader, "operator")
+    axe = AXE.read_text() if AXE.exists() else ""
+    found: dict[str, Any] = {}
+    for page in PAGES:
+        for scheme in ("light", "dark"):
+            tab.scheme(scheme)
+            tab.size(1200, 900)
+            tab.go(cluster.url(leader) + page)
+            if axe and (wrong := tab.value(f"{axe}\n;{WRONG}")):
+                found[f"{page} {scheme}"] = wrong
+        tab.size(NARROW, 900)
+        width = tab.value("document.documentElement.scrollWidth")
+        if width > NARROW:
+            found[f"{page} narrow"] = width
+    tab.press("Tab", TAB_KEY)
+    skip = tab.value("document.activeElement.className")
+
+    assert {} == found
+    assert skip == "skip"
+
+
+def test_the_sign_in_page_suits_everybody(chromium: Chromium, cluster: Cluster) -> None:
+    """Somebody could not even begin."""
+    tab = chromium.open()
+    tab.go(f"{cluster.url('master-1')}/ui/")
+    axe = AXE.read_text() if AXE.exists() else ""
+
+    assert not axe or tab.value(f"{axe}\n;{WRONG}") == []
+    assert tab.value("document.activeElement.id") == "token"
+
+
+def test_a_session_survives_a_failover(chromium: Chromium, cluster: Cluster) -> None:
+    """During a failover, of all times, the operator would have to look for a token."""
+    before = cluster.leader()
+    tab = signed_in(chromium, cluster, before, "operator")
+    cluster.dev.signal(before, signal.SIGKILL)
+    now = cluster.leader()
+    tab.go(f"{cluster.url(now)}/ui/")
+    shown = tab.text()
+    cluster.start(before)
+
+    assert "Overview" in shown
+    assert now in shown
+    assert "Your token" not in shown
