@@ -1,7 +1,7 @@
 """The console in a real browser: signing in, figures that move, refusals, a failover, and pages
 that everybody can use.
 
-TORRENTDIST_PICTURES=docs/images keeps the pictures that docs/console.md shows.
+CONSOLE_PICTURES=docs/images keeps the pictures that docs/console.md shows.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def signed_in(browser: Chromium, cluster: Cluster, master: str, role: str) -> Ta
 
 def keep(name: str, tab: Tab) -> None:
     """Keeps a picture for the documentation, if asked to."""
-    folder = os.environ.get("TORRENTDIST_PICTURES")
+    folder = os.environ.get("CONSOLE_PICTURES")
     picture = tab.picture()
     assert 5_000 < len(picture) < 100_000, f"{name} has {len(picture)} bytes"
     if folder:
