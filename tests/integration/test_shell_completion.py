@@ -46,8 +46,13 @@ def test_commands_and_options_are_completed(tmp_path: Path) -> None:
 def test_ids_are_completed(cluster: Cluster, tmp_path: Path) -> None:
     """If this fails, the user copies ids from a list."""
     cluster.upload(make_source(tmp_path / "source", seed=31), "complete-me")
+    cluster.run("group", "add", "complete-group", "part-1").ok()
+    cluster.run("token", "create", "complete-token", "--role", "reader").ok()
     shutil.copy(cluster.dir / "client.toml", tmp_path / "torrentdist.toml")
 
+    assert ["complete-group"] == complete("torrentdist group show complete-", tmp_path)
+    assert ["complete-token"] == complete("torrentdist token revoke complete-", tmp_path)
+    assert [] == complete("torrentdist host revoke no-such", tmp_path)
     assert ["complete-me"] == complete("torrentdist download complete-", tmp_path)
     assert ["complete-me"] == complete("torrentdist bundle show complete-", tmp_path)
     assert cluster.supervisors() == complete("torrentdist supervisor drain ", tmp_path)

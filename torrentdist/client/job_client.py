@@ -13,17 +13,17 @@ import msgspec
 from torrentdist.bundle.job_files import file_problem, job_text
 from torrentdist.client.bundles.signed_content import signed_body
 from torrentdist.client.bundles.transfer_progress import UploadProgress
-from torrentdist.client.bundles.upload import upload
+from torrentdist.client.bundles.upload import preview_upload, upload
 from torrentdist.client.masters.list_pages import all_pages
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.http.api_calls import Request
 from torrentdist.model.access.token_messages import HostPassView
 from torrentdist.model.configuration.config import SwarmConfig, TrustConfig
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import JobId, SupervisorId
+from torrentdist.model.ids import BundleId, JobId, SupervisorId
 from torrentdist.model.jobs.job import FILE_NAME, JobSpec, parse_job, place_in
 from torrentdist.model.jobs.job_overrides import with_overrides
-from torrentdist.model.records import ENDED
+from torrentdist.model.records import ENDED, BundleState, JobStatus
 from torrentdist.model.wire.bundle_messages import BundleView
 from torrentdist.model.wire.job_messages import JobView, SubmitBody
 from torrentdist.security.signing.signing_keys import Signer
@@ -82,14 +82,47 @@ async def submit(
     bundle, name, workers, conf = what, choices.name, choices.workers, dict(choices.conf)
     spec = job_in(what)
     if spec is not None:
-        await _expect_room_for(client, with_overrides(spec, name, workers, conf))
-        view = await upload(client, Path(what), None, timeout=timeout, progress=progress, swarm=swarm, signer=signer)
-        bundle = view.id
+        changed = with_overrides(spec, name, workers, conf)
+        await _expect_room_for(client, changed)
+        if client.dry_run:
+            bundle = (await preview_upload(client, Path(what), None, progress=progress)).id
+            if not await _has(client, bundle):
+                return _planned(changed, bundle)
+            signer = None  # the bundle's own signature, which a signed job needs, is made by its upload
+        else:
+            uploaded = await upload(
+                client, Path(what), None, timeout=timeout, progress=progress, swarm=swarm, signer=signer
+            )
+            bundle = uploaded.id
     body = SubmitBody(bundle=bundle, name=name, workers=workers, conf=conf, activate=choices.activate)
     if signer is not None:
         body = await signed_body(client, body, spec, signer, trust or TrustConfig())
     request = Request("POST", "/v1/jobs", content=msgspec.json.encode(body), timeout=SUBMIT_SECS)
     return await client.mutate(request, JobView)
+
+
+async def _has(client: MasterClient, bundle: BundleId) -> bool:
+    try:
+        return (await client.bundle(bundle)).state is BundleState.AVAILABLE
+    except TorrentdistError as error:
+        if error.code != "bundle_not_found":
+            raise
+        return False
+
+
+def _planned(spec: JobSpec, bundle: BundleId) -> JobView:
+    """Returns a job as it would be, whose bundle no master has yet."""
+    return JobView(
+        id=JobId(""),
+        name=spec.name,
+        status=JobStatus.SUBMITTED,
+        bundle=bundle,
+        dependencies=list(spec.dependencies),
+        wanted=spec.workers,
+        workers=[],
+        created_at=0.0,
+        spec=spec,
+    )
 
 
 async def _expect_room_for(client: MasterClient, spec: JobSpec) -> None:

@@ -15,11 +15,12 @@ from torrentdist.model.configuration.settings import read_secret
 from torrentdist.security.authority.invitation import invitation_text, parse_invitation
 from torrentdist.security.certificate_identity import CertificateRole
 from torrentdist_cli.frame.asking_masters import ask_masters
-from torrentdist_cli.frame.command import Command, Group
+from torrentdist_cli.frame.command import Command, Group, dry_run_option
 from torrentdist_cli.frame.interruption import run
 from torrentdist_cli.frame.invocation import Session
 from torrentdist_cli.frame.rendering import facts, grid, show, show_all
 from torrentdist_cli.frame.units import DURATION
+from torrentdist_cli.shell.candidates import host_ids
 
 T = TypeVar("T")
 ROLES = (CertificateRole.MASTER.value, CertificateRole.SUPERVISOR.value)
@@ -35,6 +36,7 @@ def host() -> None:
 @click.option("--role", type=click.Choice(ROLES), required=True, help="What it becomes.")
 @click.option("--address", "addresses", multiple=True, required=True, metavar="A", help="Where others reach it.")
 @click.option("--ttl", type=DURATION, default=3600.0, show_default="1h", help="How long it is good, at most 7 days.")
+@dry_run_option
 @click.pass_obj
 def invite(session: Session, id: str, role: str, addresses: tuple[str, ...], ttl: float) -> None:
     """Make a single-use invitation for the host ID, and show it once.
@@ -46,10 +48,10 @@ def invite(session: Session, id: str, role: str, addresses: tuple[str, ...], ttl
     With -q: the invitation.
     """
     invitation, expires_at = ask_masters(session, lambda c: host_client.invite_host(c, id, role, addresses, ttl))
-    text = invitation_text(invitation)
+    text = "" if session.dry_run else invitation_text(invitation)  # it would open nothing
     about = {"id": invitation.id, "role": invitation.role, "addresses": invitation.addresses}
     data = {**about, "expires_at": expires_at, "invitation": text}
-    pairs = [("invitation", text), (invitation.role, invitation.id)]
+    pairs = [*([("invitation", text)] if text else []), (invitation.role, invitation.id)]
     pairs += [("addresses", ", ".join(invitation.addresses)), ("expires", _moment(expires_at))]
     show(session, data, value=text, table=lambda: facts(pairs))
 
@@ -90,8 +92,9 @@ def list_hosts(session: Session) -> None:
 
 
 @host.command(cls=Command)
-@click.argument("id")
+@click.argument("id", shell_complete=host_ids)
 @click.option("--unknown", is_flag=True, help="Also if no such host was seen, as one of `ca issue` that never ran.")
+@dry_run_option
 @click.pass_obj
 def revoke(session: Session, id: str, unknown: bool) -> None:
     """Shut the host ID out within seconds, with every certificate that it has.
@@ -101,7 +104,7 @@ def revoke(session: Session, id: str, unknown: bool) -> None:
     With -q: its id.
     """
     view = ask_masters(session, lambda client: host_client.revoke_host(client, id, unknown=unknown))
-    show(session, view, value=view.id, table=lambda: f"{view.id} is {view.state.value}")
+    show(session, view, value=view.id, table=lambda: f"{view.id} {session.told('is', 'would be')} {view.state.value}")
 
 
 def _moment(at: float) -> str:

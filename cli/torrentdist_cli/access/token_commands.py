@@ -6,15 +6,17 @@ import time
 from collections.abc import Sequence
 
 import click
+import msgspec
 
 from torrentdist.client import access_client
 from torrentdist.model.access.token_messages import TokenView
 from torrentdist.security.tokens import ROLES
 from torrentdist_cli.frame.asking_masters import ask_masters
-from torrentdist_cli.frame.command import Command, Group
+from torrentdist_cli.frame.command import Command, Group, dry_run_option
 from torrentdist_cli.frame.invocation import Session
 from torrentdist_cli.frame.rendering import facts, grid, show, show_all
 from torrentdist_cli.frame.units import DURATION
+from torrentdist_cli.shell.candidates import token_names
 
 DEFAULT_TTL_SECS = 90 * 86400.0
 
@@ -37,6 +39,7 @@ def token() -> None:
 @click.option(
     "--ttl", type=DURATION, default=DEFAULT_TTL_SECS, show_default="90d", help="How long it lives, at most 10 years."
 )
+@dry_run_option
 @click.pass_obj
 def create(session: Session, name: str, role: str, bundles: str, ttl: float) -> None:
     """Create the token NAME, and show it once.
@@ -51,8 +54,10 @@ def create(session: Session, name: str, role: str, bundles: str, ttl: float) -> 
     view = ask_masters(
         session, lambda client: access_client.create_token(client, name, role, bundles=bundles, ttl_secs=ttl)
     )
+    if session.dry_run:
+        view = msgspec.structs.replace(view, token="")  # it opens nothing
     pairs = [
-        ("token", view.token),
+        *([("token", view.token)] if view.token else []),
         ("name", view.name),
         ("role", view.role),
         ("bundles", view.bundles),
@@ -74,7 +79,8 @@ def list_tokens(session: Session) -> None:
 
 
 @token.command(cls=Command)
-@click.argument("name")
+@click.argument("name", shell_complete=token_names)
+@dry_run_option
 @click.pass_obj
 def revoke(session: Session, name: str) -> None:
     """Revoke the token NAME. Every master refuses it within seconds.
@@ -85,7 +91,9 @@ def revoke(session: Session, name: str) -> None:
     """
 
     view = ask_masters(session, lambda client: access_client.revoke_token(client, name))
-    show(session, view, value=view.name, table=lambda: f"{view.name} is {view.state.value}")
+    show(
+        session, view, value=view.name, table=lambda: f"{view.name} {session.told('is', 'would be')} {view.state.value}"
+    )
 
 
 def moment(at: float | None) -> str:

@@ -15,7 +15,7 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, bundle_id
 from torrentdist.model.wire.bundle_messages import BundleView
 from torrentdist_cli.frame.asking_masters import ask_masters
-from torrentdist_cli.frame.command import Command, Group, Lazy
+from torrentdist_cli.frame.command import Command, Group, Lazy, dry_run_option
 from torrentdist_cli.frame.invocation import Session
 from torrentdist_cli.frame.rendering import facts, grid, show, show_all
 from torrentdist_cli.frame.units import duration, size
@@ -66,6 +66,7 @@ def show_bundle(session: Session, id: str) -> None:
 
 @bundle.command(cls=Command)
 @click.argument("id", shell_complete=bundle_ids)
+@dry_run_option
 @click.pass_obj
 def rm(session: Session, id: str) -> None:
     """Remove a bundle from the whole cluster; exit 9 if it is pinned or in use.
@@ -77,6 +78,7 @@ def rm(session: Session, id: str) -> None:
 
 @bundle.command(cls=Command)
 @click.argument("id", shell_complete=bundle_ids)
+@dry_run_option
 @click.pass_obj
 def pin(session: Session, id: str) -> None:
     """Keep a bundle: it is neither removed nor pruned until it is unpinned.
@@ -88,6 +90,7 @@ def pin(session: Session, id: str) -> None:
 
 @bundle.command(cls=Command)
 @click.argument("id", shell_complete=bundle_ids)
+@dry_run_option
 @click.pass_obj
 def unpin(session: Session, id: str) -> None:
     """Remove the pin from a bundle.
@@ -103,7 +106,7 @@ Call = Callable[[MasterClient, BundleId], Awaitable[BundleView]]
 def _change(session: Session, id: str, call: Call, done: str) -> None:
     name = bundle_id(id)
     view = ask_masters(session, lambda client: call(client, name))
-    show(session, view, value=view.id, table=lambda: f"{view.id} {done}")
+    show(session, view, value=view.id, table=lambda: f"{view.id} {session.told(done, f'would be {done}')}")
 
 
 def _list_table(views: Sequence[BundleView]) -> str:

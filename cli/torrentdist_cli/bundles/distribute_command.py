@@ -8,7 +8,7 @@ from torrentdist.model.ids import SupervisorId, supervisor_id
 from torrentdist.model.wire.fleet_messages import DistributeView
 from torrentdist_cli.bundles.fleet_picture import fleet_display
 from torrentdist_cli.frame.asking_masters import cluster_of, run_with_progress
-from torrentdist_cli.frame.command import Command
+from torrentdist_cli.frame.command import Command, dry_run_option
 from torrentdist_cli.frame.invocation import Session
 from torrentdist_cli.frame.rendering import facts, grid, show
 from torrentdist_cli.frame.units import DURATION, SHARE, duration, origins
@@ -23,6 +23,7 @@ from torrentdist_cli.shell.candidates import bundle_ids
     "--wait", type=SHARE, default="100%", show_default=True, help="The share of hosts to wait for; 0 does not wait."
 )
 @click.option("--timeout", type=DURATION, default="1h", show_default=True, help="Longest time to wait.")
+@dry_run_option
 @click.pass_obj
 def distribute(
     session: Session, id: str, supervisors: str | None, labels: tuple[str, ...], wait: float, timeout: float
@@ -36,6 +37,7 @@ def distribute(
     """
     chosen = _supervisors(supervisors)
     wanted_labels = parse_labels(labels)
+    wait = 0.0 if session.dry_run else wait
     if chosen and wanted_labels:
         raise click.UsageError("--supervisors and --label exclude each other")
 

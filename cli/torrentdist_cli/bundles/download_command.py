@@ -7,16 +7,24 @@ from pathlib import Path
 
 import click
 
-from torrentdist.model.wire.transfer_messages import DownloadView
+from torrentdist.model.ids import bundle_id
+from torrentdist.model.wire.transfer_messages import ContentSource, DownloadView
 from torrentdist.model.wording import counted
-from torrentdist_cli.frame.asking_masters import cluster_of, run_with_progress
-from torrentdist_cli.frame.command import Command
+from torrentdist_cli.frame.asking_masters import ask_masters, cluster_of, run_with_progress
+from torrentdist_cli.frame.command import Command, dry_run_option
 from torrentdist_cli.frame.invocation import Session
 from torrentdist_cli.frame.progress_bar import transfer_display
 from torrentdist_cli.frame.rendering import facts, show
 from torrentdist_cli.frame.terminal import say
 from torrentdist_cli.frame.units import DURATION, duration, origins, size
 from torrentdist_cli.shell.candidates import bundle_ids
+
+_SOURCES = {
+    ContentSource.DEST: "nowhere: it is there already",
+    ContentSource.HOST: "this host's supervisor, which has it",
+    ContentSource.SUPERVISOR: "this host's supervisor, which would fetch it",
+    ContentSource.PEER: "the swarm, by this command itself",
+}
 
 
 @click.command(cls=Command)
@@ -40,6 +48,7 @@ from torrentdist_cli.shell.candidates import bundle_ids
     multiple=True,
     help="Take known files from this directory, such as an older version; only without a supervisor.",
 )
+@dry_run_option
 @click.pass_obj
 def download(
     session: Session,
@@ -66,6 +75,9 @@ def download(
     """
     if no_supervisor:
         session.flags["client.supervisor"] = ""
+    if session.dry_run:
+        _preview(session, id, dest, force)
+        return
     run_with_progress(
         transfer_display(session),
         lambda progress: cluster_of(session).download(
@@ -79,6 +91,21 @@ def download(
         ),
         lambda view: _show(session, view),
     )
+
+
+def _preview(session: Session, id: str, dest: Path, force: bool) -> None:
+    from torrentdist.api.download_preview import preview_download
+
+    name = bundle_id(id)
+    view = ask_masters(session, lambda client: preview_download(client, session.config(), name, dest, force=force))
+    pairs = [
+        ("id", view.id),
+        ("digest", view.digest),
+        ("path", view.path),
+        ("size", f"{size(view.size)} in {counted(view.files, 'file')}"),
+        ("from", _SOURCES[view.source]),
+    ]
+    show(session, view, value=view.path, table=lambda: facts(pairs))
 
 
 def _show(session: Session, view: DownloadView) -> None:

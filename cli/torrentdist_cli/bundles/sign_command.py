@@ -11,7 +11,7 @@ from torrentdist.client.bundles.signed_content import sign_bundle
 from torrentdist.model import ids
 from torrentdist.security.signing.signing_keys import read_signer
 from torrentdist_cli.frame.asking_masters import ask_masters
-from torrentdist_cli.frame.command import Command
+from torrentdist_cli.frame.command import Command, dry_run_option
 from torrentdist_cli.frame.invocation import Session
 from torrentdist_cli.frame.rendering import facts, show
 from torrentdist_cli.shell.candidates import bundle_ids
@@ -22,6 +22,7 @@ from torrentdist_cli.shell.candidates import bundle_ids
 @click.option("--key", type=click.Path(path_type=Path), required=True, help="The private key of `key generate`.")
 @click.option("--digest", metavar="DIGEST", help="Sign only if this is the content's digest.")
 @click.option("--path", type=click.Path(path_type=Path), help="Sign only if this directory or file is its content.")
+@dry_run_option
 @click.pass_obj
 def sign(session: Session, id: str, key: Path, digest: str | None, path: Path | None) -> None:
     """Sign a bundle that is in the cluster.

@@ -10,7 +10,7 @@ from torrentdist.model.wire.transfer_messages import UploadPreview, UploadView
 from torrentdist.model.wording import counted
 from torrentdist_cli.bundles.reuse_wording import compressed_warning, reuse_line
 from torrentdist_cli.frame.asking_masters import cluster_of, run_with_progress
-from torrentdist_cli.frame.command import Command
+from torrentdist_cli.frame.command import Command, dry_run_option
 from torrentdist_cli.frame.invocation import Session
 from torrentdist_cli.frame.progress_bar import transfer_display
 from torrentdist_cli.frame.rendering import facts, show
@@ -29,7 +29,7 @@ from torrentdist_cli.frame.units import DURATION, duration, size
 )
 @click.option("--timeout", type=DURATION, default="1h", show_default=True, help="Longest time to wait for them.")
 @click.option("--sign", metavar="KEY", type=click.Path(path_type=Path), help="Sign it with this private key.")
-@click.option("--dry-run", is_flag=True, help="Only say how much would move; nothing is uploaded.")
+@dry_run_option
 @click.pass_obj
 def upload(
     session: Session,
@@ -38,7 +38,6 @@ def upload(
     min_replicas: int | None,
     timeout: float,
     sign: Path | None,
-    dry_run: bool,
 ) -> None:
     """Put a directory or a file into the cluster as a bundle.
 
@@ -49,7 +48,7 @@ def upload(
 
     With -q: the bundle's id.
     """
-    if dry_run:
+    if session.dry_run:
         _preview(session, path, id)
         return
     run_with_progress(

@@ -14,8 +14,8 @@ from torrentdist.model.backup import decode_backup
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wire.ha_views import BackupView, FoundedView, RestoreView
 from torrentdist.model.wording import counted
-from torrentdist_cli.frame.asking_masters import ask_masters
-from torrentdist_cli.frame.command import Command
+from torrentdist_cli.frame.asking_masters import ask_masters, say_dry_run
+from torrentdist_cli.frame.command import Command, dry_run_option
 from torrentdist_cli.frame.interruption import run
 from torrentdist_cli.frame.invocation import Session
 from torrentdist_cli.frame.rendering import facts, show
@@ -57,6 +57,7 @@ def backup(session: Session, file: Path) -> None:
 
 @click.command(cls=Command)
 @click.argument("file", type=FILE)
+@dry_run_option
 @click.pass_context
 def restore(ctx: click.Context, file: Path) -> None:
     """Bring a backup's records back into an empty ZooKeeper.
@@ -73,17 +74,21 @@ def restore(ctx: click.Context, file: Path) -> None:
     except FileNotFoundError:
         raise TorrentdistError("path_not_found", path=str(file)) from None
     found = decode_backup(data, str(file))
-    view: RestoreView = run(_call(config, "run", found))
+    session = _session_of(ctx)
+    view: RestoreView = run(_call(config, session.told("run", "dry_run"), found))
+    if session.dry_run:
+        say_dry_run()
     pairs = [
         ("cluster", view.cluster),
         ("epoch", f"{view.epoch}, it was {found.epoch}"),
         ("records", str(view.records)),
         ("restored in", duration(view.seconds)),
     ]
-    show(_session_of(ctx), view, value=str(view.epoch), table=lambda: facts(pairs))
+    show(session, view, value=str(view.epoch), table=lambda: facts(pairs))
 
 
 @click.command(cls=Command)
+@dry_run_option
 @click.pass_context
 def init(ctx: click.Context) -> None:
     """Found a cluster in ZooKeeper, once.
@@ -95,9 +100,12 @@ def init(ctx: click.Context) -> None:
 
     With -q: the id of the cluster.
     """
-    view: FoundedView = run(_call(_config_of(ctx), "init"))
-    said = "founded" if view.founded else "there already, nothing was changed"
-    show(_session_of(ctx), view, value=view.cluster, table=lambda: facts([("cluster", view.cluster), ("was", said)]))
+    session = _session_of(ctx)
+    view: FoundedView = run(_call(_config_of(ctx), session.told("init", "dry_init")))
+    if session.dry_run:
+        say_dry_run()
+    said = session.told("founded", "it would be founded") if view.founded else "there already, nothing was changed"
+    show(session, view, value=view.cluster, table=lambda: facts([("cluster", view.cluster), ("was", said)]))
 
 
 def _session_of(ctx: click.Context) -> Session:

@@ -7,9 +7,10 @@ import click
 from torrentdist.client import group_client
 from torrentdist.model.wire.group_views import GroupChangeView, GroupLineView, GroupView
 from torrentdist_cli.frame.asking_masters import ask_masters
-from torrentdist_cli.frame.command import Command, Group
+from torrentdist_cli.frame.command import Command, Group, dry_run_option
 from torrentdist_cli.frame.invocation import Session
 from torrentdist_cli.frame.rendering import facts, grid, show, show_all
+from torrentdist_cli.shell.candidates import group_names
 
 
 @click.group(cls=Group)
@@ -29,7 +30,7 @@ def ls(session: Session) -> None:
 
 
 @group.command(name="show", cls=Command)
-@click.argument("name", metavar="GROUP")
+@click.argument("name", metavar="GROUP", shell_complete=group_names)
 @click.pass_obj
 def show_group(session: Session, name: str) -> None:
     """Show a group: its members, its coordinator, and which member each resource is assigned to.
@@ -41,8 +42,9 @@ def show_group(session: Session, name: str) -> None:
 
 
 @group.command(cls=Command)
-@click.argument("name", metavar="GROUP")
+@click.argument("name", metavar="GROUP", shell_complete=group_names)
 @click.argument("resources", metavar="RESOURCE...", nargs=-1, required=True)
+@dry_run_option
 @click.pass_obj
 def add(session: Session, name: str, resources: tuple[str, ...]) -> None:
     """Add resources to a group, which is created if needed. Existing resources stay as they are.
@@ -54,8 +56,9 @@ def add(session: Session, name: str, resources: tuple[str, ...]) -> None:
 
 
 @group.command(cls=Command)
-@click.argument("name", metavar="GROUP")
+@click.argument("name", metavar="GROUP", shell_complete=group_names)
 @click.argument("resources", metavar="RESOURCE...", nargs=-1, required=True)
+@dry_run_option
 @click.pass_obj
 def rm(session: Session, name: str, resources: tuple[str, ...]) -> None:
     """Remove resources from a group; exit 3 at the first resource that it does not have.
@@ -70,7 +73,7 @@ def rm(session: Session, name: str, resources: tuple[str, ...]) -> None:
 
 
 @group.command(cls=Command)
-@click.argument("name", metavar="GROUP")
+@click.argument("name", metavar="GROUP", shell_complete=group_names)
 @click.pass_obj
 def identity(session: Session, name: str) -> None:
     """Show the identity of a group's members in ZooKeeper, where hosts have identities too.
@@ -85,8 +88,9 @@ def identity(session: Session, name: str) -> None:
 
 
 def _show_change(session: Session, name: str, verb: str, changed: list[str]) -> None:
+    would = {"added": "would add", "removed": "would remove"}[verb]
     view = GroupChangeView(group=name, changed=changed)
-    told = f"{verb} {len(changed)} in {name}" if changed else f"nothing to be {verb} in {name}"
+    told = f"{session.told(verb, would)} {len(changed)} in {name}" if changed else f"nothing to be {verb} in {name}"
     show(session, view, value="\n".join(changed), table=lambda: told)
 
 

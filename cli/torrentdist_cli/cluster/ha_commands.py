@@ -12,7 +12,7 @@ from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.model.ids import master_id
 from torrentdist.model.wire.ha_views import FailoverView, RoleView
 from torrentdist_cli.frame.asking_masters import ask_masters
-from torrentdist_cli.frame.command import Command, Group, Lazy
+from torrentdist_cli.frame.command import Command, Group, Lazy, dry_run_option
 from torrentdist_cli.frame.invocation import Session
 from torrentdist_cli.frame.rendering import facts, grid, show, show_all
 from torrentdist_cli.frame.units import duration
@@ -82,6 +82,7 @@ def failovers(session: Session, count: int) -> None:
 
 @ha.command(cls=Command)
 @click.argument("master", shell_complete=master_ids)
+@dry_run_option
 @click.pass_obj
 def transfer(session: Session, master: str) -> None:
     """Hand leadership to MASTER; exit 3 if there is no such master, 5 if it is not ready to lead.
@@ -90,7 +91,8 @@ def transfer(session: Session, master: str) -> None:
     """
     target = master_id(master)
     view = ask_masters(session, lambda client: client.transfer(target))
-    show(session, view, value=view.leader, table=lambda: f"{view.leader} leads, after {duration(view.seconds)}")
+    after = session.told(f"leads, after {duration(view.seconds)}", "would lead")
+    show(session, view, value=view.leader, table=lambda: f"{view.leader} {after}")
 
 
 def _roles_table(views: Sequence[RoleView]) -> str:

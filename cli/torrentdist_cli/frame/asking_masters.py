@@ -5,6 +5,7 @@ it waits, and when an answer may be out of date.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,18 +25,25 @@ Show = TypeVar("Show")
 
 
 @contextlib.asynccontextmanager
-async def masters(config: ClientConfig) -> AsyncIterator[MasterClient]:
+async def masters(config: ClientConfig, *, dry_run: bool = False) -> AsyncIterator[MasterClient]:
     async with MasterClient(config, on_wait=lambda why: say(why, label="waiting", color="yellow")) as client:
+        client.dry_run = dry_run
         yield client
+        if dry_run:
+            say_dry_run()
         if client.stale is not None:
             say(client.stale.sentence(), label="warning:", color="yellow")
+
+
+def say_dry_run() -> None:
+    say("nothing was changed", label="dry run:", color="yellow")
 
 
 def ask_masters(session: Session, work: Callable[[MasterClient], Awaitable[T]]) -> T:
     """Runs `work` with a client of the masters. Raises Interrupted if a signal ended it."""
 
     async def with_client() -> T:
-        async with masters(session.config().client) as client:
+        async with masters(session.config().client, dry_run=session.dry_run) as client:
             return await work(client)
 
     return run(with_client())
@@ -45,7 +53,7 @@ def cluster_of(session: Session) -> AsyncClient:
     """Returns the Python API for this command's cluster."""
     from torrentdist.api.async_client import AsyncClient
 
-    return AsyncClient.of(session.config(), masters)
+    return AsyncClient.of(session.config(), functools.partial(masters, dry_run=session.dry_run))
 
 
 def run_with_progress(

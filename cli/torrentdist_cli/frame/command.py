@@ -8,10 +8,10 @@ lazy command is written next to its address; a test compares it with the command
 from __future__ import annotations
 
 import gc
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, cast
+from typing import Any, NamedTuple, NoReturn, TypeVar, cast
 
 import click
 
@@ -52,6 +52,15 @@ def shared_options() -> list[click.Parameter]:
             **{**common, "callback": _remember_progress},
         ),
     ]
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+DRY_RUN_HELP = "Only check it, and show what would change."
+
+
+def dry_run_option(function: F) -> F:
+    """Adds --dry-run to a command. The session tells its calls to change nothing."""
+    return click.option("--dry-run", is_flag=True, expose_value=False, callback=_remember, help=DRY_RUN_HELP)(function)
 
 
 def _remember_format(ctx: click.Context, param: click.Parameter, value: str | None) -> None:

@@ -40,6 +40,8 @@ class Session:
     masters: str | None = None
     progress: ProgressStyle | None = None
     """None means auto, or none with --quiet."""
+    dry_run: bool = False
+    """Whether a change is only checked, and shown as if it had been made."""
     flags: dict[str, Any] = field(default_factory=dict)
     """Dotted configuration keys that a command's own options set."""
 
@@ -50,6 +52,10 @@ class Session:
     @property
     def progress_style(self) -> ProgressStyle:
         return self.progress or (ProgressStyle.NONE if self.quiet else ProgressStyle.AUTO)
+
+    def told(self, done: str, would: str) -> str:
+        """Returns what was done, or what would be done."""
+        return would if self.dry_run else done
 
     def loaded(self) -> Loaded:
         from torrentdist.model.configuration.settings import load

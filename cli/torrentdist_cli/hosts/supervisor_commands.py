@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from torrentdist_cli.frame.command import Command, Group
+from torrentdist_cli.frame.command import Command, Group, dry_run_option
 from torrentdist_cli.frame.invocation import Session
 from torrentdist_cli.hosts.daemon_start import start
 from torrentdist_cli.shell.candidates import supervisor_ids
@@ -46,6 +46,7 @@ def ls(session: Session) -> None:
 
 @supervisor.command(cls=Command)
 @click.argument("id", shell_complete=supervisor_ids)
+@dry_run_option
 @click.pass_obj
 def drain(session: Session, id: str) -> None:
     """Assign no more workers to a supervisor, and move its workers away. Its bundles stay.
@@ -54,11 +55,12 @@ def drain(session: Session, id: str) -> None:
     """
     from torrentdist.client import job_client
 
-    _steer(session, id, job_client.drain, "drains")
+    _steer(session, id, job_client.drain, session.told("drains", "would drain"))
 
 
 @supervisor.command(cls=Command)
 @click.argument("id", shell_complete=supervisor_ids)
+@dry_run_option
 @click.pass_obj
 def undrain(session: Session, id: str) -> None:
     """Assign workers to a drained supervisor again.
@@ -67,7 +69,7 @@ def undrain(session: Session, id: str) -> None:
     """
     from torrentdist.client import job_client
 
-    _steer(session, id, job_client.undrain, "takes workers again")
+    _steer(session, id, job_client.undrain, session.told("takes workers again", "would take workers again"))
 
 
 def _steer(

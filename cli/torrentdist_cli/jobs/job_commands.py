@@ -9,7 +9,7 @@ from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.model.ids import job_id
 from torrentdist.model.wire.job_messages import JobView
 from torrentdist_cli.frame.asking_masters import ask_masters
-from torrentdist_cli.frame.command import Command, Group, Lazy
+from torrentdist_cli.frame.command import Command, Group, Lazy, dry_run_option
 from torrentdist_cli.frame.invocation import Session
 from torrentdist_cli.frame.rendering import show, show_all
 from torrentdist_cli.frame.units import DURATION
@@ -55,6 +55,7 @@ def show_one(session: Session, name: str) -> None:
 
 @job.command(cls=Command)
 @click.argument("name", shell_complete=job_ids)
+@dry_run_option
 @click.pass_obj
 def activate(session: Session, name: str) -> None:
     """Let the workers run.
@@ -66,6 +67,7 @@ def activate(session: Session, name: str) -> None:
 
 @job.command(cls=Command)
 @click.argument("name", shell_complete=job_ids)
+@dry_run_option
 @click.pass_obj
 def deactivate(session: Session, name: str) -> None:
     """Stop the workers gracefully, and keep their places.
@@ -79,6 +81,7 @@ def deactivate(session: Session, name: str) -> None:
 @click.argument("name", shell_complete=job_ids)
 @click.option("-w", "--wait", type=DURATION, default="0", help="How long to wait first.")
 @click.option("--workers", type=click.IntRange(min=1), help="The new number of workers.")
+@dry_run_option
 @click.pass_obj
 def rebalance(session: Session, name: str, wait: float, workers: int | None) -> None:
     """Spread the workers evenly again, and change their number if wanted.
@@ -95,6 +98,7 @@ def rebalance(session: Session, name: str, wait: float, workers: int | None) -> 
 @job.command(cls=Command)
 @click.argument("name", shell_complete=job_ids)
 @click.option("-w", "--wait", type=DURATION, help="The delay before it is removed; by default that of job.toml.")
+@dry_run_option
 @click.pass_obj
 def kill(session: Session, name: str, wait: float | None) -> None:
     """Deactivate the job now, and remove it after a delay.

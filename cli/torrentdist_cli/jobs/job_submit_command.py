@@ -10,7 +10,7 @@ from torrentdist.client import job_client as client_jobs
 from torrentdist.model.wire.job_messages import JobView
 from torrentdist.security.signing.signing_keys import read_signer
 from torrentdist_cli.frame.asking_masters import masters
-from torrentdist_cli.frame.command import Command
+from torrentdist_cli.frame.command import Command, dry_run_option
 from torrentdist_cli.frame.interruption import run
 from torrentdist_cli.frame.invocation import Session
 from torrentdist_cli.frame.progress_bar import transfer_display
@@ -28,6 +28,7 @@ from torrentdist_cli.jobs.job_tables import show_changed
 @click.option(
     "--sign", metavar="KEY", type=click.Path(path_type=Path), help="Sign the job, and a directory's bundle, with it."
 )
+@dry_run_option
 @click.pass_obj
 def submit(
     session: Session,
@@ -50,7 +51,7 @@ def submit(
     async def work() -> JobView:
         config = session.config()
         signer = None if sign is None else read_signer(sign, config.trust)
-        async with masters(config.client) as client:
+        async with masters(config.client, dry_run=session.dry_run) as client:
             with transfer_display(session) as progress:
                 return await client_jobs.submit(
                     client,

@@ -1,4 +1,4 @@
-"""Completes ids of bundles, jobs, supervisors and masters, as the masters know them now.
+"""Completes ids of bundles, jobs, hosts, groups and tokens, as the masters know them now.
 
 Always: it ends within ANSWER_SECS. If no master answers by then, the names of the last completion
 are offered.
@@ -48,6 +48,24 @@ async def _supervisors(client: MasterClient) -> list[str]:
 
 async def _masters(client: MasterClient) -> list[str]:
     return [view.id for view in (await client.cluster()).masters]
+
+
+async def _groups(client: MasterClient) -> list[str]:
+    from torrentdist.client.group_client import list_groups
+
+    return [view.group for view in await list_groups(client)]
+
+
+async def _tokens(client: MasterClient) -> list[str]:
+    from torrentdist.client.access_client import list_tokens
+
+    return [view.name for view in await list_tokens(client)]
+
+
+async def _hosts(client: MasterClient) -> list[str]:
+    from torrentdist.client.host_client import list_hosts
+
+    return [view.id for view in await list_hosts(client)]
 
 
 def _completing(kind: str, names: Names) -> Complete:
@@ -102,3 +120,6 @@ bundle_ids = _completing("bundles", _bundles)
 job_ids = _completing("jobs", _jobs)
 supervisor_ids = _completing("supervisors", _supervisors)
 master_ids = _completing("masters", _masters)
+group_names = _completing("groups", _groups)
+token_names = _completing("tokens", _tokens)
+host_ids = _completing("hosts", _hosts)

@@ -81,6 +81,16 @@ async def is_held(url: str, bundle_id: BundleId) -> bool:
             return False
 
 
+async def is_alive(url: str) -> bool:
+    """Whether a supervisor answers."""
+    async with Http() as http:
+        try:
+            await _check_alive(http, url.rstrip("/"))
+            return True
+        except (Broken, NotHere):
+            return False
+
+
 async def _check_alive(http: Http, url: str) -> None:
     response = await send(http, url, Request("GET", "/livez", timeout=ALIVE_SECS))
     if response.status_code != 200:

@@ -31,7 +31,7 @@ from torrentdist.model.backoff import pause_secs
 from torrentdist.model.configuration.config import ClientConfig
 from torrentdist.model.errors import EXIT_UNAVAILABLE, TorrentdistError
 from torrentdist.model.ids import new_random_id
-from torrentdist.model.wire.headers import REQUEST_ID
+from torrentdist.model.wire.headers import DRY_RUN_PATH, REQUEST_ID
 
 T = TypeVar("T")
 
@@ -76,6 +76,9 @@ class MasterRequests:
         self._learned = list(self._recalled.masters)
         self._start: str | None = self._recalled.leader
         self._seen = Seen(cache_dir(), self._recalled.cluster)
+        self.dry_run = False
+        """Whether changes are only tried: the leader checks them, and answers as if it had made
+        them."""
         self.stale: Stale | None = None
         """The warning about the age of the last answer to a read."""
         self._on_wait = on_wait
@@ -153,6 +156,8 @@ class MasterRequests:
     async def mutate(self, request: Request, kind: type[T]) -> T:
         """Lets the leader make a change. It is made once, even if the search for the leader repeats
         the request. Each attempt may take MOST_ANSWER_SECS, or longer if `request` says so."""
+        if self.dry_run:
+            request = replace(request, path=request.path.replace("/v1/", DRY_RUN_PATH, 1))
         headers = {REQUEST_ID: new_random_id("req"), **request.headers}
         timeout = max(request.timeout, MOST_ANSWER_SECS)
         return await self._search(

@@ -94,6 +94,19 @@ async def restore(zk: ZooKeeper, backup: Backup) -> RestoreView:
     )
 
 
+async def check_restore(zk: ZooKeeper, backup: Backup) -> RestoreView:
+    """Returns what a restore would report, or raises what it would refuse. Writes nothing."""
+    there, epoch = await read_records(zk)
+    found = await zk.get(paths.RESTORING)
+    strange = occupant(there, backup) if found is None else obstacle(there, backup)
+    if found is not None and found[0] != marker(backup):
+        strange = f"a part of another backup ({paths.RESTORING})"
+    if strange is not None:
+        raise TorrentdistError("tree_not_empty", path=strange)
+    later = max(epoch, backup.epoch + _LATER_EPOCHS) + 1
+    return RestoreView(cluster=backup.cluster, epoch=later, records=len(backup.nodes), seconds=0.0)
+
+
 async def _restore(zk: ZooKeeper, backup: Backup) -> int:
     await zk.make_chroot()
     await _begin(zk, backup)

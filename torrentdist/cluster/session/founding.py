@@ -32,6 +32,21 @@ async def found_at(config: ZooKeeperConfig, connect_secs: float) -> FoundedView:
         await zk.close()
 
 
+async def check_founding(config: ZooKeeperConfig, connect_secs: float) -> FoundedView:
+    """Returns what founding a cluster would report, or raises what it would refuse. Writes
+    nothing."""
+    zk = ZooKeeper(config)
+    try:
+        await zk.start(connect_secs)
+        there = await zk.get(paths.CLUSTER)
+        if there is not None:
+            return FoundedView(cluster=decode(there[0], ClusterRecord, path=paths.CLUSTER).id, founded=False)
+        await _expect_empty(zk)
+        return FoundedView(cluster="", founded=True)
+    finally:
+        await zk.close()
+
+
 async def found_cluster(zk: ZooKeeper) -> FoundedView:
     """Returns the cluster in this tree, and founds one if there is none."""
     for _ in range(_ATTEMPTS):
@@ -46,10 +61,7 @@ async def found_cluster(zk: ZooKeeper) -> FoundedView:
 
 async def _founded(zk: ZooKeeper, record: ClusterRecord) -> bool:
     """Tries to found a cluster. Returns False if another process created a part of it meanwhile."""
-    found, _ = await read_records(zk)
-    strange = paths.RESTORING if await zk.exists(paths.RESTORING) is not None else stranger(found)
-    if strange is not None:
-        raise TorrentdistError("tree_not_empty", path=strange)
+    await _expect_empty(zk)
     wanted = (*paths.PARENTS, paths.JOBS, paths.TOKENS, paths.HOSTS, paths.INVITATIONS)
     parents = [path for path in wanted if await zk.exists(path) is None]
     with zk.without_cluster():
@@ -61,3 +73,11 @@ async def _founded(zk: ZooKeeper, record: ClusterRecord) -> bool:
                 raise
             return False
     return True
+
+
+async def _expect_empty(zk: ZooKeeper) -> None:
+    """Raises `tree_not_empty` if the tree holds records of a cluster, or of a restore."""
+    found, _ = await read_records(zk)
+    strange = paths.RESTORING if await zk.exists(paths.RESTORING) is not None else stranger(found)
+    if strange is not None:
+        raise TorrentdistError("tree_not_empty", path=strange)

@@ -110,6 +110,7 @@ def _operation(op: Operation, path: str, by_type: dict[str, Any]) -> dict[str, A
         "operationId": f"{op.name}_{op.method.lower()}",
         "summary": op.summary,
         "x-role": op.role,
+        **({"x-dry-run": True} if op.dry_runs else {}),
         "parameters": [
             *(
                 {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}

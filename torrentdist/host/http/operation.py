@@ -36,6 +36,8 @@ FILE: Final = (200, 206, 304)
 """Statuses of an operation that answers with a file."""
 _ROOM: Final = "torrentdist.body_room"
 """The key of a function in a request's scope, which waits for room for the request's body."""
+DRY_RUN: Final = "torrentdist.dry_run"
+"""The key that a request has in its scope if it asks what a change would do."""
 _OPERATION: Final = "torrentdist.operation"
 """The key of the operation in a request's scope."""
 OK: Final = "ok"
@@ -74,6 +76,8 @@ class Operation:
     """Whether the answer is a list that `after` and `limit` cut into pages."""
     statuses: tuple[int, ...] = (200,)
     """Statuses of its answers that are no errors of the table."""
+    dry_runs: bool = False
+    """Whether it can also be tried: then its handler checks everything and changes nothing."""
     target: Target | None = None
     """The bundle that an operation of uploaders and submitters changes or runs."""
 
@@ -121,6 +125,11 @@ def standing_for(
     return Request({**request.scope, **changed, _OPERATION: operation, _BODY: body})
 
 
+def is_dry_run(request: Request) -> bool:
+    """Whether the sender wants to know what a change would do, and not to make it."""
+    return DRY_RUN in request.scope
+
+
 def about(request: Request, target: str) -> None:
     """Names what a request is about where its path does not, for the audit."""
     request.scope[_TARGET] = target
@@ -164,6 +173,8 @@ def _checked(operation: Operation, handler: Handler, room: BodyRoom) -> Handler:
 
     async def answer(request: Request) -> Response:
         request.scope[_OPERATION] = operation
+        if is_dry_run(request) and not operation.dry_runs:
+            raise TorrentdistError("not_found", what=f"a dry run of {operation.request}")
         principal = principal_of(request)
         check_role(principal, operation.role, operation.request)
         check_own(principal, request.path_params)
@@ -199,7 +210,7 @@ def _audited(operation: Operation, handler: Handler, audit: Audit) -> Handler:
 def _tell(audit: Audit, request: Request, operation: Operation, result: str) -> None:
     if result in REFUSALS or (operation.changes and result in ELSEWHERE):
         audit.refused(_fact(request, operation, result))
-    elif operation.changes:
+    elif operation.changes and not is_dry_run(request):
         audit.changed(_fact(request, operation, result))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from starlette.requests import Request
@@ -66,14 +67,16 @@ class HostApi:
         summary = "until when the certificates of an id are revoked, for each id that has such"
         yield Operation("GET", "/v1/revocations", self.revocations, dict[str, float], summary, Role.HOST)
         summary = "let one host get a certificate, once"
-        yield _change("/v1/invitations", self.invite, (InvitationBody, InvitationView), summary, Role.OPERATOR)
+        types = (InvitationBody, InvitationView)
+        yield replace(_change("/v1/invitations", self.invite, types, summary, Role.OPERATOR), dry_runs=True)
         redeem, renew = "/v1/invitations/{id}/redeem", "/v1/hosts/{id}/renew"
         summary = "the certificate of an invitation"
         yield _change(redeem, self.redeem, (RedemptionBody, CertificateView), summary, Role.ANYONE)
         summary = "the successor of a certificate, expired or not"
         yield _change(renew, self.renew, (RenewalBody, CertificateView), summary, Role.ANYONE)
         summary = "shut a host out, with every certificate that it has"
-        yield Operation("DELETE", "/v1/hosts/{id}", self.revoke_host, HostView, summary, Role.OPERATOR, changes=True)
+        path, role = "/v1/hosts/{id}", Role.OPERATOR
+        yield Operation("DELETE", path, self.revoke_host, HostView, summary, role, changes=True, dry_runs=True)
 
     async def ca(self, _: Request) -> Response:
         return Response(await asyncio.to_thread(self._key.trusted), media_type=PEM)

@@ -45,9 +45,11 @@ class TokenApi:
             body=TokenBody,
             max_body=MAX_TOKEN_BYTES,
             changes=True,
+            dry_runs=True,
         )
         summary = "end a token on every master"
-        yield Operation("DELETE", one, self.revoke, TokenView, summary, Role.OPERATOR, changes=True)
+        role = Role.OPERATOR
+        yield Operation("DELETE", one, self.revoke, TokenView, summary, role, changes=True, dry_runs=True)
 
     async def whoami(self, request: Request) -> Response:
         sender = principal_of(request)

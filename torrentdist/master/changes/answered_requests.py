@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from typing import Final
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -35,6 +36,8 @@ class Mutation:
 
     id: RequestId
     content: str
+    dry_run: bool = False
+    """Whether only its checks and its answer are wanted. Nothing of it is remembered."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,9 @@ class Kept:
 def mutation(id_: RequestId, method: str, target: bytes, query: bytes, body: bytes) -> Mutation:
     parts = (method, target, query, hashlib.sha256(body).hexdigest())
     return Mutation(id_, hashlib.sha256(msgspec.json.encode(parts)).hexdigest())
+
+
+A_DRY_RUN: Final = Mutation(RequestId("dry-run"), "", dry_run=True)
 
 
 def note(mutation: Mutation | None, kept: Kept | None, answer: bytes | None) -> list[Op]:
@@ -94,7 +100,7 @@ class Requests:
     async def turn(self, mutation: Mutation | None) -> AsyncIterator[None]:
         """Lets one attempt run at a time. A retry that comes meanwhile waits for the first one's
         answer."""
-        if mutation is None:
+        if mutation is None or mutation.dry_run:
             yield
             return
         turn = self._turns.setdefault(mutation.id, asyncio.Lock())
@@ -104,7 +110,7 @@ class Requests:
     async def find(self, mutation: Mutation | None) -> Kept | None:
         """Returns the stored record of a mutation. Get the fence first: then this leader has seen
         everything that earlier leaders wrote."""
-        if mutation is None:
+        if mutation is None or mutation.dry_run:
             return None
         path = paths.request(mutation.id)
         found = await self._zookeeper.get(path)

@@ -3,7 +3,8 @@ mirror shows the change.
 
 Always: a change is one fenced transaction. It checks the versions of the records that were decided
 on; if they changed meanwhile, the decision is made again.
-Always: the answer to a request is part of its last transaction, so a retry finds it.
+Always: the answer to a request is part of its last transaction, so a retry finds it. A dry run
+makes the same decision and answer, and commits nothing.
 Never: write to ZooKeeper without the fence.
 """
 
@@ -64,6 +65,10 @@ class LeaderChanges:
     async def _make(
         self, began: float, mutation: Mutation | None, decide: Decision, render: Render, batch: int
     ) -> bytes:
+        if mutation is not None and mutation.dry_run:
+            self._leadership.fence()
+            snapshot = self._mirror.snapshot
+            return _json(render(predicted(snapshot, decide(snapshot))))
         failures = 0
         async with self._requests.turn(mutation):
             self._metrics.observe("change_queue_seconds", time.monotonic() - began)

@@ -44,12 +44,13 @@ class BundleChangeApi:
         self._max_body = max_body
 
     def operations(self) -> Iterator[Operation]:
+        role = Role.OPERATOR
         bundle, pin = "/v1/bundles/{id}", "/v1/bundles/{id}/pin"
         summary = "remove the bundle everywhere"
-        yield Operation("DELETE", bundle, self.remove, BundleView, summary, Role.OPERATOR, changes=True)
+        yield Operation("DELETE", bundle, self.remove, BundleView, summary, role, changes=True, dry_runs=True)
         summary = "never remove it nor drop it for room"
-        yield Operation("PUT", pin, self.pin, BundleView, summary, Role.OPERATOR, changes=True)
-        yield Operation("DELETE", pin, self.pin, BundleView, "undo pin", Role.OPERATOR, changes=True)
+        yield Operation("PUT", pin, self.pin, BundleView, summary, role, changes=True, dry_runs=True)
+        yield Operation("DELETE", pin, self.pin, BundleView, "undo pin", role, changes=True, dry_runs=True)
         yield Operation(
             "POST",
             "/v1/bundles/{id}/signatures",
@@ -60,6 +61,7 @@ class BundleChangeApi:
             body=Envelope,
             max_body=MOST_SIGNATURE_BYTES,
             changes=True,
+            dry_runs=True,
             target=bundle_target,
         )
         yield Operation(
@@ -72,6 +74,7 @@ class BundleChangeApi:
             body=DistributeBody,
             max_body=self._max_body,
             changes=True,
+            dry_runs=True,
             target=bundle_target,
         )
         summary = "remove the bundles that nobody uses"

@@ -49,6 +49,7 @@ class JobApi:
             body=SubmitBody,
             max_body=MAX_JSON_BYTES,
             changes=True,
+            dry_runs=True,
             target=self._submitted,
         )
         summary = "let its workers run"
@@ -62,7 +63,8 @@ class JobApi:
 
     def _steering(self, method: str, path: str, handler: Handler, summary: str) -> Operation:
         role = Role.SUBMITTER
-        return Operation(method, path, handler, JobView, summary, role, changes=True, target=self._bundle_of_job)
+        target = self._bundle_of_job
+        return Operation(method, path, handler, JobView, summary, role, changes=True, dry_runs=True, target=target)
 
     async def _submitted(self, request: Request) -> tuple[BundleId]:
         self._leadership.fence()  # refuse before the body is read

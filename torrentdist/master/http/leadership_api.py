@@ -57,6 +57,7 @@ class LeadershipApi:
             body=TransferBody,
             max_body=MAX_TRANSFER_BYTES,
             changes=True,
+            dry_runs=True,
         )
 
     async def leaderz(self, _: Request) -> Response:

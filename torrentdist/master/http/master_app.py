@@ -25,6 +25,7 @@ from torrentdist.host.process.port_guard import PortGuard
 from torrentdist.host.telemetry.audit_log import Audit
 from torrentdist.master.console.console_door import ConsoleDoor
 from torrentdist.master.console.visits import Sessions
+from torrentdist.master.http.dry_runs import DryRuns
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.reads.answer_freshness import Fresh, confirmed
 from torrentdist.master.reads.saved_records import Records
@@ -63,7 +64,7 @@ def master_app(
         audit=audit,
         is_revoked=None if guard.tls is None else lambda peer: _is_revoked(records, peer),
     )
-    return ConsoleDoor(known)
+    return DryRuns(ConsoleDoor(known))
 
 
 def _is_revoked(records: Records, peer: PeerCertificate) -> bool:

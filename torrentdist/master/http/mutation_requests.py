@@ -12,8 +12,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from torrentdist.host.http.openapi import MOST_PAGE
+from torrentdist.host.http.operation import is_dry_run
 from torrentdist.host.http.web import number_parameter
-from torrentdist.master.changes.answered_requests import Mutation, mutation
+from torrentdist.master.changes.answered_requests import A_DRY_RUN, Mutation, mutation
 from torrentdist.master.reads.paging import Page
 from torrentdist.model import ids
 from torrentdist.model.ids import BundleId, Digest
@@ -42,6 +43,8 @@ def digest_of(request: Request) -> Digest:
 
 async def mutation_of(request: Request, body: bytes = b"") -> Mutation | None:
     """Returns what a retry of this request is recognised by; None for a request without an id."""
+    if is_dry_run(request):
+        return A_DRY_RUN
     given = request.headers.get(REQUEST_ID)
     if given is None:
         return None

@@ -34,8 +34,8 @@ class SupervisorApi:
 
     def operations(self) -> Iterator[Operation]:
         drain = "/v1/supervisors/{supervisor}/drain"
-        yield Operation("PUT", drain, self.drain, None, "place nothing there any more", Role.OPERATOR, changes=True)
-        yield Operation("DELETE", drain, self.drain, None, "undo drain", Role.OPERATOR, changes=True)
+        for method, summary in (("PUT", "place nothing there any more"), ("DELETE", "undo drain")):
+            yield Operation(method, drain, self.drain, None, summary, Role.OPERATOR, changes=True, dry_runs=True)
         yield Operation(
             "POST",
             "/v1/heartbeat",

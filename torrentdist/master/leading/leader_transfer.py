@@ -76,7 +76,9 @@ class LeaderTransfer:
             if against is not None:
                 raise TorrentdistError("target_not_ready", id=target, detail=against)
             promised = LeaderTransferView(previous=self._me, leader=target, seconds=0.0)
-            await self._changes.make(mutation, lambda s: [Check(paths.master(target))], lambda s: promised)
+            answer = await self._changes.make(mutation, lambda s: [Check(paths.master(target))], lambda s: promised)
+            if mutation is not None and mutation.dry_run:
+                return answer
             if not await self._leadership.hand_over(target):
                 raise TorrentdistError("target_not_ready", id=target, detail="it is not in the election's queue")
             await self._until_it_leads(target)

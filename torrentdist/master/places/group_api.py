@@ -16,7 +16,7 @@ from torrentdist.cluster import paths
 from torrentdist.cluster.paths import free_group
 from torrentdist.cluster.rebalance.group_administration import LOOK_SECS, list_groups, show_group
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
-from torrentdist.host.http.operation import Operation, body_of
+from torrentdist.host.http.operation import Operation, body_of, is_dry_run
 from torrentdist.host.http.web import decode_body, json_response
 from torrentdist.master.changes.commit import LeaderChanges
 from torrentdist.master.http.mutation_requests import answered, mutation_of
@@ -58,9 +58,13 @@ class GroupApi:
             body=ResourcesBody,
             max_body=MAX_RESOURCES_BYTES,
             changes=True,
+            dry_runs=True,
         )
         path, summary = f"{one}/resources/{{resource}}", "remove a resource from a group"
-        yield Operation("DELETE", path, self.remove_resource, GroupChangeView, summary, Role.OPERATOR, changes=True)
+        role = Role.OPERATOR
+        yield Operation(
+            "DELETE", path, self.remove_resource, GroupChangeView, summary, role, changes=True, dry_runs=True
+        )
         path, summary = f"{one}/identity", "the identity in ZooKeeper of a group's members"
         yield Operation("GET", path, self.group_identity, GroupIdentityView, summary, Role.OPERATOR)
 
@@ -76,7 +80,8 @@ class GroupApi:
         mutation, wanted = await mutation_of(request, raw), decode_body(raw, ResourcesBody).resources
         tree = await self._tree(request)
         ops, new = addition_ops(tree, wanted)
-        await self._zookeeper.ensure(paths.GROUPS)
+        if not is_dry_run(request):
+            await self._zookeeper.ensure(paths.GROUPS)
         view = GroupChangeView(group=tree.group.name, changed=new)
         return answered(await self._changes.make_alone(mutation, lambda _: ops, lambda _: view))
 

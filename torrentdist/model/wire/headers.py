@@ -15,6 +15,8 @@ import msgspec
 
 REQUEST_ID: Final = "X-Request-Id"
 """Identifies a change across all its retries, so that it is made only once."""
+DRY_RUN_PATH: Final = "/v1/dry-run/"
+"""How the path of a request begins that asks what a change under /v1/ would do."""
 CLIENT: Final = "X-Torrentdist"
 """Sent by each client of ours. A browser sends it for a page of another site only after it has
 asked the server, which does not allow it."""

@@ -82,6 +82,30 @@ class UploadPreview(View, frozen=True, kw_only=True):
     compressed: str = ""
 
 
+class ContentSource(StrEnum):
+    """Where the content of a download would come from."""
+
+    DEST = "dest"
+    """It is at DEST already."""
+    HOST = "host"
+    """This host's supervisor has it."""
+    SUPERVISOR = "supervisor"
+    """This host's supervisor would fetch it."""
+    PEER = "peer"
+    """The command would fetch it from the swarm itself."""
+
+
+class DownloadPreview(View, frozen=True, kw_only=True):
+    """The result of `download --dry-run`."""
+
+    id: BundleId
+    digest: Digest
+    path: str
+    size: int
+    files: int
+    source: ContentSource
+
+
 class DownloadView(View, frozen=True, kw_only=True):
     """The result of `download`."""
 
