@@ -64,6 +64,9 @@ from torrentdist.supervisor.jobs.local_state import read_left
 from torrentdist.supervisor.jobs.reporting import Reporting, job_facts
 from torrentdist.supervisor.jobs.worker_services import WorkerServices
 from torrentdist.supervisor.process.job_isolation import policy_of
+from torrentdist.supervisor.repositories.file_facts import FileFacts
+from torrentdist.supervisor.repositories.maven_api import MavenApi
+from torrentdist.supervisor.repositories.python_index_api import PythonIndexApi
 from torrentdist.supervisor.znode_watch import LOOK_SECS, ZnodeWatch
 from torrentdist.swarm.swarm_picture import SwarmPicture
 
@@ -113,6 +116,8 @@ class Supervisor:
         await host.runtime.start()
         await self._archives.open()
         host.close_later(self._archives.close)
+        self._file_facts = FileFacts(store.data_dir / "file-facts", self._has)
+        host.close_later(self._file_facts.close)
         self.reader = BundleReader(host.runtime, self.keeper, self.config.supervisor.read_stall_secs)
         await self._open_doors(host, jobs)
         host.announce(self.gateway_url())
@@ -149,6 +154,8 @@ class Supervisor:
             HostBundleApi(host.runtime, self.keeper),
             BundleServer(host.runtime, self.keeper, self.reader, self._archives),
             HubApi(host.runtime, self.reader),
+            PythonIndexApi(self.reader, self._file_facts),
+            MavenApi(self.reader, self._file_facts),
             WorkerApi(jobs),
             state,
             output,
@@ -310,6 +317,10 @@ class Supervisor:
         return (await self.links.metafile(bundle)).raw
 
     # bundles
+
+    def _has(self, digest: Digest) -> bool:
+        """Whether this host has a bundle, or fetches it."""
+        return self.runtime.store.get(digest) is not None or digest in self.runtime.fetches.under_way()
 
     def _trouble(self, bundle: BundleId) -> str:
         error = self.keeper.error(bundle)

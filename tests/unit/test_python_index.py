@@ -1,0 +1,186 @@
+"""A bundle as a package index: which files count, what the pages say, what is read of archives."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tarfile
+import zipfile
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from package_files import make_sdist, make_wheel
+
+from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.supervisor.repositories import distribution_metadata as archives
+from torrentdist.supervisor.repositories.distribution_metadata import Read, sdist_metadata, wheel_metadata
+from torrentdist.supervisor.repositories.python_index import (
+    HTML_TYPE,
+    JSON_TYPE,
+    PLAIN_TYPE,
+    DistributionFacts,
+    PythonIndex,
+    chosen_type,
+    project_page,
+    projects_page,
+    python_index,
+)
+
+
+def index_of(folder: Path) -> PythonIndex:
+    return python_index(make_metafile(folder))
+
+
+def write(folder: Path, *names: str) -> Path:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name)
+    return folder
+
+
+def test_distributions_are_found_in_every_folder(tmp_path: Path) -> None:
+    """If this fails, pip does not see a wheel that lies in a folder of the bundle."""
+    found = index_of(
+        write(
+            tmp_path,
+            "My.Pkg_Name-1.0+cu118-py3-none-any.whl",
+            "deep/down/my_pkg_name-1.1.tar.gz",
+            "other-2-py3-none-any.whl",
+        )
+    )
+
+    assert ["my-pkg-name", "other"] == list(found)
+    assert {"My.Pkg_Name-1.0+cu118-py3-none-any.whl", "my_pkg_name-1.1.tar.gz"} == set(found["my-pkg-name"])
+    assert "deep/down/my_pkg_name-1.1.tar.gz" == found["my-pkg-name"]["my_pkg_name-1.1.tar.gz"].file.path
+
+
+def test_other_names_are_left_out(tmp_path: Path) -> None:
+    """If this fails, a client stumbles over a name that is no distribution, or runs what is in
+    it."""
+    names = ["README.md", "x.whl", "a<b>-1-py3-none-any.whl", "we ird-1.tar.gz", "föö-1.tar.gz", "data.zip", "x-1.tgz"]
+
+    assert {} == index_of(write(tmp_path, *names))
+
+
+def test_one_name_in_two_folders_is_the_first(tmp_path: Path) -> None:
+    """If this fails, two hosts offer different files under one name."""
+    found = index_of(write(tmp_path, "b/x-1-py3-none-any.whl", "a/x-1-py3-none-any.whl"))
+
+    assert "a/x-1-py3-none-any.whl" == found["x"]["x-1-py3-none-any.whl"].file.path
+
+
+def test_a_symlink_to_a_wheel_counts(tmp_path: Path) -> None:
+    """If this fails, a folder of links to wheels is empty for pip."""
+    write(tmp_path, "blobs/1")
+    os.symlink("blobs/1", tmp_path / "x-1-py3-none-any.whl")
+
+    assert "blobs/1" == index_of(tmp_path)["x"]["x-1-py3-none-any.whl"].file.path
+
+
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        ("", PLAIN_TYPE),
+        ("*/*", PLAIN_TYPE),
+        ("image/png", PLAIN_TYPE),
+        ("text/html", PLAIN_TYPE),
+        (f"{JSON_TYPE}, {HTML_TYPE};q=0.2, text/html;q=0.01", JSON_TYPE),
+        (f"text/html;q=0.01, {HTML_TYPE} ; q=0.2", HTML_TYPE),
+        ("application/vnd.pypi.simple.latest+json", JSON_TYPE),
+        (f"{JSON_TYPE};q=0, text/html;q=0.1", PLAIN_TYPE),
+        (f"{JSON_TYPE};q=lots, {HTML_TYPE}", HTML_TYPE),
+    ],
+)
+def test_the_client_chooses_the_type(accept: str, kind: str) -> None:
+    """If this fails, pip or uv gets a page that it cannot read."""
+    assert kind == chosen_type(accept)
+
+
+class Links(HTMLParser):
+    def __init__(self, page: bytes) -> None:
+        super().__init__()
+        self.found: list[dict[str, str | None]] = []
+        self.feed(page.decode())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "a":
+            self.found.append(dict(attrs))
+
+
+def test_both_forms_of_a_page_say_the_same(tmp_path: Path) -> None:
+    """If this fails, what a client sees depends on the form that it asks for."""
+    files = list(index_of(write(tmp_path, "x-1!2+a-py3-none-any.whl"))["x"].values())
+    listed = [(files[0], DistributionFacts("ab" * 32, "cd" * 32, '>=3.9,<"4'))]
+
+    (link,) = Links(project_page("x", listed, HTML_TYPE)).found
+    (entry,) = json.loads(project_page("x", listed, JSON_TYPE))["files"]
+
+    assert f"{entry['url']}#sha256={entry['hashes']['sha256']}" == link["href"]
+    assert '>=3.9,<"4' == link["data-requires-python"] == entry["requires-python"]
+    assert f"sha256={entry['core-metadata']['sha256']}" == link["data-core-metadata"] == link["data-dist-info-metadata"]
+    assert entry["core-metadata"] == entry["dist-info-metadata"]
+    assert files[0].file.size == entry["size"]
+
+
+def test_an_index_of_nothing_is_empty() -> None:
+    """If this fails, a bundle without wheels is an error."""
+    assert [] == Links(projects_page([], HTML_TYPE)).found
+    assert [] == json.loads(projects_page([], JSON_TYPE))["projects"]
+
+
+# archives
+
+
+def reader_of(path: Path) -> tuple[Read, int]:
+    data = path.read_bytes()
+    return (lambda start, end: data[start:end]), len(data)
+
+
+def test_the_metadata_of_wheels_and_sdists_is_found(tmp_path: Path) -> None:
+    """If this fails, clients download whole wheels to learn what they need."""
+    wheel, sdist = make_wheel(tmp_path, "x", python=">=3.8"), make_sdist(tmp_path, "y", python=">=3.9")
+
+    found = [wheel_metadata(*reader_of(wheel)), sdist_metadata(*reader_of(sdist))]
+
+    assert [">=3.8", ">=3.9"] == [archives.requires_python(data) for data in found if data is not None]
+
+
+def test_damaged_and_hostile_archives_have_no_metadata(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If this fails, one damaged wheel hides all others of its project, or fills the memory."""
+    wheel = make_wheel(tmp_path, "x")
+    whole = wheel.read_bytes()
+    bomb = io.BytesIO()
+    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x-1.dist-info/METADATA", b"a" * 100_000)
+    monkeypatch.setattr(archives, "MOST_METADATA", 50_000)
+    for name, data in {"cut": whole[:-30], "none": b"", "text": b"no archive", "bomb": bomb.getvalue()}.items():
+        (tmp_path / name).write_bytes(data)
+
+        assert wheel_metadata(*reader_of(tmp_path / name)) is None, name
+        assert sdist_metadata(*reader_of(tmp_path / name)) is None, name
+
+
+def test_little_is_unpacked_of_an_sdist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F11: if this fails, an sdist that unpacks to gigabytes fills the memory."""
+    monkeypatch.setattr(archives, "MOST_UNPACKED", 50_000)
+    first, named = tarfile.TarInfo("x-1/a"), tarfile.TarInfo("x-1/PKG-INFO")
+    for size, expected in ((1_000, b""), (100_000, None)):
+        first.size = size
+        with tarfile.open(tmp_path / "x-1.tar.gz", "w:gz") as archive:
+            archive.addfile(first, io.BytesIO(bytes(size)))
+            archive.addfile(named)
+
+        assert expected == sdist_metadata(*reader_of(tmp_path / "x-1.tar.gz"))
+
+
+def test_little_is_read_of_a_large_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F11: if this fails, a wheel with a huge list of files is read into memory."""
+    monkeypatch.setattr(archives, "MOST_READ", 1000)
+    with zipfile.ZipFile(tmp_path / "x.whl", "w") as archive:
+        for number in range(100):
+            archive.writestr(f"file-{number}", b"")
+        archive.writestr("x-1.dist-info/METADATA", b"")
+
+    assert wheel_metadata(*reader_of(tmp_path / "x.whl")) is None

@@ -1,0 +1,1 @@
+"""Bundles as repositories that package managers know, served by the gateway."""

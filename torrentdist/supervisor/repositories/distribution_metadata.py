@@ -1,0 +1,190 @@
+"""Reads the metadata of a wheel or an sdist from the archive.
+
+Always: what is read and unpacked is bounded, since an archive from outside may unpack to anything.
+Never: raise for an archive that is damaged or strange. It has no metadata then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import hashlib
+import io
+import tarfile
+import zipfile
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from email.parser import HeaderParser
+from typing import IO, Any, Final
+
+from torrentdist.bundle.metafile import FileEntry
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.supervisor.bundles.host_content import HostContent
+
+MOST_METADATA: Final = 4 * 1024 * 1024
+MOST_READ: Final = 64 * 1024 * 1024
+"""Bytes that are read of one archive. The list of a wheel's files may be long."""
+MOST_UNPACKED: Final = 64 * 1024 * 1024
+"""Bytes of an sdist that are unpacked to find its metadata, which usually comes first."""
+MOST_HELD: Final = 16 * 1024 * 1024
+MOST_RECENT: Final = 1024
+_THREADS = ThreadPoolExecutor(4, thread_name_prefix="metadata")
+"""They wait for the event loop, which needs asyncio's own threads to read for them."""
+Read = Callable[[int, int], bytes]
+"""Returns the bytes of an archive from a place to another."""
+
+
+class BoundedReader(io.RawIOBase):
+    """An archive as a file that can be read from any place."""
+
+    def __init__(self, read: Read, size: int) -> None:
+        self._read = read
+        self._size = size
+        self._at = 0
+        self._left = MOST_READ
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        if start + offset < 0:
+            raise ValueError("a place before the beginning")
+        self._at = start + offset
+        return self._at
+
+    def readinto(self, buffer: object) -> int:
+        view = memoryview(buffer)  # type: ignore[arg-type]
+        end = min(self._size, self._at + len(view))
+        if end <= self._at:
+            return 0
+        self._left -= end - self._at
+        if self._left < 0:
+            raise ValueError("too much of the archive is read")
+        data = self._read(self._at, end)
+        view[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+
+class BoundedUnpacking:
+    """The content of an archive, of which only the first MOST_UNPACKED bytes can be read."""
+
+    def __init__(self, stream: gzip.GzipFile) -> None:
+        self._stream = stream
+        self._left = MOST_UNPACKED
+
+    def read(self, size: int) -> bytes:
+        data = self._stream.read(min(size, self._left + 1))
+        self._left -= len(data)
+        if self._left < 0:
+            raise ValueError("too much is unpacked")
+        return data
+
+
+def wheel_metadata(read: Read, size: int) -> bytes | None:
+    """Returns the METADATA of a wheel; None if it has none, or more than one. Blocks."""
+    try:
+        with zipfile.ZipFile(io.BufferedReader(BoundedReader(read, size), 64 * 1024)) as archive:
+            names = [name for name in archive.namelist() if _is_metadata(name)]
+            if len(names) != 1:
+                return None
+            with archive.open(names[0]) as stream:
+                return _whole(stream, MOST_METADATA)
+    except TorrentdistError:
+        raise
+    except Exception:  # the parsers raise of every kind for damaged archives
+        return None
+
+
+def _is_metadata(name: str) -> bool:
+    folder, _, rest = name.partition("/")
+    return folder.endswith(".dist-info") and rest == "METADATA"
+
+
+def sdist_metadata(read: Read, size: int) -> bytes | None:
+    """Returns the PKG-INFO of an sdist; None if it has none near its beginning. Blocks."""
+    try:
+        source = io.BufferedReader(BoundedReader(read, size), 64 * 1024)
+        if read(0, min(2, size)) == b"PK":
+            with zipfile.ZipFile(source) as archive, archive.open(_pkg_info(archive.namelist())) as found:
+                return _whole(found, MOST_METADATA)
+        return _in_tar(source)
+    except TorrentdistError:
+        raise
+    except Exception:
+        return None
+
+
+def _pkg_info(names: list[str]) -> str:
+    return next(name for name in names if name.count("/") == 1 and name.endswith("/PKG-INFO"))
+
+
+def _in_tar(source: IO[bytes]) -> bytes | None:
+    unpacked: Any = BoundedUnpacking(gzip.GzipFile(fileobj=source))  # tarfile only reads from it
+    with tarfile.open(fileobj=unpacked, mode="r|") as archive:
+        for member in archive:
+            if member.isfile() and member.name.count("/") == 1 and member.name.endswith("/PKG-INFO"):
+                stream = archive.extractfile(member)
+                return None if stream is None else _whole(stream, MOST_METADATA)
+    return None
+
+
+def _whole(stream: IO[bytes], most: int) -> bytes | None:
+    data = stream.read(most + 1)
+    return data if len(data) <= most else None
+
+
+def requires_python(metadata: bytes) -> str:
+    """Returns the Python versions that the metadata asks for; empty if it asks for none."""
+    head = HeaderParser().parsestr(metadata.decode("utf-8", "replace"), headersonly=True)
+    text = " ".join(str(head.get("Requires-Python", "")).split())
+    return text if text.isprintable() and len(text) <= 200 else ""
+
+
+class DistributionMetadata:
+    """The metadata of wheels and sdists of bundles. What was read last stays in memory."""
+
+    def __init__(self) -> None:
+        self._recent: OrderedDict[bytes, bytes | None] = OrderedDict()
+        """By the root of the file."""
+        self._held = 0
+
+    async def of(self, content: HostContent, file: FileEntry) -> bytes | None:
+        """Returns the metadata; None if the file has none, or is damaged."""
+        if file.root in self._recent:
+            self._recent.move_to_end(file.root)
+            return self._recent[file.root]
+        find = wheel_metadata if file.path.endswith(".whl") else sdist_metadata
+        loop = asyncio.get_running_loop()
+
+        def read(start: int, end: int) -> bytes:
+            return asyncio.run_coroutine_threadsafe(_part(content, file, start, end), loop).result()
+
+        found = await loop.run_in_executor(_THREADS, find, read, file.size)
+        self._keep(file.root, found)
+        return found
+
+    async def sha256(self, content: HostContent, file: FileEntry) -> str:
+        found = await self.of(content, file)
+        return "" if found is None else hashlib.sha256(found).hexdigest()
+
+    async def requires_python(self, content: HostContent, file: FileEntry) -> str:
+        found = await self.of(content, file)
+        return "" if found is None else requires_python(found)
+
+    def _keep(self, root: bytes, found: bytes | None) -> None:
+        self._held -= len(self._recent.pop(root, None) or b"")
+        self._recent[root] = found
+        self._held += len(found or b"")
+        while self._held > MOST_HELD or len(self._recent) > MOST_RECENT:
+            _, oldest = self._recent.popitem(last=False)
+            self._held -= len(oldest or b"")
+
+
+async def _part(content: HostContent, file: FileEntry, start: int, end: int) -> bytes:
+    return b"".join([data async for data in content.read_part(file, start, end)])

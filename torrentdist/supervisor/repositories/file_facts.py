@@ -1,0 +1,142 @@
+"""Computes facts about files of bundles, such as their SHA-256, once, and keeps them on disk.
+
+Always: a fact is kept by the Merkle root of its file, so it holds for that content alone. A fact
+that many ask for at once is computed once. What cannot be written to disk is computed again.
+Never: decide what content is handed out. A wrong fact on disk makes a client refuse a file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from torrentdist.bundle.metafile import FileEntry
+from torrentdist.log import get_logger
+from torrentdist.model.ids import Digest
+from torrentdist.supervisor.bundles.host_content import HostContent
+
+log = get_logger()
+
+Compute = Callable[[HostContent, FileEntry], Awaitable[str]]
+KEPT = 8
+"""Bundles whose facts are in memory."""
+AT_ONCE = 4
+"""Files that are read at once, so that readers of a large bundle leave time for others."""
+MOST_BYTES = 64 * 1024 * 1024
+"""Size of the largest file of facts that is read."""
+
+
+class FileFact(msgspec.Struct, frozen=True):
+    """A line of a file of facts."""
+
+    root: str
+    kind: str
+    value: str
+
+
+class FileFacts:
+    def __init__(self, directory: Path, is_here: Callable[[Digest], bool]) -> None:
+        """`is_here` tells whether this host has a bundle, or fetches it. Facts about others go."""
+        self._directory = directory
+        self._is_here = is_here
+        self._known: OrderedDict[Digest, asyncio.Task[dict[tuple[str, str], str]]] = OrderedDict()
+        """Facts by root and kind, of the bundles that were used last."""
+        self._computing: dict[tuple[Digest, str, str], asyncio.Task[str]] = {}
+        self._room = asyncio.Semaphore(AT_ONCE)
+
+    async def get(self, content: HostContent, file: FileEntry, kind: str, compute: Compute) -> str:
+        """Returns a fact of this kind about a file, which `compute` finds out if it is not
+        known."""
+        digest, root = content.meta.digest, file.root.hex()
+        known = await self._of(digest)
+        if (found := known.get((root, kind))) is not None:
+            return found
+        name = (digest, root, kind)
+        task = self._computing.get(name)
+        if task is None:
+            task = asyncio.create_task(self._compute(content, file, kind, compute), name=f"{kind} of {file.path}")
+            self._computing[name] = task
+            task.add_done_callback(lambda done: self._end(name, done))
+        return await asyncio.shield(task)  # a client that leaves does not end it for others
+
+    async def close(self) -> None:
+        tasks = [*self._computing.values(), *self._known.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _compute(self, content: HostContent, file: FileEntry, kind: str, compute: Compute) -> str:
+        async with self._room:
+            value = await compute(content, file)
+        fact = FileFact(file.root.hex(), kind, value)
+        (await self._of(content.meta.digest))[fact.root, kind] = value
+        await asyncio.to_thread(self._append, content.meta.digest, fact)
+        return value
+
+    def _end(self, name: tuple[Digest, str, str], task: asyncio.Task[str]) -> None:
+        self._computing.pop(name, None)
+        if not task.cancelled():
+            task.exception()  # all who asked may have left
+
+    async def _of(self, digest: Digest) -> dict[tuple[str, str], str]:
+        task = self._known.get(digest)
+        if task is None:
+            task = self._known[digest] = asyncio.create_task(asyncio.to_thread(self._load, digest))
+            if len(self._known) > KEPT:
+                self._known.popitem(last=False)
+        self._known.move_to_end(digest)
+        return await asyncio.shield(task)
+
+    def _path(self, digest: Digest) -> Path:
+        return self._directory / f"{digest}.jsonl"
+
+    def _load(self, digest: Digest) -> dict[tuple[str, str], str]:
+        """Reads the facts about a bundle. Lines that are damaged do not count. Blocks."""
+        self._forget_others(digest)
+        known: dict[tuple[str, str], str] = {}
+        try:
+            path = self._path(digest)
+            raw = path.read_bytes() if path.stat().st_size <= MOST_BYTES else b""
+        except OSError:
+            return known
+        for line in raw.splitlines():
+            with suppress(msgspec.MsgspecError):
+                fact = msgspec.json.decode(line, type=FileFact)
+                known[fact.root, fact.kind] = fact.value
+        return known
+
+    def _append(self, digest: Digest, fact: FileFact) -> None:
+        try:
+            self._directory.mkdir(mode=0o750, exist_ok=True)
+            with open(self._path(digest), "ab") as stream:
+                # The line break in front ends a line that a crash has cut.
+                stream.write(b"\n" + msgspec.json.encode(fact) + b"\n")
+        except OSError as exc:
+            log.warning("a fact about a file is not kept", digest=digest, detail=exc.strerror)
+
+    def _forget_others(self, digest: Digest) -> None:
+        """Deletes facts about bundles that have left this host."""
+        with suppress(OSError):
+            for name in os.listdir(self._directory):
+                other = Digest(name.partition(".")[0])
+                if other != digest and not self._is_here(other):
+                    (self._directory / name).unlink(missing_ok=True)
+
+
+def hashed_by(algorithm: str) -> Compute:
+    """Returns the computation of a hash, such as `sha256`, of a file's content."""
+
+    async def compute(content: HostContent, file: FileEntry) -> str:
+        hasher = hashlib.new(algorithm, usedforsecurity=False)
+        async for data in content.read_part(file, 0, file.size):
+            await asyncio.to_thread(hasher.update, data)
+        return hasher.hexdigest()
+
+    return compute
