@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import download, failover, groups, jobs, metafile, seeding, upload
+from bench import download, failover, groups, jobs, metafile, package_index, seeding, upload
 from bench.results import Row, conditions, read, renewed, table, write
 
 MISSED = 3
@@ -40,6 +40,7 @@ class Form:
     jobs: int
     group: tuple[int, int]
     """Numbers of members and resources."""
+    wheels: int
 
 
 FULL = Form(
@@ -57,6 +58,7 @@ FULL = Form(
     catch_up_bundles=200,
     jobs=10,
     group=(50, 1000),
+    wheels=100,
 )
 SHORT = Form(
     name="short",
@@ -73,6 +75,7 @@ SHORT = Form(
     catch_up_bundles=20,
     jobs=2,
     group=(10, 100),
+    wheels=20,
 )
 
 
@@ -93,6 +96,7 @@ def measurements(form: Form, directory: Path) -> dict[str, Callable[[], list[Row
         "catch-up": lambda: failover.measure_catch_up(directory, bundles=form.catch_up_bundles),
         "jobs": lambda: jobs.measure(directory, runs=form.jobs),
         "groups": lambda: groups.measure(members=form.group[0], resources=form.group[1]),
+        "package-index": lambda: package_index.measure(directory, wheels=form.wheels, rounds=3),
     }
 
 
@@ -100,7 +104,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--short", action="store_const", const=SHORT, default=FULL, dest="form", help="for CI")
     parser.add_argument(
-        "--only", help="some of metafile,download,upload,seeding,failover,handover,catch-up,jobs,groups"
+        "--only",
+        help="some of metafile,download,upload,seeding,failover,handover,catch-up,jobs,groups,package-index",
     )
     parser.add_argument("--results", type=Path, default=None, help="where the results are kept")
     parser.add_argument("--dir", type=Path, default=None, help="the disk to measure on: 20 GB in the full form")
