@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import secrets
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ import pytest
 import uv
 from cluster_fixtures import Cluster, NewCluster, running_cluster, until
 from package_files import make_sdist, make_wheel
+from page_sessions import blocks_of, run_block
 
 JSON = "application/vnd.pypi.simple.v1+json"
 Put = Callable[[Path], str]
@@ -103,18 +105,19 @@ def test_a_wheel_of_a_name_with_odd_characters_is_installed(
     assert [{"name": "odd"}] == get(url).json()["projects"]
 
 
-def test_a_wrong_hash_is_refused(cluster: Cluster, put: Put, install: Install, tmp_path: Path) -> None:
+def test_a_wrong_hash_is_refused(battered: Cluster, install: Install, tmp_path: Path) -> None:
     """If this fails, what lies beside the store decides what is installed."""
     make_wheel(tmp_path / "in", "pinned")
-    bundle = put(tmp_path / "in")
-    url = index_url(cluster, bundle)
+    bundle = f"wheels-{secrets.token_hex(4)}"
+    battered.upload(tmp_path / "in", bundle)
+    url = index_url(battered, bundle)
     page = get(f"{url}pinned/").json()
     right = page["files"][0]["hashes"]["sha256"]
-    (facts,) = [path for path in cluster.dir.rglob("file-facts/*.jsonl") if right in path.read_text()]
-    cluster.kill("supervisor-1")
-    facts.write_text(facts.read_text().replace(right, "0" * 64))
-    cluster.start("supervisor-1")
-    url = index_url(cluster, bundle)
+    (facts,) = [path for path in battered.dir.rglob("file-facts/*.jsonl") if right in path.read_text()]
+    battered.kill("supervisor-1")
+    facts.write_text(facts.read_text().replace(f'"value":"{right}"', f'"value":"{"0" * 64}"'))
+    battered.start("supervisor-1")
+    url = index_url(battered, bundle)
 
     ran = install(url, "pinned")
 
@@ -270,3 +273,24 @@ def test_another_user_may_not_read(new_cluster: NewCluster, tmp_path: Path) -> N
         get(index_url(cluster, "x-1") + path).status_code for path in ("", "x/", "x/x-1.0-py3-none-any.whl")
     }
     assert 403 == get(f"{cluster.url('supervisor-1')}/maven/x-1/x.jar").status_code
+
+
+def test_the_session_of_the_page_works(cluster: Cluster, tmp_path: Path) -> None:
+    """If this fails, a reader of docs/package-indexes.md cannot install what it installs."""
+    make_wheel(tmp_path / "wheels", "my-app", requires=["my-lib"], value="app")
+    make_wheel(tmp_path / "wheels" / "libs", "my-lib")
+    shutil.copy(cluster.dir / "client.toml", tmp_path / "torrentdist.toml")
+    run(uv.find_uv_bin(), "venv", "--no-config", "--python", sys.executable, tmp_path / "venv")
+    env = {
+        "PIP_TARGET": str(tmp_path / "site"),
+        "PIP_NO_CACHE_DIR": "1",
+        "UV_CACHE_DIR": str(tmp_path / "uv-cache"),
+        "VIRTUAL_ENV": str(tmp_path / "venv"),
+    }
+
+    blocks = blocks_of("package-indexes.md", "sh", part="Python packages")
+    ran = [run_block(block, cluster.url("supervisor-1"), tmp_path, **env) for block in blocks]
+
+    assert [0, 0, 0] == [one.returncode for one in ran], [one.stderr for one in ran]
+    (by_uv,) = (tmp_path / "venv").glob("lib/*/site-packages/my_app.py")
+    assert ["app", "app"] == [value_of(site, "my_app") for site in (tmp_path / "site", by_uv.parent)]

@@ -289,10 +289,13 @@ def test_what_was_there_before_it_is_checked_too(strict: Cluster, job: Path) -> 
     place = httpx.get(f"{gateway(strict)}/bundles/{bundle}", trust_env=False)
     archived = httpx.get(f"{gateway(strict)}/bundles/{bundle}/x.tar", trust_env=False)
     hub = httpx.get(f"{gateway(strict)}/hub/{bundle}/resolve/main/run.sh", trust_env=False)
+    index = httpx.get(f"{gateway(strict)}/simple/{bundle}/", trust_env=False)
+    maven = httpx.get(f"{gateway(strict)}/maven/{bundle}/run.sh", trust_env=False)
 
     assert 200 == warned.status_code
     assert ["bundle 'older-1' is not signed, and [trust] wants a signature"] == [
         line["reason"] for line in lines if line["bundle"] == bundle
     ]
-    assert [403] * 4 == [refused.status_code, place.status_code, archived.status_code, hub.status_code]
+    refusals = (refused, place, archived, hub, index, maven)
+    assert [403] * 6 == [answer.status_code for answer in refusals]
     assert "path" not in place.json()

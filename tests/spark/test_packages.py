@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import pyspark
 import pytest
 from cluster_fixtures import Cluster
 from package_files import make_artifact
+from page_sessions import ON_PAGES, blocks_of, run_block
 
 pytestmark = pytest.mark.alone
 SETTINGS = """<ivysettings>
@@ -134,3 +136,26 @@ def test_a_checksum_that_does_not_match_is_refused(cluster: Cluster, tmp_path: P
 
     assert 0 != ran.returncode
     assert "invalid sha1" in ran.stderr + ran.stdout
+
+
+def test_the_session_of_the_page_works(cluster: Cluster, tmp_path: Path) -> None:
+    """If this fails, a reader of docs/package-indexes.md cannot submit what it submits."""
+    make_artifact(tmp_path / "jars", "com.example", "greeter", "1.10")
+    make_artifact(tmp_path / "jars", "org.words", "words", "2.0")
+    shutil.copy(cluster.dir / "client.toml", tmp_path / "torrentdist.toml")
+    (settings,) = blocks_of("package-indexes.md", "xml", part="Spark packages")
+    gateway = cluster.url("supervisor-1")
+    (tmp_path / "ivysettings.xml").write_text(settings.replace(ON_PAGES, gateway))
+    (tmp_path / "app.py").write_text(PROGRAM)
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "spark-defaults.conf").write_text(
+        f"spark.jars.ivy {tmp_path / 'ivy'}\nspark.ui.enabled false\n"
+    )
+    env = {"SPARK_CONF_DIR": str(tmp_path / "conf"), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+
+    blocks = blocks_of("package-indexes.md", "sh", part="Spark packages")
+    ran = [run_block(block, gateway, tmp_path, **env) for block in (blocks[0], blocks[2])]
+
+    assert 3 == len(blocks)  # the second asks Maven Central too; the tests above try it
+    assert [0, 0] == [one.returncode for one in ran], [one.stderr for one in ran]
+    assert "FOUND greeter 1.10" in ran[1].stdout

@@ -30,6 +30,8 @@ from torrentdist.supervisor.gateway.callers import GatewayCallers, user_ids, use
 from torrentdist.supervisor.gateway.host_bundle_api import HostBundleApi
 from torrentdist.supervisor.gateway.output_api import OutputApi
 from torrentdist.supervisor.gateway.worker_api import WorkerApi
+from torrentdist.supervisor.repositories.maven_api import MavenApi
+from torrentdist.supervisor.repositories.python_index_api import PythonIndexApi
 
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
@@ -139,7 +141,7 @@ async def fine(_: Request) -> Response:
 
 def routes(heard: Heard) -> ASGIApp:
     """The gateway's own operations, with their roles, and with handlers that always answer."""
-    kinds: tuple[Any, ...] = (HostBundleApi, BundleServer, WorkerApi, OutputApi)
+    kinds: tuple[Any, ...] = (HostBundleApi, BundleServer, PythonIndexApi, MavenApi, WorkerApi, OutputApi)
     return api_app((op for kind in kinds for op in kind.operations(Router())), audit=heard)
 
 
@@ -213,11 +215,13 @@ OWN = [
     "/bundles/etl-1", "/bundles/etl-1/files/a/b", "/bundles/etl-1/x.tar", "/bundles/etl-1/local/x", "/error/a/b",
     "/v1/host/bundles/etl-1", "/v1/host/bundles/etl-1/fetch", "/v1/host/jobs/etl/0/log", "/v1/host/jobs/etl/logs",
     "/v1/host/jobs/etl/0/heartbeat", "/livez",
+    "/simple/etl-1/", "/simple/etl-1/x/", "/simple/etl-1/x/x-1.tar.gz", "/maven/etl-1/a/b.jar",
 ]  # fmt: skip
 FOREIGN = [
     "/bundles/etl-12", "/bundles/other/files/a", "/v1/host/prune", "/v1/host/workers", "/v1/host/jobs/other/0/log",
     "/v1/host/bundles/etl-1/verify", "/v1/host/jobs/other/0/heartbeat", "/v1/host/problems", "/v1/host/isolation",
     "/bundles/%2e%2e/files/a", "/bundles/other/etl-1.tar",
+    "/simple/other/", "/simple/other/x/", "/simple/other/etl-1/x-1.tar.gz", "/maven/other/etl-1", "/maven/%2e%2e/a",
 ]  # fmt: skip
 
 

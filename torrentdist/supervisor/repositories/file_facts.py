@@ -33,7 +33,7 @@ MOST_BYTES = 64 * 1024 * 1024
 """Size of the largest file of facts that is read."""
 
 
-class FileFact(msgspec.Struct, frozen=True):
+class KeptFact(msgspec.Struct, frozen=True):
     """A line of a file of facts."""
 
     root: str
@@ -75,7 +75,7 @@ class FileFacts:
     async def _compute(self, content: HostContent, file: FileEntry, kind: str, compute: Compute) -> str:
         async with self._room:
             value = await compute(content, file)
-        fact = FileFact(file.root.hex(), kind, value)
+        fact = KeptFact(file.root.hex(), kind, value)
         (await self._of(content.meta.digest))[fact.root, kind] = value
         await asyncio.to_thread(self._append, content.meta.digest, fact)
         return value
@@ -108,11 +108,11 @@ class FileFacts:
             return known
         for line in raw.splitlines():
             with suppress(msgspec.MsgspecError):
-                fact = msgspec.json.decode(line, type=FileFact)
+                fact = msgspec.json.decode(line, type=KeptFact)
                 known[fact.root, fact.kind] = fact.value
         return known
 
-    def _append(self, digest: Digest, fact: FileFact) -> None:
+    def _append(self, digest: Digest, fact: KeptFact) -> None:
         try:
             self._directory.mkdir(mode=0o750, exist_ok=True)
             with open(self._path(digest), "ab") as stream:
