@@ -363,7 +363,7 @@ async def test_a_worker_waits_for_a_barrier_that_another_host_holds(
     before, after = first.oracle.stints("etl", 0)
 
     assert before.last < after.start
-    assert after.start - before.last < 1.0
+    assert after.start - before.last < 2.5
     assert before.fencing < after.fencing
 
 
