@@ -9,6 +9,7 @@ from collections.abc import Awaitable
 import msgspec
 import pytest
 from masters_in_process import BUNDLE, Enter, leader_with_bundle, request
+from patience import patient
 from zookeeper_fixtures import SHORT, TcpProxy, eventually, eventually_async
 
 from torrentdist.cluster import paths
@@ -236,7 +237,7 @@ async def test_the_leader_forgets_by_itself(enter: Enter) -> None:
     master = await leader_with_bundle(enter, keep_secs=0.5)
     await master.operations.set_pinned(request("r1"), BUNDLE, True)
     before = await remembered(master.zk)
-    async with asyncio.timeout(60.0):
+    async with asyncio.timeout(patient(60.0)):
         for n in itertools.count():  # each change makes the leader look for its duties
             await master.operations.set_pinned(None, BUNDLE, n % 2 == 0)
             if not await remembered(master.zk):
