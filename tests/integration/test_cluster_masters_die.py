@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from cluster_fixtures import Cluster, NewCluster, make_source, part_bytes, picture, until
 from kazoo.exceptions import NoNodeError
+from patience import patient
 from zookeeper_fixtures import records_client
 
 from torrentdist.bundle.content_check import verify_content
@@ -105,7 +106,7 @@ def test_a_download_without_any_holder_fails_in_time(battered: Cluster, tmp_path
     ended = downloading.end(20)
 
     assert 6 == ended.code
-    assert ended.seconds < 15  # it was given 3, and starts and ends on a busy machine
+    assert ended.seconds < patient(15)  # it was given 3, and starts and ends on a busy machine
     assert not (tmp_path / "dest").exists()
 
 
@@ -126,7 +127,7 @@ def test_a_restarted_master_serves_at_once(battered: Cluster, tmp_path: Path) ->
         assert picture(source) == picture(tmp_path / bundle)
         assert result["size"] == result["sources"]["masters"]
 
-    assert time.monotonic() - began < 25
+    assert time.monotonic() - began < patient(25)
 
 
 @pytest.mark.alone

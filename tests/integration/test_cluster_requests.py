@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from cluster_fixtures import Cluster, Ran, make_source, part_bytes, picture, until
+from patience import patient
 
 from torrentdist.bundle.metafile_maker import make_metafile
 
@@ -72,7 +73,7 @@ def test_an_unknown_id_is_not_found(cluster: Cluster, tmp_path: Path, command: t
 
     assert (3, "bundle_not_found") == code_of(ran)
     assert not (tmp_path / "dest").exists()
-    assert ran.seconds < 10
+    assert ran.seconds < patient(10)
 
 
 def test_fewer_replicas_than_wanted(cluster: Cluster, tmp_path: Path) -> None:
@@ -192,7 +193,7 @@ def test_a_download_that_cannot_be_done_in_time_says_so(cluster: Cluster, tmp_pa
 
     assert (6, "timed_out") == code_of(ran)
     assert not (tmp_path / "dest").exists()
-    assert ran.seconds < 15  # it was given 1, and starts and ends on a busy machine
+    assert ran.seconds < patient(15)  # it was given 1, and starts and ends on a busy machine
 
 
 def test_standbys_fetch_because_of_the_watch(cluster: Cluster, tmp_path: Path) -> None:

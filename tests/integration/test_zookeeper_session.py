@@ -85,6 +85,7 @@ async def test_who_asks_often_leaves_a_silent_server_for_another_in_the_same_ses
         await door.close()
 
 
+@pytest.mark.alone
 async def test_a_handshake_that_nobody_answers_is_soon_given_up(connect: Connect, proxy: TcpProxy) -> None:
     """If this fails, a server that is just starting costs the time in which a host must take its
     barriers again after an outage, and its workers end."""
