@@ -275,10 +275,14 @@ def test_the_uploader_sends_what_is_new_about_once(new_cluster: NewCluster, tmp_
 
 def test_a_compressed_archive_is_warned_of(cluster: Cluster, tmp_path: Path) -> None:
     """People would ship archives and wonder why every byte moves each time."""
-    archive = tmp_path / "env.tar.gz"
-    archive.write_bytes(b"\x1f\x8b\x08" + some_bytes(2_000_000, 7))
-    ran = cluster.run("upload", archive, "--id", "compressed-1")
+    top = tmp_path / "job"
+    gzip = b"\x1f\x8b\x08" + some_bytes(20_000, 7)
+    write_tree(top, {"deps/env.tar.gz": gzip, "a.tgz": gzip + b"1", "plain.tgz": b"plain", "data.csv.gz": gzip})
+    ran = cluster.run("upload", top, "--id", "compressed-1")
+    alone = cluster.run("upload", top / "data.csv.gz", "--id", "compressed-2", "--dry-run")
 
     assert ran.code == 0
-    assert "env.tar.gz is compressed" in ran.stderr
-    assert ran.json["compressed"] == "env.tar.gz"
+    assert "deps/env.tar.gz is compressed" in ran.stderr
+    assert "Unpack it and upload the directory, or make it with zip or gzip --rsyncable" in ran.stderr
+    assert ran.json["compressed"] == ["a.tgz", "deps/env.tar.gz"]
+    assert alone.json["compressed"] == ["data.csv.gz"]

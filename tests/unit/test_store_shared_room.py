@@ -160,7 +160,7 @@ def test_two_versions_fit_where_one_and_a_half_would(with_reflinks: Path, tmp_pa
         here.store.publish(old.digest)
         free = shutil.disk_usage(with_reflinks).free
         asyncio.run(here.host.begin(new))
-        filling = asyncio.run(here.host.fill(new, lambda done: None))
+        filling = asyncio.run(here.host.fill(new, None, lambda done: None))
         os.sync()
         left = shutil.disk_usage(with_reflinks).free
         own = own_bytes(here.store.object_dir(old.digest) / "content")

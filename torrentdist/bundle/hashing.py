@@ -1,7 +1,7 @@
 """Reads files and hashes them, with one thread per processor.
 
-Always: a thread holds one read buffer, whatever the size of a file. A file that is not as expected,
-or that changes while it is read, gives a ReadFault and never a hash.
+Always: a thread holds one read buffer of at most 16 MiB, whatever the size of a file. A file that
+is not as expected, or that changes while it is read, gives a ReadFault and never a hash.
 Never: open a symlink, or wait for a fifo.
 """
 
@@ -22,6 +22,13 @@ from torrentdist.bundle import merkle
 Progress = Callable[[int, int], None]
 """Called with the number of bytes done, and the total."""
 
+Look = Callable[[int, int, memoryview], None]
+"""Called by a thread with the number of a file, an offset, and the bytes there."""
+
+LOOK_FROM = 4 * 1024 * 1024
+"""In bytes. Only the bytes of larger files are shown to a `Look`."""
+LOOK_RANGE = 16 * 1024 * 1024
+"""Bytes that a `Look` is shown at a time."""
 _READ = 1024 * 1024
 _UNIT = 4 * 1024 * 1024
 _UNIT_FILES = 64
@@ -50,20 +57,24 @@ class _Range(NamedTuple):
     size: int
     offset: int
     length: int
+    look: Look | None
 
 
 Outcome = FileHash | ReadFault | OSError
 
 
-def hash_files(files: Sequence[FileToHash], piece_length: int, progress: Progress | None = None) -> Iterator[Outcome]:
+def hash_files(
+    files: Sequence[FileToHash], piece_length: int, progress: Progress | None = None, look: Look | None = None
+) -> Iterator[Outcome]:
     """Yields the hash of every file, in order, or the error for that file.
 
-    Empty files have empty hashes.
+    Empty files have empty hashes. `look` is shown the bytes of large files, in ranges of
+    LOOK_RANGE, before a file's hash is yielded.
     """
     threads = len(os.sched_getaffinity(0))
     total = sum(file.size for file in files)
     done = 0
-    results = _run(_units(files, piece_length), piece_length, threads)
+    results = _run(_units(files, piece_length, look), piece_length, threads)
     pending: list[bytes] = []
     failed: Exception | None = None
     for part, result in results:
@@ -85,14 +96,15 @@ def _combine(pieces: Sequence[bytes], size: int, piece_length: int) -> FileHash:
     return FileHash(root=merkle.root(pieces, merkle.empty_piece(piece_length)), layer=b"".join(pieces))
 
 
-def _units(files: Sequence[FileToHash], piece_length: int) -> Iterator[list[_Range]]:
+def _units(files: Sequence[FileToHash], piece_length: int, look: Look | None) -> Iterator[list[_Range]]:
     """Splits the work into portions: a range of a large file, or some small files."""
-    stretch = max(piece_length, _UNIT)
     unit: list[_Range] = []
     weight = 0
     for index, (path, size) in enumerate(files):
+        shown = look if size > LOOK_FROM else None
+        stretch = LOOK_RANGE if shown else max(piece_length, _UNIT)
         for offset in range(0, max(size, 1), stretch):
-            part = _Range(index, path, size, offset, min(stretch, size - offset))
+            part = _Range(index, path, size, offset, min(stretch, size - offset), shown)
             unit.append(part)
             weight += part.length
             if weight >= _UNIT or len(unit) >= _UNIT_FILES:
@@ -142,7 +154,7 @@ def _hash_range(part: _Range, piece_length: int) -> list[bytes]:
             raise ReadFault("it is no regular file")
         if before.st_size != part.size:
             raise ReadFault(f"it has {before.st_size} bytes instead of {part.size}")
-        blocks = _read_blocks(fd, part.offset, part.length)
+        blocks = _look_at_blocks(fd, part, part.look) if part.look else _read_blocks(fd, part.offset, part.length)
         after = os.fstat(fd)
         if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
             raise ReadFault("it changed while it was being read")
@@ -155,24 +167,37 @@ def _hash_range(part: _Range, piece_length: int) -> list[bytes]:
 
 
 def _read_blocks(fd: int, offset: int, length: int) -> list[bytes]:
-    buffer = _buffer()
+    buffer = _buffer(_READ)
     blocks: list[bytes] = []
-    end = offset + length
-    while offset < end:
-        filled, wanted = 0, min(_READ, end - offset)
-        while filled < wanted:
-            count = os.preadv(fd, [buffer[filled:wanted]], offset + filled)
-            if count == 0:
-                raise ReadFault("it became shorter while it was being read")
-            filled += count
-        blocks += merkle.leaves(buffer[:wanted])
-        offset += wanted
+    for start in range(0, length, _READ):
+        part = buffer[: min(_READ, length - start)]
+        _read_into(fd, part, offset + start)
+        blocks += merkle.leaves(part)
     return blocks
 
 
-def _buffer() -> memoryview:
-    try:
-        buffer: memoryview = _local.buffer
-    except AttributeError:
-        buffer = _local.buffer = memoryview(bytearray(_READ))
+def _look_at_blocks(fd: int, part: _Range, look: Look) -> list[bytes]:
+    buffer = _buffer(LOOK_RANGE)[: part.length]
+    blocks: list[bytes] = []
+    for start in range(0, part.length, _READ):  # so that what is hashed is still in the cache
+        some = buffer[start : start + _READ]
+        _read_into(fd, some, part.offset + start)
+        blocks += merkle.leaves(some)
+    look(part.file, part.offset, buffer)
+    return blocks
+
+
+def _read_into(fd: int, part: memoryview, offset: int) -> None:
+    filled = 0
+    while filled < len(part):
+        count = os.preadv(fd, [part[filled:]], offset + filled)
+        if count == 0:
+            raise ReadFault("it became shorter while it was being read")
+        filled += count
+
+
+def _buffer(size: int) -> memoryview:
+    buffer: memoryview | None = getattr(_local, "buffer", None)
+    if buffer is None or len(buffer) < size:
+        buffer = _local.buffer = memoryview(bytearray(size))
     return buffer

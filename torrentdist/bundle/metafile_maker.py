@@ -15,8 +15,10 @@ from torrentdist.bundle import bencode, hashing
 from torrentdist.bundle.bencode import Value
 from torrentdist.bundle.directory_scan import Scan, scan, shown
 from torrentdist.bundle.files.durability import disk_failure
-from torrentdist.bundle.hashing import FileHash, FileToHash, Progress
+from torrentdist.bundle.hashing import FileHash, FileToHash, Look, Progress
 from torrentdist.bundle.metafile import DIRECTORY_NAME, MANIFEST_SCHEMA, MIN_PIECE_LENGTH, Metafile, parse_metafile
+from torrentdist.bundle.reuse.chunker import RecipeMaker, can_cut
+from torrentdist.bundle.reuse.recipe import encode_recipe
 from torrentdist.model.errors import TorrentdistError
 
 TARGET_PIECES = 2048
@@ -39,10 +41,41 @@ def choose_piece_length(size: int) -> int:
 
 def make_metafile(path: Path, *, piece_length: int | None = None, progress: Progress | None = None) -> Metafile:
     """Returns the metafile of `path`. Blocks until everything is read."""
+    return _make(path, piece_length, progress, None)[0]
+
+
+def make_metafile_and_recipe(
+    path: Path, *, piece_length: int | None = None, progress: Progress | None = None
+) -> tuple[Metafile, bytes | None]:
+    """Returns the metafile of `path` and the recipe of its large files, from one reading. None:
+    there are none, or the library that cuts them is not here."""
+    return _make(path, piece_length, progress, RecipeMaker() if can_cut() else None)
+
+
+def _make(
+    path: Path, piece_length: int | None, progress: Progress | None, maker: RecipeMaker | None
+) -> tuple[Metafile, bytes | None]:
     before = _settled(path)
     length = choose_piece_length(before.size) if piece_length is None else piece_length
-    hashes = _hash(before, length, progress)
+    hashes = _hash(before, length, progress, maker.look if maker else None)
+    recipe = _recipe(maker, _files_to_hash(before), hashes) if maker else None
     _check_unchanged(path, before)
+    return _encoded(before, hashes, length), recipe
+
+
+def _files_to_hash(found: Scan) -> list[FileToHash]:
+    return [FileToHash(found.place(file), file.size) for file in found.files]
+
+
+def _recipe(maker: RecipeMaker, wanted: Sequence[FileToHash], hashes: Sequence[FileHash]) -> bytes | None:
+    try:
+        recipe = maker.recipe(list(zip(wanted, hashes, strict=True)))
+    except OSError as exc:
+        raise TorrentdistError("changed_while_reading", path=shown(wanted[0].path)) from exc
+    return encode_recipe(recipe) if recipe.files else None
+
+
+def _encoded(before: Scan, hashes: Sequence[FileHash], length: int) -> Metafile:
     info: dict[bytes, Value] = {
         b"file tree": _file_tree(before, hashes),
         b"meta version": 2,
@@ -72,10 +105,10 @@ def _settled(path: Path) -> Scan:
     raise TorrentdistError("changed_while_reading", path=shown(young[0].path))
 
 
-def _hash(found: Scan, piece_length: int, progress: Progress | None) -> list[FileHash]:
-    wanted = [FileToHash(found.place(file), file.size) for file in found.files]
+def _hash(found: Scan, piece_length: int, progress: Progress | None, look: Look | None = None) -> list[FileHash]:
+    wanted = _files_to_hash(found)
     hashes: list[FileHash] = []
-    for file, outcome in zip(found.files, hashing.hash_files(wanted, piece_length, progress), strict=True):
+    for file, outcome in zip(found.files, hashing.hash_files(wanted, piece_length, progress, look), strict=True):
         if isinstance(outcome, FileHash):
             hashes.append(outcome)
         elif isinstance(outcome, hashing.ReadFault | FileNotFoundError | NotADirectoryError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
@@ -17,9 +17,12 @@ from pathlib import Path
 from torrentdist.bundle.content_check import finish_content, verify_content
 from torrentdist.bundle.files.durability import write_durably
 from torrentdist.bundle.metafile import Metafile
+from torrentdist.bundle.reuse.chunker import LARGE_FILE
+from torrentdist.bundle.reuse.recipe import Recipe, parse_recipe
 from torrentdist.bundle.store.store import StoredBundle
 from torrentdist.distributor.protocol import CodeDistributor
 from torrentdist.host.host_parts import HostParts
+from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.host.swarm_transfers import SwarmTransfers
 from torrentdist.host.telemetry.download_story import Download, reported_download
 from torrentdist.log import get_logger
@@ -36,7 +39,15 @@ STOP_SECS = 5.0
 
 
 class Fetches:
-    def __init__(self, parts: HostParts, transfers: SwarmTransfers, plugin: CodeDistributor) -> None:
+    def __init__(
+        self,
+        parts: HostParts,
+        transfers: SwarmTransfers,
+        plugin: CodeDistributor,
+        recipe_of: Callable[[BundleId], Awaitable[bytes | None]],
+    ) -> None:
+        """`recipe_of` gets the recipe of a bundle from elsewhere. None: there is none."""
+        self._recipe_of = recipe_of
         self._store = parts.store
         self._engine = parts.engine
         self._events = parts.events
@@ -47,9 +58,10 @@ class Fetches:
         self._by_plugin: dict[Digest, int] = {}
         self._failures: dict[Digest, tuple[int, TorrentdistError]] = {}
         self._begun = asyncio.Event()
-        """Set when a fetch has reserved its room, and then replaced."""
+        """Set when a fetch has reserved its room or got its recipe, and then replaced."""
         self._threads = ThreadPoolExecutor(MAX_FETCHES, thread_name_prefix="fetch")
         self._indexing: asyncio.Task[None] | None = None
+        self.keeps_recipes = False
         self.on_suspect: list[Callable[[Digest], None]] = []
         """Called with the digest of a published bundle that was found to have wrong content."""
 
@@ -100,10 +112,9 @@ class Fetches:
             return stored
         async with self._reported(bundle_id, meta) as download:
             home = await self._store.begin(meta)
-            self._begun.set()
-            self._begun = asyncio.Event()
+            self._now_begun()
             await self._store.bind(bundle_id, meta.digest)
-            filled = await self._fill(meta)
+            filled = await self._fill(bundle_id, meta)
             download.prepared(filled)
             await self._run_plugin(bundle_id, home, plugin_metafile)
             if not self._transfers.is_verified(meta.digest):
@@ -113,9 +124,14 @@ class Fetches:
         log.info("bundle published", bundle=bundle_id, digest=meta.digest, size=meta.size)
         return stored
 
-    async def _fill(self, meta: Metafile) -> int:
+    def _now_begun(self) -> None:
+        self._begun.set()
+        self._begun = asyncio.Event()
+
+    async def _fill(self, bundle_id: BundleId, meta: Metafile) -> int:
         """Takes what this host has already into the arriving bundle. Returns the verified bytes."""
-        filling = await self._store.fill(meta, lambda done: self._transfers.note_filled(meta, done))
+        recipe = await self._recipe(bundle_id, meta)
+        filling = await self._store.fill(meta, recipe, lambda done: self._transfers.note_filled(meta, done))
         for digest in filling.suspects:
             log.warning("a bundle to take files from is damaged", digest=digest, arriving=meta.digest)
             for suspect in self.on_suspect:
@@ -126,6 +142,19 @@ class Fetches:
         if filling.have is not None:
             self._transfers.trust_pieces(meta.digest, filling.have)
         return filling.size
+
+    async def _recipe(self, bundle_id: BundleId, meta: Metafile) -> Recipe | None:
+        """Returns the recipe if it is of use here. Masters keep it for others in any case."""
+        if all(file.size <= LARGE_FILE for file in meta.files):
+            return None
+        is_wanted = await self._store.wants_recipe(meta)
+        raw = await self._store.raw_recipe(meta.digest)
+        if raw is None and (is_wanted or self.keeps_recipes):
+            raw = await self._recipe_of(bundle_id)
+            if raw is not None:
+                await self._store.keep_recipe(meta.digest, raw)
+                self._now_begun()
+        return await in_heavy_thread(parse_recipe, raw) if is_wanted else None
 
     def _reported(self, bundle_id: BundleId, meta: Metafile) -> AbstractAsyncContextManager[Download]:
         return reported_download(self._events, bundle_id, meta, lambda: self._engine.transfer(meta.digest))
@@ -154,7 +183,7 @@ class Fetches:
         it yet."""
         async with self._reported(bundle_id, meta) as download:
             home = await self._store.begin(meta)
-            download.prepared(await self._fill(meta))
+            download.prepared(await self._fill(bundle_id, meta))
             await self._transfers.fetch(meta, home)
             download.fetched()
             # The plug-in must see the empty files too.
@@ -185,10 +214,19 @@ class Fetches:
 
     async def raw_metafile(self, digest: Digest, within: float) -> bytes | None:
         """Returns the metafile as soon as it is here, or None after `within` seconds."""
+        return await self._arrived(self._store.raw_metafile, digest, within)
+
+    async def raw_recipe(self, digest: Digest, within: float) -> bytes | None:
+        """Returns the recipe as soon as it is here, or None after `within` seconds."""
+        return await self._arrived(self._store.raw_recipe, digest, within)
+
+    async def _arrived(
+        self, read: Callable[[Digest], Awaitable[bytes | None]], digest: Digest, within: float
+    ) -> bytes | None:
         until = time.monotonic() + within
         while True:
             begun = self._begun
-            raw = await self._store.raw_metafile(digest)
+            raw = await read(digest)
             if raw is not None or time.monotonic() >= until:
                 return raw
             with suppress(TimeoutError):

@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Set
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from torrentdist.bundle.content_check import Damage
 from torrentdist.bundle.metafile import Metafile
+from torrentdist.bundle.reuse.recipe import Recipe
 from torrentdist.bundle.reuse.reuse_plan import KnownFile
 from torrentdist.bundle.reuse.store_reuse import Filling, StoreReuse
 from torrentdist.bundle.store.retention import StoreMarks
@@ -88,7 +89,21 @@ class HostStore(StoreView):
         """Returns the files of this bundle that published bundles hold."""
         return await in_heavy_thread(self._reuse.known, meta)
 
-    async def fill(self, meta: Metafile, progress: Callable[[int], None]) -> Filling:
+    async def shared_parts(self, meta: Metafile, recipe: Recipe, whole: Set[str]) -> dict[Digest, int]:
+        """Returns how many bytes of the files other than `whole` published bundles hold."""
+        return await in_heavy_thread(self._reuse.shared_parts, meta, recipe, whole)
+
+    async def wants_recipe(self, meta: Metafile) -> bool:
+        """Whether parts of this bundle's large files are probably here."""
+        return await in_heavy_thread(self._reuse.wants_recipe, meta)
+
+    async def raw_recipe(self, digest: Digest) -> bytes | None:
+        return await asyncio.to_thread(self._reuse.raw_recipe, digest)
+
+    async def keep_recipe(self, digest: Digest, raw: bytes) -> None:
+        await asyncio.to_thread(self._reuse.keep_recipe, digest, raw)
+
+    async def fill(self, meta: Metafile, recipe: Recipe | None, progress: Callable[[int], None]) -> Filling:
         """Takes everything that published bundles hold into the arriving bundle. When it returns,
         also by being cancelled, no thread writes there any more."""
         loop, stop, told_at = asyncio.get_running_loop(), threading.Event(), time.monotonic()
@@ -99,7 +114,7 @@ class HostStore(StoreView):
                 told_at = time.monotonic()
                 loop.call_soon_threadsafe(progress, done)
 
-        work = loop.run_in_executor(self._filling, self._reuse.fill, meta, lambda: not stop.is_set(), tell)
+        work = loop.run_in_executor(self._filling, self._reuse.fill, meta, lambda: not stop.is_set(), tell, recipe)
         try:
             return await asyncio.shield(work)
         except asyncio.CancelledError:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from torrentdist.bundle.metafile import Metafile, metafile_of
+from torrentdist.bundle.reuse.recipe import recipe_hash
 from torrentdist.distributor.protocol import Holder
 from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.http.access import AccessRule
@@ -77,6 +78,26 @@ class MasterLinks:
         urls = list(dict.fromkeys([*first, *self._urls()]))
         return await self._answer(f"/v1/metafiles/{digest}", urls, lambda told: metafile_of(told.content, digest))
 
+    async def recipe(self, bundle: BundleId) -> bytes | None:
+        """Returns the recipe of a bundle, as its record names it, from a master or from a host that
+        a master names. None: there is none, or nobody gives it."""
+        path = f"/v1/bundles/{bundle}/recipe"
+        with contextlib.suppress(TorrentdistError):
+            told = await self._answer(f"{path}?for={self._me}", self._urls(), _recipe_or_where)
+            if isinstance(told, bytes):
+                return told
+            with contextlib.suppress(HttpError, TorrentdistError):
+                where = told.headers["location"]
+                response = await self._http.request("GET", where, silence_secs=GIVER_SECS, anonymously=True)
+                if response.status_code == 200 and recipe_hash(response.content) == _digest(told):
+                    return response.content
+            return await self._answer(path, self._urls(), _recipe_in)
+        return None
+
+    async def recipe_of(self, digest: Digest) -> bytes:
+        """Returns the recipe of a digest that another master has."""
+        return await self._first(f"/v1/recipes/{digest}", self._urls())
+
     async def plugin_metafile(self, digest: Digest, first: Iterable[str] = ()) -> bytes:
         urls = list(dict.fromkeys([*first, *self._urls()]))
         return await self._first(f"/v1/metafiles/{digest}/plugin", urls)
@@ -117,6 +138,16 @@ class MasterLinks:
 
 def _metafile_or_where(response: Answer) -> Metafile | Answer:
     return response if response.is_redirect else _metafile_in(response)
+
+
+def _recipe_or_where(response: Answer) -> bytes | Answer:
+    return response if response.is_redirect else _recipe_in(response)
+
+
+def _recipe_in(response: Answer) -> bytes:
+    if recipe_hash(response.content) != _digest(response):
+        raise TorrentdistError("corrupt", path="a recipe", detail="it is not the one that the record names")
+    return response.content
 
 
 def _metafile_in(response: Answer) -> Metafile:

@@ -50,6 +50,7 @@ from torrentdist.master.bundles.fetch_attempts import FetchAttempts
 from torrentdist.master.bundles.intake import Intake
 from torrentdist.master.bundles.pruning import Pruning
 from torrentdist.master.bundles.raw_metafiles import RawMetafiles
+from torrentdist.master.bundles.recipes import Recipes
 from torrentdist.master.bundles.replica_fetches import FetchRules, ReplicaFetches
 from torrentdist.master.bundles.replica_records import ReplicaRecords
 from torrentdist.master.bundles.replicator import Replicas, Replicator
@@ -80,6 +81,7 @@ from torrentdist.master.http.job_api import JobApi
 from torrentdist.master.http.leadership_api import LeadershipApi
 from torrentdist.master.http.master_app import master_app
 from torrentdist.master.http.metafile_api import MetafileApi
+from torrentdist.master.http.recipe_api import RecipeApi
 from torrentdist.master.http.supervisor_api import SupervisorApi
 from torrentdist.master.http.swarm_api import SwarmApi
 from torrentdist.master.http.upload_api import UploadApi
@@ -174,7 +176,7 @@ class Master:
         changes = self.changes = LeaderChanges(self.mirror, self.leadership, Requests(zookeeper), self.metrics)
         self.operations = BundleOperations(changes, self.leadership.default_min_replicas, self._now)
         self.attempts = FetchAttempts()
-        self.intake = Intake(self.runtime, self.mirror, self.operations, changes, self.attempts)
+        self.intake = self._make_intake(changes)
         reachability = ZooKeeperReachability(zookeeper)
         heartbeats = self.heartbeats = Heartbeats(session, self.leadership, reachability, self.config.jobs.silent_secs)
         stories = Stories(session, self.leadership.is_leader)
@@ -210,6 +212,7 @@ class Master:
             BundleChangeApi(self.operations, self.leadership, self.pruning, self.swarms, max_body),
             UploadApi(self.leadership, self.intake, max_body),
             MetafileApi(self.records, self.runtime, self.swarms, self.raw_metafiles, self.attempts.retry, max_body),
+            RecipeApi(self.records, self.runtime, self.swarms, self.recipes, self.leadership, max_body),
             JobApi(self.jobs, self.leadership, self.records),
             SupervisorApi(self.jobs, self.job_loop, self.heartbeats, self.leadership),
             SwarmApi(self.newer, self.swarms, members_only=self.config.swarm_has_tls),
@@ -288,6 +291,11 @@ class Master:
         """Whether somebody is about to complete this upload."""
         within = self.config.replication.abandon_secs
         return self.swarms.may_complete(digest) or self.intake.is_active(digest, within)
+
+    def _make_intake(self, changes: LeaderChanges) -> Intake:
+        self.recipes = Recipes(self.runtime.store, self.links, self.records)
+        self.runtime.fetches.keeps_recipes = True
+        return Intake(self.runtime, self.mirror, self.operations, changes, self.attempts, self.recipes)
 
     def _make_replicator(self, host: HostDaemon) -> Replicator:
         config = self.config.replication

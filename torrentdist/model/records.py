@@ -47,6 +47,8 @@ class BundleRecord(Record, frozen=True, kw_only=True):
     pinned: bool = False
     signatures: tuple[Envelope, ...] = ()
     """What signers say about its id and digest. Nobody has to believe them without their keys."""
+    recipe: str = ""
+    """The hash of its recipe, which the masters keep next to the metafile. Empty: there is none."""
 
 
 class ReplicaRecord(Record, frozen=True, kw_only=True):

@@ -164,7 +164,8 @@ class Supervisor:
         host.background.spawn("audit", audit.run())
         app = gateway_app(routers, users, jobs, lambda client: self._web.cut(client), audit)
         self._web = await host.serve(app, gateway, audit)
-        others: list[Router] = [output, state, PeerApi(host.runtime.fetches.raw_metafile), health]
+        fetches = host.runtime.fetches
+        others: list[Router] = [output, state, PeerApi(fetches.raw_metafile, fetches.raw_recipe), health]
         revocations = Revocations(host.http, self.masters)
         app = outside_app(others, host.guard, self._is_admitted, revocations.covers, audit)
         await host.serve(app, outside, audit, host.guard.tls)

@@ -8,7 +8,7 @@ from torrentdist.client.bundles.known_bundle import bundle_diff
 from torrentdist.model.ids import bundle_id
 from torrentdist.model.wire.bundle_messages import BundleDiffView
 from torrentdist.model.wording import printable
-from torrentdist_cli.bundles.reuse_wording import new_of
+from torrentdist_cli.bundles.reuse_wording import reuse_line
 from torrentdist_cli.frame.asking_masters import ask_masters
 from torrentdist_cli.frame.command import Command
 from torrentdist_cli.frame.invocation import Session
@@ -40,4 +40,5 @@ def _table(view: BundleDiffView) -> str:
         *((path, "~") for path in view.changed),
     ]
     lines = [f"{mark} {printable(path)}" for path, mark in sorted(marked)]
-    return "\n".join([*lines, f"{view.b} has {new_of(view.new_bytes, view.size)} for a host with {view.a}"])
+    reused_from = [view.a] if view.new_bytes < view.size else []
+    return "\n".join([*lines, f"{view.b}: {reuse_line(view.new_bytes, view.size, reused_from)}"])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from torrentdist.model.wire.transfer_messages import UploadPreview, UploadView
 from torrentdist.model.wording import counted
-from torrentdist_cli.bundles.reuse_wording import compressed_warning, reuse_line
+from torrentdist_cli.bundles.reuse_wording import compressed_warnings, reuse_line
 from torrentdist_cli.frame.asking_masters import cluster_of, run_with_progress
 from torrentdist_cli.frame.command import Command, dry_run_option
 from torrentdist_cli.frame.invocation import Session
@@ -77,9 +78,9 @@ def _preview(session: Session, path: Path, id: str | None) -> None:
     )
 
 
-def _warn(compressed: str) -> None:
-    if compressed:
-        say(compressed_warning(compressed), label="warning:", color="yellow")
+def _warn(compressed: Sequence[str]) -> None:
+    for warning in compressed_warnings(compressed):
+        say(warning, label="warning:", color="yellow")
 
 
 def _table(view: UploadView) -> str:

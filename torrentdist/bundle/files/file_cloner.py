@@ -82,7 +82,7 @@ def _copy(file: FileEntry, source: bytes, target: bytes) -> Iterator[int]:
         for start, end in data_ranges(from_fd, file.size):
             yield start - done
             while start < end:
-                count = _copy_some(from_fd, to_fd, start, min(_COPY, end - start))
+                count = copy_some(from_fd, to_fd, start, start, min(_COPY, end - start))
                 if not count:
                     raise TorrentdistError("corrupt", path=file.path, detail="it became shorter while it was copied")
                 start += count
@@ -96,11 +96,13 @@ def _copy(file: FileEntry, source: bytes, target: bytes) -> Iterator[int]:
         os.close(to_fd)
 
 
-def _copy_some(from_fd: int, to_fd: int, offset: int, length: int) -> int:
+def copy_some(from_fd: int, to_fd: int, start: int, target_start: int, length: int) -> int:
+    """Copies some of `length` bytes from one place to another, and returns how many. 0: the source
+    ends there."""
     try:
-        return os.copy_file_range(from_fd, to_fd, length, offset_src=offset, offset_dst=offset)
+        return os.copy_file_range(from_fd, to_fd, length, offset_src=start, offset_dst=target_start)
     except OSError as exc:
         if exc.errno not in UNSUPPORTED:
             raise
-    os.lseek(to_fd, offset, os.SEEK_SET)
-    return os.sendfile(to_fd, from_fd, offset, length)
+    os.lseek(to_fd, target_start, os.SEEK_SET)
+    return os.sendfile(to_fd, from_fd, start, length)

@@ -18,7 +18,9 @@ from torrentdist.bundle.file_tree import TreeFile
 from torrentdist.bundle.hashing import FileHash, FileToHash
 from torrentdist.bundle.metafile import Metafile, read_files
 from torrentdist.bundle.reuse.file_filling import FilledFiles, GoOn, fill_files, settle_pieces
-from torrentdist.bundle.reuse.reuse_plan import KnownFile, bytes_by_source, known_files
+from torrentdist.bundle.reuse.part_filling import Own, bytes_of_parts, fill_parts, large_own_files
+from torrentdist.bundle.reuse.recipe import Recipe
+from torrentdist.bundle.reuse.reuse_plan import KnownFile, bytes_by_source, known_files, with_parts
 from torrentdist.bundle.reuse.store_reuse import Filling, is_empty
 from torrentdist.model.errors import TorrentdistError
 
@@ -55,11 +57,24 @@ def held_by_directory(top: Path, meta: Metafile) -> Held:
     return base, [TreeFile(os.fsencode(path), size, root) for path, size, root in good]
 
 
+def large_files_below(top: Path) -> Iterator[Own]:
+    """Yields the files below `top` that may have chunks in common with others."""
+    base = top.parent if top.is_file() else top
+    yield from large_own_files(base, (TreeFile(os.fsencode(path), size, b"") for path, size in _regular_files(top)))
+
+
 def fill_from_directories(
-    meta: Metafile, content: Path, held: Iterable[Held], go_on: GoOn, progress: Callable[[int], None]
+    meta: Metafile,
+    content: Path,
+    held: Iterable[Held],
+    go_on: GoOn,
+    progress: Callable[[int], None],
+    recipe: Recipe | None = None,
+    own: Iterable[Own] = (),
 ) -> Filling:
-    """Takes everything that these directories hold into the arriving bundle at `content`.
-    `progress` is called with the bytes that are filled so far."""
+    """Takes everything that these directories hold into the arriving bundle at `content`, by the
+    recipe also parts of the files in `own`. `progress` is called with the bytes that are filled so
+    far."""
     is_new, done = is_empty(content), 0
     known = known_files(meta.files, held)
     paths: set[str] = set()
@@ -71,7 +86,14 @@ def fill_from_directories(
 
     for source in bytes_by_source(known):
         paths |= _fill(meta, content, [one for one in known if one.source == source], go_on, count).paths
-    return Filling(done, settle_pieces(meta, content, paths) if is_new and paths and go_on() else None)
+    own = list(own) if recipe is not None else []
+    have = settle_pieces(meta, content, paths) if is_new and (paths or own) and go_on() else None
+    if recipe is not None and own and go_on():
+        parts = fill_parts(meta, content, recipe, own, skip=paths, is_new=is_new, go_on=go_on)
+        if filled := bytes_of_parts(meta, parts):
+            count(filled)
+        have = with_parts(meta.files, meta.piece_length, have, parts) if have is not None and go_on() else None
+    return Filling(done, have)
 
 
 def _fill(

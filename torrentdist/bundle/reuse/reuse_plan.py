@@ -94,3 +94,20 @@ def held_pieces(
     for file in files:
         have += [file.path in whole] * -(-file.size // piece_length)
     return [one or zero for one, zero in zip(have, zeros, strict=True)] if zeros else have
+
+
+def with_parts(
+    files: Sequence[FileEntry], piece_length: int, have: Sequence[bool], parts: Mapping[str, Sequence[bool]]
+) -> list[bool]:
+    """Adds the right pieces of the files in `parts` to those that are here."""
+    pieces, start = list(have), 0
+    for file in files:
+        for number, right in enumerate(parts.get(file.path, ())):
+            pieces[start + number] |= right
+        start += -(-file.size // piece_length)
+    return pieces
+
+
+def bytes_in(size: int, piece_length: int, pieces: Sequence[bool]) -> int:
+    """Returns how many bytes of one file these of its pieces hold."""
+    return sum(min(piece_length, size - number * piece_length) for number, held in enumerate(pieces) if held)

@@ -11,27 +11,44 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from torrentdist.bundle.file_tree import TreeFile
+from torrentdist.bundle.files.durability import write_durably
 from torrentdist.bundle.metafile import Metafile, read_files
+from torrentdist.bundle.reuse.chunk_plan import known_parts, likely_files
+from torrentdist.bundle.reuse.chunker import LARGE_FILE
 from torrentdist.bundle.reuse.file_filling import FilledFiles, GoOn, fill_files, settle_pieces
+from torrentdist.bundle.reuse.part_filling import (
+    RECIPE,
+    KnownChunks,
+    Own,
+    bytes_of_parts,
+    fill_parts,
+    large_own_files,
+    read_recipe,
+)
+from torrentdist.bundle.reuse.recipe import Recipe
 from torrentdist.bundle.reuse.reuse_plan import (
     KnownFile,
     bytes_by_source,
     choose_sources,
     known_files,
     wanted_hints,
+    with_parts,
 )
 from torrentdist.bundle.reuse.root_index import Hint, RootIndex
 from torrentdist.bundle.store.store import Store, StoredBundle
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
 
+MOST_BUNDLES: Final = 16
+"""Most bundles that are looked at for parts of files, the newest first."""
 INDEX_SECS: Final = 1.0
 """How long a fetch waits for the index of a host that has just started. Bundles that are not in it
 yet are not used."""
@@ -91,11 +108,33 @@ class StoreReuse:
         """Returns the files of this bundle that published bundles hold."""
         return known_files(meta.files, ((digest, self._files(digest)) for digest in self.sources(meta, within)))
 
-    def fill(self, meta: Metafile, go_on: GoOn, progress: Callable[[int], None] = lambda done: None) -> Filling:
-        """Takes everything that is known into the arriving bundle. `progress` is called with the
-        bytes that are filled so far."""
+    def raw_recipe(self, digest: Digest) -> bytes | None:
+        """Returns the recipe of a published or arriving bundle, if it was kept."""
+        return read_recipe(self._store.object_dir(digest))
+
+    def keep_recipe(self, digest: Digest, raw: bytes) -> None:
+        """Keeps the recipe of a bundle that was begun. One that is lost costs only bytes."""
+        with suppress(OSError):
+            write_durably(self._store.object_dir(digest) / RECIPE, raw)
+
+    def wants_recipe(self, meta: Metafile) -> bool:
+        """Whether parts of this bundle's large files are probably here."""
+        known = {one.file.path for one in self.known(meta)}
+        lacking = [file for file in meta.files if file.size > LARGE_FILE and file.path not in known]
+        own = self._own_files() if lacking else []
+        return any(likely_files(file, own) for file in lacking)
+
+    def fill(
+        self,
+        meta: Metafile,
+        go_on: GoOn,
+        progress: Callable[[int], None] = lambda done: None,
+        recipe: Recipe | None = None,
+    ) -> Filling:
+        """Takes everything that is known into the arriving bundle, by the recipe also parts of
+        files. `progress` is called with the bytes that are filled so far."""
         known = self.known(meta)
-        if not known:
+        if not known and recipe is None:
             return Filling()
         content = self._content(meta)
         is_new = is_empty(content)
@@ -114,7 +153,19 @@ class StoreReuse:
             if filled.wrong:
                 suspects.add(digest)
         have = settle_pieces(meta, content, paths) if is_new and go_on() else None
+        if recipe is not None and go_on():
+            skip = {one.file.path for one in known}
+            parts = fill_parts(meta, content, recipe, self._own_files(), skip=skip, is_new=is_new, go_on=go_on)
+            if size := bytes_of_parts(meta, parts):
+                count(size)
+            have = with_parts(meta.files, meta.piece_length, have, parts) if have is not None and go_on() else None
         return Filling(done, have, frozenset(suspects))
+
+    def shared_parts(self, meta: Metafile, recipe: Recipe, whole: Set[str]) -> dict[Digest, int]:
+        """Returns how many bytes of the files other than `whole` published bundles hold, by the
+        recipes of both. Reads no content."""
+        counts = known_parts(meta, recipe, self._own_files(), KnownChunks().stored, skip=whole)
+        return {Digest(source.parent.name): count for source, count in counts.items()}
 
     def _fill_from(
         self,
@@ -133,6 +184,15 @@ class StoreReuse:
         source = self._store.object_dir(digest) / "content"
         filled = fill_files(meta, self._content(meta), source, good, go_on=go_on, progress=count)
         return FilledFiles(filled.paths, filled.wrong | damaged)
+
+    def _own_files(self) -> list[Own]:
+        """Returns the large files of the newest bundles."""
+        newest = sorted(self._store.published().values(), key=lambda stored: -stored.published_at)
+        return [
+            own
+            for stored in newest[:MOST_BUNDLES]
+            for own in large_own_files(self._store.object_dir(stored.digest) / "content", self._files(stored.digest))
+        ]
 
     def _content(self, meta: Metafile) -> Path:
         return self._store.object_dir(meta.digest) / "content"

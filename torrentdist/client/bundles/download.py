@@ -18,6 +18,7 @@ import msgspec
 
 from torrentdist.bundle.files.copying import place_content, replace_content
 from torrentdist.bundle.metafile import Metafile
+from torrentdist.bundle.reuse.chunker import LARGE_FILE
 from torrentdist.client.bundles.client_peer import ClientPeer, client_peer, seeding_home
 from torrentdist.client.bundles.destination import (
     Memo,
@@ -207,7 +208,10 @@ class _Download(msgspec.Struct):
             known = await asyncio.to_thread(part.begin, self.id, meta)
             self._keep(part, meta, known)
             directories = [*self.known_in, *([dest] if self.force else [])]
-            have = (await fill_download(meta, part.content, self.config, directories, self.progress)).have
+            large = any(file.size > LARGE_FILE for file in meta.files)
+            recipe = await self.client.recipe(self.id) if large else None
+            filled = await fill_download(meta, recipe, part.content, self.config, directories, self.progress)
+            have = filled.have
             async with client_peer(self.client, self.config.client_swarm) as peer:
                 sources = Sources(local=meta.size)
                 if not have or not all(have):

@@ -12,6 +12,8 @@ import contextlib
 
 from torrentdist.bundle.content_difference import describe_difference, file_changes
 from torrentdist.bundle.metafile import Metafile
+from torrentdist.bundle.reuse.chunk_plan import OwnFile, known_parts
+from torrentdist.bundle.reuse.recipe import parse_recipe
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
@@ -19,11 +21,11 @@ from torrentdist.model.wire.bundle_messages import BundleDiffView, BundleView, R
 
 
 async def bundle_and_reuse(
-    client: MasterClient, bundle_id: BundleId, meta: Metafile
+    client: MasterClient, bundle_id: BundleId, meta: Metafile, recipe: bytes | None
 ) -> tuple[BundleView | None, ReuseView]:
     """Asks for the bundle and for what of it is known, at the same time. An upload does not depend
     on the second answer."""
-    asking = asyncio.create_task(client.reuse(meta))
+    asking = asyncio.create_task(client.reuse(meta, recipe))
     try:
         there = await bundle_there(client, bundle_id, meta)
         with contextlib.suppress(TorrentdistError):
@@ -77,7 +79,9 @@ async def bundle_diff(client: MasterClient, a: BundleId, b: BundleId) -> BundleD
     """Returns what a host that has `a` lacks of `b`."""
     old = await client.metafile(a)
     new = await client.metafile(b)
+    recipes = await client.recipe(a), await client.recipe(b)
     found = await asyncio.to_thread(file_changes, old, new)
+    shared = await asyncio.to_thread(_shared_parts, old, new, *recipes)
     return BundleDiffView(
         a=a,
         b=b,
@@ -85,5 +89,18 @@ async def bundle_diff(client: MasterClient, a: BundleId, b: BundleId) -> BundleD
         removed=found.removed,
         changed=found.changed,
         size=new.size,
-        new_bytes=found.new_bytes,
+        new_bytes=found.new_bytes - shared,
     )
+
+
+def _shared_parts(old: Metafile, new: Metafile, raw_old: bytes | None, raw_new: bytes | None) -> int:
+    """Returns how many bytes of changed files are parts of the older bundle's files, as far as both
+    recipes tell."""
+    before, after = parse_recipe(raw_old), parse_recipe(raw_new)
+    if before is None or after is None:
+        return 0
+    known = before.by_root
+    own = [OwnFile(0, file.path, file.size, file.root) for file in old.files if file.root in known]
+    whole = {file.root for file in old.files}
+    skip = {file.path for file in new.files if file.root in whole}
+    return sum(known_parts(new, after, own, lambda one: known[one.root], skip).values())

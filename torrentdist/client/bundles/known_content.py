@@ -18,7 +18,10 @@ from torrentdist.bundle.reuse.directory_sources import (
     fill_from_directories,
     held_by_directory,
     held_by_store,
+    large_files_below,
 )
+from torrentdist.bundle.reuse.part_filling import Own, large_own_files
+from torrentdist.bundle.reuse.recipe import parse_recipe
 from torrentdist.bundle.reuse.store_reuse import Filling
 from torrentdist.client.bundles.transfer_progress import TransferProgress, TransferStage
 from torrentdist.model.configuration.config import Config
@@ -27,7 +30,12 @@ OnProgress = Callable[[TransferProgress], None]
 
 
 async def fill_download(
-    meta: Metafile, content: Path, config: Config, directories: Sequence[Path], progress: OnProgress
+    meta: Metafile,
+    recipe: bytes | None,
+    content: Path,
+    config: Config,
+    directories: Sequence[Path],
+    progress: OnProgress,
 ) -> Filling:
     """Takes everything that is known into `content`, where the bundle arrives."""
     loop, stop = asyncio.get_running_loop(), threading.Event()
@@ -38,11 +46,22 @@ async def fill_download(
         for directory in directories:
             yield held_by_directory(directory, meta)
 
+    def own() -> Iterator[Own]:
+        for directory in directories:
+            yield from large_files_below(directory)
+        for data_dir in (config.supervisor.data_dir, config.master.data_dir):
+            for source, files in held_by_store(Path(data_dir)):
+                yield from large_own_files(source, files)
+
     def tell(done: int) -> None:
         news = TransferProgress(phase=TransferStage.CHECKING, done=done, size=meta.size)
         loop.call_soon_threadsafe(progress, news)
 
-    work = loop.run_in_executor(None, fill_from_directories, meta, content, held(), lambda: not stop.is_set(), tell)
+    def fill() -> Filling:
+        go_on, parsed = (lambda: not stop.is_set()), parse_recipe(recipe)
+        return fill_from_directories(meta, content, held(), go_on, tell, parsed, own())
+
+    work = loop.run_in_executor(None, fill)
     try:
         return await asyncio.shield(work)
     except asyncio.CancelledError:

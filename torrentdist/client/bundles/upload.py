@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from torrentdist.bundle.metafile import Metafile
-from torrentdist.bundle.metafile_maker import make_metafile
-from torrentdist.bundle.reuse.compressed_files import compressed_file
+from torrentdist.bundle.metafile_maker import make_metafile_and_recipe
+from torrentdist.bundle.reuse.compressed_files import compressed_archives
 from torrentdist.client.bundles.chunked_upload import send_content
 from torrentdist.client.bundles.client_peer import client_peer, seeding_home
 from torrentdist.client.bundles.known_bundle import bundle_and_reuse, bundle_there
@@ -55,10 +55,10 @@ async def preview_upload(
     client: MasterClient, path: Path, bundle_id: BundleId | None = None, *, progress: OnProgress = lambda news: None
 ) -> UploadPreview:
     """Returns what an upload would move. Nothing is sent but the metafile."""
-    meta = await _hash(path, progress)
+    meta, recipe = await _hash(path, progress)
     chosen = bundle_id or default_id(path, meta.digest)
     await bundle_there(client, chosen, meta)
-    reuse = await client.reuse(meta)
+    reuse = await client.reuse(meta, recipe)
     return UploadPreview(
         id=chosen,
         digest=meta.digest,
@@ -67,7 +67,7 @@ async def preview_upload(
         new_bytes=reuse.new_bytes,
         reused_bytes=reuse.reused_bytes,
         reused_from=reuse.reused_from,
-        compressed=await asyncio.to_thread(compressed_file, meta, path),
+        compressed=await asyncio.to_thread(compressed_archives, meta, path),
     )
 
 
@@ -88,11 +88,12 @@ async def upload(
     among themselves. With `signer`, the digest that was computed here is signed."""
     clock = asyncio.get_running_loop().time
     began = clock()
-    meta = await _hash(path, progress)
+    meta, recipe = await _hash(path, progress)
     chosen = bundle_id or default_id(path, meta.digest)
-    there, reuse = await bundle_and_reuse(client, chosen, meta)
+    there, reuse = await bundle_and_reuse(client, chosen, meta, recipe)
     if there is None or there.replicas < _wanted(there, min_replicas) or there.state is not BundleState.AVAILABLE:
-        work = _Upload(client, meta, path, chosen, min_replicas, began + timeout, progress, unreachable_secs, signer)
+        end = began + timeout
+        work = _Upload(client, meta, recipe, path, chosen, min_replicas, end, progress, unreachable_secs, signer)
         there = await work.run(swarm or SwarmConfig())
     elif signer is not None:
         await client.add_signature(chosen, signer.bundle(chosen, meta.digest))
@@ -109,18 +110,18 @@ async def upload(
         new_bytes=reuse.new_bytes,
         reused_bytes=reuse.reused_bytes,
         reused_from=reuse.reused_from,
-        compressed=await asyncio.to_thread(compressed_file, meta, path),
+        compressed=await asyncio.to_thread(compressed_archives, meta, path),
     )
 
 
-async def _hash(path: Path, progress: OnProgress) -> Metafile:
+async def _hash(path: Path, progress: OnProgress) -> tuple[Metafile, bytes | None]:
     loop = asyncio.get_running_loop()
 
     def hashed(done: int, size: int) -> None:
         news = UploadProgress(phase=TransferStage.HASHING, done=done, size=size)
         loop.call_soon_threadsafe(progress, news)
 
-    return await asyncio.to_thread(make_metafile, path, progress=hashed)
+    return await asyncio.to_thread(make_metafile_and_recipe, path, progress=hashed)
 
 
 def _wanted(view: BundleView, min_replicas: int | None) -> int:
@@ -131,6 +132,7 @@ def _wanted(view: BundleView, min_replicas: int | None) -> int:
 class _Upload:
     client: MasterClient
     meta: Metafile
+    recipe: bytes | None
     path: Path
     id: BundleId
     min_replicas: int | None
@@ -149,7 +151,7 @@ class _Upload:
                 transfer = peer.engine.seed(self.meta, home)
                 await peer.announce()
                 peer.engine.crowd(self.meta.digest, len(peer.agent.picture.masters) or None)
-                opened = await self.client.open_upload(self.id, self.meta.raw, self.min_replicas)
+                opened = await self._open()
                 if self.signer is not None:  # now, so that no host meets it unsigned
                     await self.client.add_signature(self.id, self.signer.bundle(self.id, self.meta.digest))
                 self.replicas, self.wanted = opened.replicas, _wanted(opened, self.min_replicas)
@@ -182,7 +184,7 @@ class _Upload:
                         announce()
                         if opening is not None:
                             self._check_opened(opening)
-                        opening = asyncio.create_task(self._reopen())
+                        opening = asyncio.create_task(self._open())
                     if self.arrived > arrived:  # A master is busy with what it has already.
                         arrived, heard_at = self.arrived, clock()
                     if clock() - heard_at > self.unreachable_secs and self._nobody_came(transfer):
@@ -196,8 +198,9 @@ class _Upload:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _reopen(self) -> BundleView:
-        return await self.client.open_upload(self.id, self.meta.raw, self.min_replicas)
+    async def _open(self) -> BundleView:
+        recipe = await self.client.offer_recipe(self.id, self.recipe) if self.recipe else ""
+        return await self.client.open_upload(self.id, self.meta.raw, self.min_replicas, recipe)
 
     def _check_opened(self, opening: asyncio.Task[BundleView]) -> None:
         """Raises the error of a failed attempt if the disk is full, which does not pass. Otherwise

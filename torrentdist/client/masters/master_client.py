@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from torrentdist.bundle.metafile import Metafile, metafile_of
+from torrentdist.bundle.reuse.recipe import recipe_hash, with_recipe
 from torrentdist.client.masters.list_pages import all_pages
 from torrentdist.client.masters.master_requests import ANSWER_SECS, MasterRequests
 from torrentdist.client.masters.read_race import LEADER_SECS, READ_SECS
@@ -35,6 +36,8 @@ CHUNK_SECS = 60.0
 """How long one part of an upload, or one metafile, may take."""
 REUSE_SECS = 10.0
 """How long a master may look for what it has of a bundle."""
+RECIPE_SECS = 5.0
+"""How long to look for a recipe, without which a download works as well."""
 LONGEST_POLL_SECS = 2.0
 """Longest wait at a master for news. Each new request also learns what the wait is for."""
 POLL_PAUSE_SECS = 0.2
@@ -141,8 +144,29 @@ class MasterClient(MasterRequests):
                 await asyncio.sleep(min(POLL_PAUSE_SECS, deadline - clock()))
             seen = view.replicas
 
-    async def open_upload(self, bundle_id: BundleId, raw_metafile: bytes, min_replicas: int | None) -> BundleView:
+    async def recipe(self, bundle_id: BundleId) -> bytes | None:
+        """Returns the recipe of a bundle from any master that has it. None: there is none, or no
+        master gives it."""
+        request = Request("GET", f"/v1/bundles/{bundle_id}/recipe", timeout=CHUNK_SECS, silence=ANSWER_SECS)
+        with contextlib.suppress(TorrentdistError):
+            return await self.read_patiently(request, lambda response: response.content, RECIPE_SECS)
+        return None
+
+    async def offer_recipe(self, bundle_id: BundleId, raw: bytes) -> str:
+        """Gives the leader the recipe of an upload that is opened next. Returns its hash; empty if
+        the leader takes none."""
+        request = Request("PUT", f"/v1/bundles/{bundle_id}/recipe", content=raw, timeout=CHUNK_SECS)
+        with contextlib.suppress(TorrentdistError):
+            await self.mutate(request, UploadOffset)
+            return recipe_hash(raw)
+        return ""
+
+    async def open_upload(
+        self, bundle_id: BundleId, raw_metafile: bytes, min_replicas: int | None, recipe: str = ""
+    ) -> BundleView:
+        """`recipe`: the hash of the recipe that was offered before."""
         params = {} if min_replicas is None else {"min_replicas": str(min_replicas)}
+        params |= {"recipe": recipe} if recipe else {}
         headers = {"Content-Type": "application/x-bittorrent"}
         path = f"/v1/bundles/{bundle_id}"
         request = Request("POST", path, params=params, content=raw_metafile, headers=headers, timeout=CHUNK_SECS)
@@ -158,11 +182,11 @@ class MasterClient(MasterRequests):
         request = Request("GET", f"/v1/bundles/{bundle_id}/files/{name}", timeout=CHUNK_SECS, silence=ANSWER_SECS)
         return await self.read_patiently(request, lambda response: response.content, self.config.deadline_secs)
 
-    async def reuse(self, meta: Metafile) -> ReuseView:
+    async def reuse(self, meta: Metafile, recipe: bytes | None) -> ReuseView:
         """Returns what a master has already of this bundle. Each is asked once: one of an older
         release cannot tell."""
         headers = {"Content-Type": "application/x-bittorrent"}
-        request = Request("POST", "/v1/reuse", content=meta.raw, headers=headers)
+        request = Request("POST", "/v1/reuse", content=with_recipe(meta.raw, recipe), headers=headers)
         return await self._race(request, ReuseView, REUSE_SECS, rounds=1)
 
     async def remove(self, bundle_id: BundleId) -> BundleView:

@@ -183,7 +183,8 @@ class HostDaemon:
         self._services = LoopServices(transfers, sources, loop, taken.guard, role.masters)
         self._plugin = _open_plugin(config, taken.store.data_dir, self._services)
         self.joins_uploads = joins_uploads(self._plugin)
-        self.runtime = HostRuntime(parts, known, transfers, Fetches(parts, transfers, self._plugin))
+        fetches = Fetches(parts, transfers, self._plugin, self.links.recipe)
+        self.runtime = HostRuntime(parts, known, transfers, fetches)
         self.hand_outs = HandOuts(self.runtime, role.on_damage)
 
     @classmethod

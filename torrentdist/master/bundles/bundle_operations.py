@@ -48,12 +48,17 @@ class BundleOperations:
         self._index = RecordIndex()
 
     async def open_upload(
-        self, mutation: Mutation | None, bundle: BundleId, meta: Metafile, min_replicas: int | None
+        self,
+        mutation: Mutation | None,
+        bundle: BundleId,
+        meta: Metafile,
+        min_replicas: int | None,
+        recipe: str = "",
     ) -> bytes:
         default = self._default_min_replicas
         return await self._changes.make(
             mutation,
-            lambda s: upload_ops(s, bundle, meta, min_replicas or default(s), self._now()),
+            lambda s: upload_ops(s, bundle, meta, min_replicas or default(s), self._now(), recipe),
             lambda s: bundle_view(s, bundle),
         )
 
@@ -117,7 +122,7 @@ def _rewrite(entry: BundleEntry, **changes: Any) -> list[Op]:
 
 
 def upload_ops(
-    snapshot: ClusterSnapshot, bundle: BundleId, meta: Metafile, min_replicas: int, now: float
+    snapshot: ClusterSnapshot, bundle: BundleId, meta: Metafile, min_replicas: int, now: float, recipe: str = ""
 ) -> Sequence[Op]:
     """Opens an upload; raises `conflict` if the id has other content.
 
@@ -136,6 +141,7 @@ def upload_ops(
             state=BundleState.UPLOADING,
             min_replicas=min_replicas,
             created_at=now,
+            recipe=recipe,
         )
         return [Create(paths.bundle(bundle), encode(record))]
     if entry.record.state is BundleState.REMOVED:

@@ -23,6 +23,7 @@ from torrentdist.host.runtime import HostRuntime
 from torrentdist.master.bundles.bundle_operations import BundleOperations
 from torrentdist.master.bundles.bundle_views import other_content
 from torrentdist.master.bundles.fetch_attempts import FetchAttempts
+from torrentdist.master.bundles.recipes import Recipes
 from torrentdist.master.changes.answered_requests import Mutation
 from torrentdist.master.changes.commit import LeaderChanges
 from torrentdist.model.errors import TorrentdistError
@@ -58,6 +59,7 @@ class Intake:
         operations: BundleOperations,
         changes: LeaderChanges,
         attempts: FetchAttempts,
+        recipes: Recipes,
     ) -> None:
         self._runtime = runtime
         self._mirror = mirror
@@ -66,6 +68,7 @@ class Intake:
         self._changes = changes
         self._appends: dict[Digest, _Append] = {}
         self._attempts = attempts
+        self._recipes = recipes
 
     def over_http(self) -> frozenset[Digest]:
         """Returns the digests that arrive over HTTP, which the replicator leaves alone.
@@ -85,8 +88,14 @@ class Intake:
         return self._index.bundles_of(digest)
 
     async def open(
-        self, mutation: Mutation | None, bundle: BundleId, meta: Metafile, min_replicas: int | None
+        self,
+        mutation: Mutation | None,
+        bundle: BundleId,
+        meta: Metafile,
+        min_replicas: int | None,
+        recipe: str = "",
     ) -> bytes:
+        """`recipe`: the hash of the recipe that was offered before."""
         before = await self._changes.recall(mutation)
         entry = self._mirror.snapshot.bundles.get(bundle)
         if entry is not None and entry.record.digest != meta.digest:
@@ -97,13 +106,14 @@ class Intake:
         if before is None or (entry is not None and entry.record.state is not BundleState.REMOVED):
             home = await self._runtime.store.begin(meta)
             await asyncio.to_thread(os.utime, home / "metafile")  # it is not abandoned
+            recipe = await self._recipes.accept(meta.digest, recipe)
             failure = self._attempts.disk_error(meta.digest)
             self._attempts.retry(meta.digest)
             if entry is None:
                 self._tell_files(bundle, meta)
             if failure is not None and entry is not None and not self._mirror.snapshot.holders(bundle):
                 raise failure  # the uploader asks because nothing moves, and this is the reason
-        return before or await self._operations.open_upload(mutation, bundle, meta, min_replicas)
+        return before or await self._operations.open_upload(mutation, bundle, meta, min_replicas, recipe)
 
     def _tell_files(self, bundle: BundleId, meta: Metafile) -> None:
         files = [FileFact(root=file.root.hex(), size=file.size) for file in meta.files[:MOST_FILES] if file.size]

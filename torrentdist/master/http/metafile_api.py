@@ -13,11 +13,9 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from torrentdist.bundle.metafile import parse_metafile, with_trackers
-from torrentdist.bundle.reuse.reuse_plan import bytes_by_source
 from torrentdist.host.http.file_answers import FILE_TYPE, path_response
 from torrentdist.host.http.http_conditions import Representation
 from torrentdist.host.http.operation import FILE, Operation, body_of
-from torrentdist.host.http.web import json_response
 from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.master.bundles import bundle_views
@@ -27,7 +25,6 @@ from torrentdist.master.reads.saved_records import Records
 from torrentdist.master.swarm.swarms import Swarms
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
-from torrentdist.model.wire.bundle_messages import ReuseView
 from torrentdist.model.wire.headers import DIGEST
 from torrentdist.security.passes import PARAMETER
 from torrentdist.security.principal import Role
@@ -75,8 +72,6 @@ class MetafileApi:
             max_body=self._max_body,
             statuses=(204,),
         )
-        summary = "what this master has already of a bundle; the body is its metafile"
-        yield Operation("POST", "/v1/reuse", self.reuse, ReuseView, summary, Role.READER, max_body=self._max_body)
         summary = "what the plug-in's upload() made"
         yield Operation("GET", f"{of_digest}/plugin", self.plugin_metafile, None, summary, Role.READER, statuses=FILE)
 
@@ -116,17 +111,6 @@ class MetafileApi:
         self._swarms.got_metafile(digest)
         self._retry(digest)
         return Response(status_code=204)
-
-    async def reuse(self, request: Request) -> Response:
-        """Tells how much an upload would move: it reads the index of files, and changes nothing."""
-        meta = await in_heavy_thread(parse_metafile, await body_of(request))
-        store = self._runtime.store
-        counts = bytes_by_source(await store.known(meta))
-        named = {name: count for digest, count in counts.items() for name in sorted(store.names(digest))[:1]}
-        reused = sum(counts.values())
-        return json_response(
-            ReuseView(size=meta.size, new_bytes=meta.size - reused, reused_bytes=reused, reused_from=list(named))
-        )
 
     async def plugin_metafile(self, request: Request) -> Response:
         digest = digest_of(request)

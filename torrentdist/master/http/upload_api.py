@@ -71,10 +71,12 @@ class UploadApi:
     async def open_upload(self, request: Request) -> Response:
         bundle = bundle_of(request)
         wanted = int(number_parameter(request, "min_replicas", 0, low=0, high=1000))
+        recipe = request.query_params.get("recipe", "")[:64]
         self._leadership.fence()
         body = await body_of(request)
         meta = await in_heavy_thread(parse_metafile, body)
-        return answered(await self._intake.open(await mutation_of(request, body), bundle, meta, wanted or None))
+        mutation = await mutation_of(request, body)
+        return answered(await self._intake.open(mutation, bundle, meta, wanted or None, recipe))
 
     async def upload_bytes(self, request: Request) -> Response:
         digest = digest_of(request)

@@ -64,9 +64,8 @@ class UploadView(View, frozen=True, kw_only=True):
     reused_bytes: int
     reused_from: list[BundleId]
     """The bundles in which the masters had the rest, the one with the most bytes first."""
-    compressed: str = ""
-    """The compressed file that makes up most of the bundle. No later version can reuse any of
-    it."""
+    compressed: list[str] = []
+    """The compressed archives in the bundle. No later version can reuse any of them."""
 
 
 class UploadPreview(View, frozen=True, kw_only=True):
@@ -79,7 +78,7 @@ class UploadPreview(View, frozen=True, kw_only=True):
     new_bytes: int
     reused_bytes: int
     reused_from: list[BundleId]
-    compressed: str = ""
+    compressed: list[str] = []
 
 
 class ContentSource(StrEnum):

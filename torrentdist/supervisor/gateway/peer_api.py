@@ -27,18 +27,29 @@ from torrentdist.security.passes import PARAMETER, PASS_HOLDER
 from torrentdist.security.principal import Principal, Role
 from torrentdist.security.tls_contexts import PeerCertificate
 
-RawMetafile = Callable[[Digest, float], Awaitable[bytes | None]]
-"""Returns the metafile of a digest, which it waits for so many seconds; None: it did not come."""
+Awaited = Callable[[Digest, float], Awaitable[bytes | None]]
+"""Returns the metafile or the recipe of a digest, which it waits for so many seconds; None: it did
+not come."""
 LONGEST_WAIT_SECS = 60.0
 
 
 class PeerApi:
-    def __init__(self, raw_metafile: RawMetafile) -> None:
+    def __init__(self, raw_metafile: Awaited, raw_recipe: Awaited) -> None:
         self._raw_metafile = raw_metafile
+        self._raw_recipe = raw_recipe
 
     def operations(self) -> Iterator[Operation]:
         summary = "the metafile of a digest that this host has, or waits for"
         yield Operation("GET", "/v1/metafiles/{digest}", self.metafile, None, summary, Role.HOST)
+        summary = "the recipe of a digest that this host has, or waits for"
+        yield Operation("GET", "/v1/recipes/{digest}", self.recipe, None, summary, Role.HOST)
+
+    async def recipe(self, request: Request) -> Response:
+        digest = ids.digest(request.path_params["digest"])
+        raw = await self._raw_recipe(digest, number_parameter(request, "wait", 0.0, low=0.0, high=LONGEST_WAIT_SECS))
+        if raw is None:
+            raise TorrentdistError("not_found", what=f"a recipe of {digest} on this host")
+        return Response(raw, media_type="application/octet-stream")
 
     async def metafile(self, request: Request) -> Response:
         digest = ids.digest(request.path_params["digest"])

@@ -1,0 +1,158 @@
+"""Takes parts of large files from older versions on this host: copies the chunks that a recipe
+names, then hashes the file.
+
+Always: a piece counts only if it hashes to what the metafile says, so a wrong recipe or a changed
+source costs bytes and never content. A file that was there before is left alone.
+Never: write into a source, or leave a file behind that the disk had no room for.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from torrentdist.bundle import hashing, merkle
+from torrentdist.bundle.file_tree import TreeFile
+from torrentdist.bundle.files.durability import disk_failure
+from torrentdist.bundle.files.file_cloner import copy_some
+from torrentdist.bundle.hashing import FileHash, FileToHash
+from torrentdist.bundle.metafile import FileEntry, Metafile
+from torrentdist.bundle.reuse.chunk_plan import Copy, OwnFile, likely_files, share
+from torrentdist.bundle.reuse.chunker import LARGE_FILE, cut_file
+from torrentdist.bundle.reuse.recipe import MAX_RECIPE_BYTES, FileRecipe, Recipe, parse_recipe
+from torrentdist.bundle.reuse.reuse_plan import bytes_in
+
+RECIPE: Final = "recipe"
+"""The name of a bundle's recipe, next to its metafile."""
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_COPY: Final = 8 * 1024 * 1024
+
+GoOn = Callable[[], bool]
+Own = OwnFile[Path]
+
+
+def large_own_files(source: Path, files: Iterable[TreeFile]) -> Iterator[Own]:
+    """Yields the files of a bundle or directory that may have chunks in common with others."""
+    for file in files:
+        if file.size > LARGE_FILE:
+            yield OwnFile(source, os.fsdecode(file.path), file.size, file.root)
+
+
+def read_recipe(home: Path) -> bytes | None:
+    """Returns the recipe in the directory of a bundle."""
+    with suppress(OSError), (home / RECIPE).open("rb") as file:
+        return file.read(MAX_RECIPE_BYTES + 1)
+    return None
+
+
+class KnownChunks:
+    """The chunks of files on this host: from the recipes of their bundles, else by reading."""
+
+    def __init__(self) -> None:
+        self._recipes: dict[Path, Recipe | None] = {}
+
+    def of(self, own: Own) -> FileRecipe | None:
+        stored = self.stored(own)
+        return stored if stored is not None else cut_file(os.fsencode(own.source / own.path))
+
+    def stored(self, own: Own) -> FileRecipe | None:
+        """Returns what the recipe of its bundle says. A directory of a user has none."""
+        if not own.root:
+            return None
+        if own.source not in self._recipes:
+            self._recipes[own.source] = parse_recipe(read_recipe(own.source.parent))
+        recipe = self._recipes[own.source]
+        return recipe.by_root.get(own.root) if recipe else None
+
+
+def fill_parts(
+    meta: Metafile,
+    content: Path,
+    recipe: Recipe,
+    own: Sequence[Own],
+    *,
+    skip: Set[str],
+    is_new: bool,
+    go_on: GoOn = lambda: True,
+) -> dict[str, list[bool]]:
+    """Fills all files but `skip` as far as they are known. Returns which pieces of each are right.
+
+    Unless the arriving bundle `is_new`, files that exist are left alone. Raises `disk_full` if the
+    disk is full.
+    """
+    known, found = KnownChunks(), {}
+    for file in meta.files:
+        chunks = recipe.by_root.get(file.root)
+        if chunks is None or file.path in skip or chunks.size != file.size:
+            continue
+        target = content / file.path
+        if not go_on():
+            break
+        if (is_new or not os.path.lexists(target)) and _copy_chunks(file, chunks, target, own, known, go_on):
+            found[file.path] = _right_pieces(file, target, meta)
+    return found
+
+
+def _copy_chunks(
+    file: FileEntry, chunks: FileRecipe, target: Path, own: Sequence[Own], known: KnownChunks, go_on: GoOn
+) -> bool:
+    """Copies every chunk that is known. Returns whether there was any."""
+    wanted, found = list(chunks.chunks()), False
+    for one in likely_files(file, own):
+        here = known.of(one) if wanted and go_on() else None
+        if here is None:
+            continue
+        parts, wanted = share(wanted, here)
+        if parts:
+            found = True
+            try:
+                _copy_parts(one.source / one.path, target, file.size, parts, go_on)
+            except OSError as exc:
+                if exc.errno in _NO_ROOM:
+                    with suppress(OSError):
+                        target.unlink()
+                    raise disk_failure(exc, target, file.size) from exc
+    return found
+
+
+def _copy_parts(source: Path, target: Path, size: int, parts: Iterable[Copy], go_on: GoOn) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    from_fd = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        to_fd = os.open(target, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        try:
+            os.ftruncate(to_fd, size)
+            for part in parts:
+                done = 0
+                while done < part.length and go_on():
+                    left = min(_COPY, part.length - done)
+                    count = copy_some(from_fd, to_fd, part.source_start + done, part.start + done, left)
+                    if not count:
+                        break
+                    done += count
+        finally:
+            os.close(to_fd)
+    finally:
+        os.close(from_fd)
+
+
+def _right_pieces(file: FileEntry, target: Path, meta: Metafile) -> list[bool]:
+    count = -(-file.size // meta.piece_length)
+    [outcome] = hashing.hash_files([FileToHash(os.fsencode(target), file.size)], meta.piece_length)
+    if not isinstance(outcome, FileHash):
+        return [False] * count
+    if outcome.root == file.root:
+        return [True] * count
+    wanted = meta.piece_layers.get(file.root, b"")
+    pieces = range(0, len(wanted), merkle.HASH)
+    right = [outcome.layer[at : at + merkle.HASH] == wanted[at : at + merkle.HASH] for at in pieces]
+    return right or [False] * count
+
+
+def bytes_of_parts(meta: Metafile, parts: Mapping[str, Sequence[bool]]) -> int:
+    """Returns how many bytes of the bundle were filled."""
+    return sum(bytes_in(file.size, meta.piece_length, parts.get(file.path, ())) for file in meta.files)

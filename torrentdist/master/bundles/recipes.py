@@ -1,0 +1,60 @@
+"""The recipes of bundles: offered by an uploader, kept next to the metafile, or had from another
+master.
+
+Always: a recipe is given out only if it has the hash that the bundle's record names. Few offers are
+remembered, and each has a bounded size.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from contextlib import suppress
+from typing import Final
+
+from torrentdist.bundle.reuse.recipe import MAX_RECIPE_BYTES, recipe_hash
+from torrentdist.host.host_store import HostStore
+from torrentdist.host.master_links import MasterLinks
+from torrentdist.master.reads.saved_records import Records
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId, Digest
+
+MOST_OFFERED: Final = 4
+"""Recipes of uploads that were not opened yet. An uploader opens its own at once."""
+
+
+class Recipes:
+    def __init__(self, store: HostStore, links: MasterLinks, records: Records) -> None:
+        self._store = store
+        self._links = links
+        self._records = records
+        self._offered: OrderedDict[str, bytes] = OrderedDict()
+
+    def offer(self, raw: bytes) -> None:
+        """Remembers a recipe until its upload is opened."""
+        if len(raw) > MAX_RECIPE_BYTES:
+            raise TorrentdistError("too_large", what="the recipe, in bytes,", size=len(raw), limit=MAX_RECIPE_BYTES)
+        self._offered[recipe_hash(raw)] = raw
+        if len(self._offered) > MOST_OFFERED:
+            self._offered.popitem(last=False)
+
+    async def accept(self, digest: Digest, hash: str) -> str:
+        """Keeps the offered recipe of a bundle that was begun. Returns the hash if the recipe is
+        here, else nothing."""
+        raw = self._offered.pop(hash, None)
+        if raw is not None:
+            await self._store.keep_recipe(digest, raw)
+        kept = await self._store.raw_recipe(digest) if hash else None
+        return hash if kept is not None and recipe_hash(kept) == hash else ""
+
+    async def of_bundle(self, bundle: BundleId) -> bytes:
+        """Returns the recipe that the record names. Asks the other masters if this one lacks it."""
+        entry = self._records.snapshot().bundles.get(bundle)
+        if entry is not None and entry.record.recipe:
+            digest = entry.record.digest
+            raw = await self._store.raw_recipe(digest)
+            if raw is None:
+                with suppress(TorrentdistError):
+                    raw = await self._links.recipe_of(digest)
+            if raw is not None and recipe_hash(raw) == entry.record.recipe:
+                return raw
+        raise TorrentdistError("not_found", what=f"a recipe of bundle {bundle!r}")

@@ -1,0 +1,116 @@
+"""Recipes of bundles, and what the masters have already of one that is to be uploaded.
+
+Always: a recipe is a hint, so nothing here depends on one.
+Never: read content in order to answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from torrentdist.bundle.metafile import parse_metafile
+from torrentdist.bundle.reuse.recipe import parse_recipe, recipe_hash, split_recipe
+from torrentdist.bundle.reuse.reuse_plan import bytes_by_source
+from torrentdist.host.http.operation import Operation, body_of
+from torrentdist.host.http.web import json_response
+from torrentdist.host.process.heavy_work import in_heavy_thread
+from torrentdist.host.runtime import HostRuntime
+from torrentdist.master.bundles.recipes import Recipes
+from torrentdist.master.http.metafile_api import ARRIVES_SECS
+from torrentdist.master.http.mutation_requests import bundle_of, bundle_target, digest_of
+from torrentdist.master.leading.leadership import Leadership
+from torrentdist.master.reads.saved_records import Records
+from torrentdist.master.swarm.swarms import Swarms
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import Digest
+from torrentdist.model.wire.bundle_messages import ReuseView, UploadOffset
+from torrentdist.model.wire.headers import DIGEST
+from torrentdist.security.passes import PARAMETER
+from torrentdist.security.principal import Role
+
+
+class RecipeApi:
+    """`max_body`: bytes of the largest metafile."""
+
+    def __init__(
+        self,
+        records: Records,
+        runtime: HostRuntime,
+        swarms: Swarms,
+        recipes: Recipes,
+        leadership: Leadership,
+        max_body: int,
+    ) -> None:
+        self._records = records
+        self._runtime = runtime
+        self._swarms = swarms
+        self._recipes = recipes
+        self._leadership = leadership
+        self._max_body = max_body
+
+    def operations(self) -> Iterator[Operation]:
+        of_bundle = "/v1/bundles/{id}/recipe"
+        yield Operation(
+            "PUT",
+            of_bundle,
+            self.offer_recipe,
+            UploadOffset,
+            "the recipe of an upload that is opened next",
+            Role.UPLOADER,
+            max_body=self._max_body,
+            target=bundle_target,
+        )
+        summary = "how the large files of a bundle were cut into chunks"
+        yield Operation("GET", of_bundle, self.recipe, None, summary, Role.READER, statuses=(200, 307))
+        summary = "the recipe of a digest that this master has"
+        yield Operation("GET", "/v1/recipes/{digest}", self.recipe_by_digest, None, summary, Role.READER)
+        summary = "what this master has already of a bundle; the body is its metafile, or that and its recipe"
+        yield Operation("POST", "/v1/reuse", self.reuse, ReuseView, summary, Role.READER, max_body=self._max_body)
+
+    async def offer_recipe(self, request: Request) -> Response:
+        self._leadership.fence()
+        raw = await body_of(request)
+        self._recipes.offer(raw)
+        return json_response(UploadOffset(len(raw)))
+
+    async def recipe(self, request: Request) -> Response:
+        bundle = bundle_of(request)
+        raw = await self._recipes.of_bundle(bundle)
+        headers = {DIGEST: recipe_hash(raw)}
+        asker = request.query_params.get("for", "")
+        # Its hash, like a digest, stands for nothing else that goes round.
+        if asker and (giver := self._swarms.giver(Digest(recipe_hash(raw)), len(raw), asker)) is not None:
+            path = f"/v1/recipes/{self._records.snapshot().bundles[bundle].record.digest}"
+            where = f"{giver}{path}?wait={ARRIVES_SECS}&{PARAMETER}={self._records.new_pass(path)}"
+            return RedirectResponse(where, headers=headers)
+        return Response(raw, media_type="application/octet-stream", headers=headers)
+
+    async def recipe_by_digest(self, request: Request) -> Response:
+        digest = digest_of(request)
+        raw = await self._runtime.store.raw_recipe(digest)
+        if raw is None:
+            raise TorrentdistError("not_found", what=f"a recipe of {digest} on this master")
+        return Response(raw, media_type="application/octet-stream", headers={DIGEST: recipe_hash(raw)})
+
+    async def reuse(self, request: Request) -> Response:
+        """Tells how much an upload would move. It reads the index of files and recipes, and changes
+        nothing."""
+        raw, raw_recipe = split_recipe(await body_of(request))
+        meta = await in_heavy_thread(parse_metafile, raw)
+        store = self._runtime.store
+        known = await store.known(meta)
+        counts = bytes_by_source(known)
+        recipe = await in_heavy_thread(parse_recipe, raw_recipe)
+        if recipe is not None:
+            whole = {one.file.path for one in known}
+            for digest, count in (await store.shared_parts(meta, recipe, whole)).items():
+                counts[digest] = counts.get(digest, 0) + count
+        largest = sorted(counts, key=lambda digest: -counts[digest])
+        named = [name for digest in largest for name in sorted(store.names(digest))[:1]]
+        reused = sum(counts.values())
+        return json_response(
+            ReuseView(size=meta.size, new_bytes=meta.size - reused, reused_bytes=reused, reused_from=named)
+        )
