@@ -17,6 +17,11 @@ MOST_NEW = 3_000_000
 """Two changed members, and the chunks and pieces at their ends."""
 
 
+def same_time(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    member.mtime = 0
+    return member
+
+
 def make_archive(top: Path, name: str, changed: dict[int, bytes], seed: int, members: int) -> Path:
     """Makes a .tar of a directory in which some members have other content."""
     files = {f"{number:02}.bin": some_bytes(MEMBER_BYTES, seed + number) for number in range(members)}
@@ -25,7 +30,7 @@ def make_archive(top: Path, name: str, changed: dict[int, bytes], seed: int, mem
     path = top / name
     with tarfile.open(path, "w") as archive:
         for member in sorted(tree.iterdir()):
-            archive.add(member, arcname=f"env/{member.name}")
+            archive.add(member, arcname=f"env/{member.name}", filter=same_time)
     return path
 
 

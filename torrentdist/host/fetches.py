@@ -114,7 +114,9 @@ class Fetches:
             home = await self._store.begin(meta)
             self._now_begun()
             await self._store.bind(bundle_id, meta.digest)
-            filled = await self._fill(bundle_id, meta)
+            # Another plug-in may take a file of the right size for complete.
+            recipe = await self._recipe(bundle_id, meta) if plugin_metafile is None else None
+            filled = await self._fill(meta, recipe)
             download.prepared(filled)
             await self._run_plugin(bundle_id, home, plugin_metafile)
             if not self._transfers.is_verified(meta.digest):
@@ -128,9 +130,8 @@ class Fetches:
         self._begun.set()
         self._begun = asyncio.Event()
 
-    async def _fill(self, bundle_id: BundleId, meta: Metafile) -> int:
+    async def _fill(self, meta: Metafile, recipe: Recipe | None) -> int:
         """Takes what this host has already into the arriving bundle. Returns the verified bytes."""
-        recipe = await self._recipe(bundle_id, meta)
         filling = await self._store.fill(meta, recipe, lambda done: self._transfers.note_filled(meta, done))
         for digest in filling.suspects:
             log.warning("a bundle to take files from is damaged", digest=digest, arriving=meta.digest)
@@ -183,7 +184,7 @@ class Fetches:
         it yet."""
         async with self._reported(bundle_id, meta) as download:
             home = await self._store.begin(meta)
-            download.prepared(await self._fill(bundle_id, meta))
+            download.prepared(await self._fill(meta, await self._recipe(bundle_id, meta)))
             await self._transfers.fetch(meta, home)
             download.fetched()
             # The plug-in must see the empty files too.

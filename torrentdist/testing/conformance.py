@@ -22,7 +22,16 @@ import pytest
 
 from torrentdist.distributor.loader import joins_uploads, load_distributor
 from torrentdist.testing.loopback_hosts import LoopbackHost, LoopbackHosts
-from torrentdist.testing.sample_trees import MANY_SMALL, NESTED, ODD_NAMES, SINGLE_FILE, SMALL, Tree, read_tree
+from torrentdist.testing.sample_trees import (
+    MANY_SMALL,
+    NESTED,
+    ODD_NAMES,
+    SINGLE_FILE,
+    SMALL,
+    Tree,
+    read_tree,
+    write_tree,
+)
 
 _T = TypeVar("_T")
 
@@ -241,6 +250,29 @@ class CodeDistributorConformance:
         }.items():
             (dest_dir / path).parent.mkdir(parents=True, exist_ok=True)
             (dest_dir / path).write_bytes(NESTED[path][:kept])
+
+        assert NESTED == trio.b.download("etl-42", metafile)
+
+    @pytest.mark.case("H1")
+    def test_a_destination_that_is_filled_already_is_completed(self, trio: PluginHosts) -> None:
+        """Files that the host took from an older version would be fetched again or be in the
+        way."""
+        metafile = trio.a.offer("etl-42", NESTED)
+        dest_dir = trio.b.dest_dir("etl-42")
+        known = ["job.py", "data/twin-a", "data/deeper/still deeper/large.bin"]
+        for path in known:
+            (dest_dir / path).parent.mkdir(parents=True, exist_ok=True)
+            (dest_dir / path).write_bytes(NESTED[path])
+        before = [(dest_dir / path).stat().st_ino for path in known]
+
+        assert NESTED == trio.b.download("etl-42", metafile)
+        assert before == [(dest_dir / path).stat().st_ino for path in known]
+
+    @pytest.mark.case("H1")
+    def test_a_complete_destination_stays(self, trio: PluginHosts) -> None:
+        """A version in which only names changed would fail or be fetched again."""
+        metafile = trio.a.offer("etl-42", NESTED)
+        write_tree(trio.b.dest_dir("etl-42"), NESTED)
 
         assert NESTED == trio.b.download("etl-42", metafile)
 
