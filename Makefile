@@ -10,7 +10,7 @@ PYTEST_ARGS ?=
 DURATIONS := --durations=25 --durations-min=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast breaks lint style format docs site bench bench-short bench-spark swarm chaos cases property fuzz wheel lock sbom clean
+.PHONY: help setup demo test test-fast breaks lint style format docs site bench bench-short bench-spark bench-versions swarm chaos cases property fuzz wheel lock sbom clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.* ## /  make \1 \t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -58,6 +58,9 @@ bench-short: setup ## the same on less data; nothing is kept
 swarm: setup ## hosts on slow links in namespaces: make swarm HOSTS=16 RATE=25 SIZE=32 HOLDERS=1, or SCENARIO=killed
 	@$(PY) -m bench.swarm.lab_run $(if $(SCENARIO),--scenario $(SCENARIO)) $(if $(HOSTS),--hosts $(HOSTS)) \
 		$(if $(RATE),--rate $(RATE)) $(if $(SIZE),--size $(SIZE)) $(if $(HOLDERS),--holders $(HOLDERS)) $(SWARM_ARGS)
+
+bench-versions: setup ## what a new version costs, and its bars: make bench-versions [DIR=bench/out] [ONLY=archive,jars]
+	@$(PY) -m bench.versions.versions_run --dir $(or $(DIR),bench/out) $(if $(ONLY),--only $(ONLY))
 
 bench-spark: setup ## Spark's own --archives beside ours: make bench-spark [HOSTS=2,4,8] [RATE=50] [SIZE=32]
 	@$(PY) -m bench.spark.spark_run --hosts $(or $(HOSTS),2,4,8) --rate $(or $(RATE),50) --size $(or $(SIZE),32)

@@ -1,0 +1,77 @@
+"""Brings a new version to a fleet in the lab, of which some hosts have the old one.
+
+Always: bytes are those that came down a host's link, headers and all. Times run from the command to
+the published directory. The old version arrives before the links are limited.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.lab.namespaces import Lab, received, wait_until
+from bench.swarm.our_cluster import BUNDLE, Ours
+from bench.swarm.scenario import Scenario
+
+NEW = "swarm-2"
+LONGEST_SECS = 600.0
+LOOK_SECS = 0.02
+
+
+class Spread(NamedTuple):
+    uploaded: int
+    """Bytes that left the uploader for the masters."""
+    received: dict[str, int]
+    """Bytes that came down the link of each host."""
+    done: dict[str, float]
+    """When each host had published the new version."""
+
+
+class Fleet(Ours):
+    """A cluster to which a second bundle is brought."""
+
+    def bring(self, new: Path, *, knowing: int, rate: float) -> Spread:
+        """Uploads `new` and brings it to all hosts, after `knowing` of them got the old version.
+        `rate`: Mbit/s of each link; 0: no limit."""
+        if knowing:
+            names = ",".join(host.name for host in self.hosts[:knowing])
+            self._command("bundle", "distribute", BUNDLE, "--supervisors", names)
+        for host in [*self.hosts, *self.holders] if rate else []:
+            self._lab.shape(host, rate)
+        before = _sent_by_uploader()
+        digest = self.upload(new, NEW)
+        return Spread(_sent_by_uploader() - before, *self._distribute_new(digest))
+
+    def _distribute_new(self, digest: str) -> tuple[dict[str, int], dict[str, float]]:
+        before, began = received(self.hosts), time.monotonic()
+        done: dict[str, float] = {}
+        command = self._lab.spawn(None, self._cli("bundle", "distribute", NEW), name="distribute")
+
+        def all_done() -> bool:
+            for host in self.hosts:
+                if host.name not in done and (self._data(host) / "bundles" / digest).is_symlink():
+                    done[host.name] = time.monotonic() - began
+            return len(done) == len(self.hosts)
+
+        wait_until(all_done, "the new version on all hosts", LONGEST_SECS)
+        after = received(self.hosts)
+        command.wait(LONGEST_SECS)
+        return {name: after[name] - before[name] for name in after}, done
+
+
+def _sent_by_uploader() -> int:
+    """Returns the bytes that left the bridge, where the uploader runs, beside an idle ZooKeeper."""
+    return int(Path("/sys/class/net/br0/statistics/tx_bytes").read_text())
+
+
+def spread(lab: Lab, old: Path, new: Path, *, hosts: int, holders: int, knowing: int, rate: float = 0.0) -> Spread:
+    """Makes a cluster whose masters have `old`, and brings `new` to its hosts."""
+    fleet = Fleet(lab, Scenario(hosts=hosts, holders=holders, rate=0.0), old)
+    fleet.up()
+    try:
+        return fleet.bring(new, knowing=knowing, rate=rate)
+    finally:
+        fleet.down()
+        shutil.rmtree(fleet.home, ignore_errors=True)
