@@ -50,6 +50,7 @@ from torrentdist.master.bundles.fetch_attempts import FetchAttempts
 from torrentdist.master.bundles.intake import Intake
 from torrentdist.master.bundles.pruning import Pruning
 from torrentdist.master.bundles.raw_metafiles import RawMetafiles
+from torrentdist.master.bundles.recipe_api import RecipeApi
 from torrentdist.master.bundles.recipes import Recipes
 from torrentdist.master.bundles.replica_fetches import FetchRules, ReplicaFetches
 from torrentdist.master.bundles.replica_records import ReplicaRecords
@@ -81,7 +82,6 @@ from torrentdist.master.http.job_api import JobApi
 from torrentdist.master.http.leadership_api import LeadershipApi
 from torrentdist.master.http.master_app import master_app
 from torrentdist.master.http.metafile_api import MetafileApi
-from torrentdist.master.http.recipe_api import RecipeApi
 from torrentdist.master.http.supervisor_api import SupervisorApi
 from torrentdist.master.http.swarm_api import SwarmApi
 from torrentdist.master.http.upload_api import UploadApi
