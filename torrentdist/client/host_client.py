@@ -116,8 +116,8 @@ async def join(config: Config, invitation: Invitation) -> JoinedView:
 
 def _expect_fitting(config: Config, invitation: Invitation) -> None:
     """Raises an error if the invitation is for another daemon than the configuration's."""
-    if config.tls.mode != "mutual":
-        raise TorrentdistError("config_missing", detail='tls.mode is not "mutual", so no certificate is wanted here')
+    if config.tls.mode == "off":
+        raise TorrentdistError("config_missing", detail='tls.mode is "off", so no certificate is wanted here')
     id_ = config.master.id if invitation.role == "master" else config.supervisor.id
     if id_ != invitation.id:
         detail = f"the invitation is for {invitation.role} {invitation.id!r}, and {invitation.role}.id is {id_!r}"

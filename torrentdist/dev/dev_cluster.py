@@ -167,6 +167,7 @@ class DevCluster:
             self.dir / "zookeeper",
             servers=self.spec.zookeepers,
             within=("env", variable_of(self.state.mark, "zookeeper")),
+            secure=None if self._certificates is None else self._certificates.zookeeper_port(),
         )
         zookeeper.start(READY_SECS)
         self.state.zookeeper = ",".join(zookeeper.addresses)
@@ -184,7 +185,7 @@ class DevCluster:
         from torrentdist.cluster.session.founding import found_at  # needs what only servers need
 
         secure = {} if self._certificates is None else self._certificates.founder_section()
-        config = {**secure, **self.spec.settings.get("zookeeper", {}), "servers": self.state.zookeeper.split(",")}
+        config = {**secure, **self.spec.settings.get("zookeeper", {}), **self._zookeeper_section()}
         with ThreadPoolExecutor(1) as thread:  # the caller may have an event loop of its own
             thread.submit(asyncio.run, found_at(msgspec.convert(config, ZooKeeperConfig), READY_SECS)).result()
 
@@ -350,6 +351,13 @@ class DevCluster:
             self._made = DevCertificates(self.dir)
         return self._made
 
+    def _zookeeper_section(self, *member: str) -> dict[str, object]:
+        """Returns how a member or a command reaches ZooKeeper: over TLS, if it listens with it."""
+        secure = [] if self._zookeeper is None else self._zookeeper.secure_addresses
+        if secure and self._certificates is not None:
+            return {"servers": secure, **self._certificates.zookeeper_section(*member)}
+        return {"servers": self.state.zookeeper.split(",")}
+
     @property
     def token_file(self) -> Path:
         """The token of an operator: without it, other users of this machine could submit jobs."""
@@ -403,10 +411,7 @@ class DevCluster:
     def write_config(self, name: str, *, port: int) -> None:
         role = name.partition("-")[0]
         sections: dict[str, dict[str, object]] = {
-            "zookeeper": {
-                "servers": self.state.zookeeper.split(","),
-                "session_timeout_secs": self.spec.session_secs,
-            },
+            "zookeeper": {"session_timeout_secs": self.spec.session_secs, **self._zookeeper_section(name)},
             "api": {"listen": "127.0.0.1", "token_file": str(self.token_file)},
             "trust": dict(DEV_TRUST),
             role: {"id": name, "data_dir": str(self.dir / name)},
@@ -429,7 +434,7 @@ class DevCluster:
         if self._certificates is not None:
             client |= self._certificates.client_section()
         # The groups' commands and the doctor ask ZooKeeper itself.
-        zookeeper = {**self.spec.settings.get("zookeeper", {}), "servers": self.state.zookeeper.split(",")}
+        zookeeper = {**self.spec.settings.get("zookeeper", {}), **self._zookeeper_section()}
         trust = {**DEV_TRUST, **self.spec.settings.get("trust", {})}
         _write_toml(self.dir / "client.toml", {"client": client, "zookeeper": zookeeper, "trust": trust})
 

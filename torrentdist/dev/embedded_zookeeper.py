@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from torrentdist.model.errors import TorrentdistError
@@ -111,6 +112,30 @@ def free_ports(count: int) -> list[int]:
         return [sock.getsockname()[1] for sock in sockets]
 
 
+@dataclass(frozen=True)
+class SecurePort:
+    """What a server needs to listen with TLS too, on a free port of loopback."""
+
+    keystore: Path
+    """Its key and its certificate, in one PEM file."""
+    ca: Path
+    """The CA that has to have issued its clients' certificates."""
+
+    def lines(self, port: int) -> list[str]:
+        """Returns what zoo.cfg says of this port."""
+        return [
+            "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory",
+            f"secureClientPort={port}",
+            f"secureClientPortAddress={HOST}",
+            f"ssl.keyStore.location={self.keystore}",
+            "ssl.keyStore.type=PEM",
+            f"ssl.trustStore.location={self.ca}",
+            "ssl.trustStore.type=PEM",
+            "ssl.clientAuth=need",
+            "client.certReload=true",  # both files are read again after a rotation
+        ]
+
+
 class ZooKeeperServer:
     """One server process.
 
@@ -132,6 +157,8 @@ class ZooKeeperServer:
         self._within = tuple(within)
         self.directory = directory
         self.port = port
+        self.secure_port = 0
+        """The port on which `config` makes it listen with TLS. 0: there is none."""
         self.number = number
         self._config = tuple(config)
         self._process: subprocess.Popen[bytes] | None = None
@@ -259,7 +286,7 @@ class EmbeddedZooKeeper:
     """One server or an ensemble of three in `directory`.
 
     `ports`: client ports, free ones by default. `within`: a command that runs each server, such as
-    `env NAME=VALUE`.
+    `env NAME=VALUE`. `secure`: listen with TLS too.
     """
 
     def __init__(
@@ -270,6 +297,7 @@ class EmbeddedZooKeeper:
         ports: Sequence[int] = (),
         config: Sequence[str] = (),
         within: Sequence[str] = (),
+        secure: SecurePort | None = None,
     ) -> None:
         if servers not in (1, 3):
             raise TorrentdistError("usage", detail="an embedded ZooKeeper has 1 server or 3")
@@ -280,12 +308,18 @@ class EmbeddedZooKeeper:
         self._ports = tuple(ports)
         self._config = tuple(config)
         self._within = tuple(within)
+        self._secure = secure
         self.start_seconds = 0.0
         self.servers: list[ZooKeeperServer] = []
 
     @property
     def addresses(self) -> list[str]:
         return [server.address for server in self.servers]
+
+    @property
+    def secure_addresses(self) -> list[str]:
+        """The addresses for clients with TLS; empty without `secure`."""
+        return [f"{HOST}:{server.secure_port}" for server in self.servers if server.secure_port]
 
     @property
     def pids(self) -> list[int]:
@@ -328,9 +362,18 @@ class EmbeddedZooKeeper:
             server.stop()
 
     def _plan(self) -> list[ZooKeeperServer]:
+        if self._secure is None:
+            return self._planned([self._config] * self._count)
+        ports = free_ports(self._count)
+        servers = self._planned([(*self._config, *self._secure.lines(port)) for port in ports])
+        for server, port in zip(servers, ports, strict=True):
+            server.secure_port = port
+        return servers
+
+    def _planned(self, configs: Sequence[Sequence[str]]) -> list[ZooKeeperServer]:
         ports = list(self._ports) or free_ports(self._count)
         if self._count == 1:
-            return [ZooKeeperServer(self.directory / "server-1", ports[0], config=self._config, within=self._within)]
+            return [ZooKeeperServer(self.directory / "server-1", ports[0], config=configs[0], within=self._within)]
         inner = free_ports(2 * self._count)
         members = [
             f"server.{n + 1}={HOST}:{inner[2 * n]}:{inner[2 * n + 1]};{HOST}:{ports[n]}" for n in range(self._count)
@@ -340,7 +383,7 @@ class EmbeddedZooKeeper:
                 self.directory / f"server-{n + 1}",
                 ports[n],
                 number=n + 1,
-                config=(*self._config, *members),
+                config=(*configs[n], *members),
                 within=self._within,
             )
             for n in range(self._count)
