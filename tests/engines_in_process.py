@@ -64,4 +64,4 @@ def some(count: int) -> list[EngineConfig]:
 
 def address(engine: Engine, role: PeerRole = PeerRole.MASTER, *, complete: bool = False) -> PeerAddress:
     """Returns the address by which other engines find this one."""
-    return PeerAddress(host=engine.host, port=engine.port, role=role, complete=complete)
+    return PeerAddress(host=engine.host, port=engine.port, role=role, complete=complete, tls_port=engine.tls_port)

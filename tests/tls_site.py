@@ -14,7 +14,7 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import Response
 
-from torrentdist.host.http.authentication import Authentication, principal_of
+from torrentdist.host.http.authentication import Authentication, CertificateRules, principal_of
 from torrentdist.host.http.operation import Operation, api_app
 from torrentdist.host.http.uvicorn_adapter import WebServer
 from torrentdist.host.http.web import bind_socket, json_response
@@ -75,12 +75,11 @@ def owner(id_: str = "m1", address: str = LOOPBACK) -> TlsOwner:
 
 
 @contextlib.asynccontextmanager
-async def port(tls: LiveTls | None, token: str | None = TOKEN) -> AsyncIterator[WebServer]:
+async def port(tls: LiveTls | None, token: str | None = TOKEN, *, plain_too: bool = False) -> AsyncIterator[WebServer]:
     """Serves OPERATIONS on a port of loopback."""
-    app = Authentication(
-        api_app(OPERATIONS), token, ("/sender",), is_revoked=None if tls is None else lambda peer: False
-    )
-    web = WebServer(app, bind_socket(LOOPBACK, 0, what="the test"), tls=tls, grace_secs=0.0)
+    rules = None if tls is None else CertificateRules(lambda peer: False, are_for_all_hosts=not plain_too)
+    app = Authentication(api_app(OPERATIONS), token, ("/sender",), certificates=rules)
+    web = WebServer(app, bind_socket(LOOPBACK, 0, what="the test"), tls=tls, plain_too=plain_too, grace_secs=0.0)
     await web.start()
     try:
         yield web

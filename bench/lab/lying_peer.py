@@ -73,7 +73,7 @@ async def run(kind: str, told: Told, name: str, address: str, port: int, meta: M
             id=PeerId(name),
             role=PeerRole.SUPERVISOR,
             host=address,
-            port=lambda: port,
+            ports=lambda: (port, 0),
             swarms=lambda: [peer.entry()],
         )
         agent = SwarmAgent(local, MasterAccess(http=http, masters=lambda: told.masters), lambda _: None)

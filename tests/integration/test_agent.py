@@ -101,7 +101,7 @@ async def peer_of(
             id=PeerId(name),
             role=PeerRole.SUPERVISOR,
             host=host,
-            port=lambda: 7000,
+            ports=lambda: (7000, 0),
             swarms=lambda: list(entries),
         )
         access = MasterAccess(http=http, masters=lambda: masters, deadline_secs=deadline)

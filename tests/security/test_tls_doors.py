@@ -258,3 +258,35 @@ async def serial_at(web_port: int, ca: TestAuthority) -> str:
     serial = writer.get_extra_info("peercert")["serialNumber"]
     writer.transport.abort()
     return str(serial)
+
+
+async def test_a_port_of_both_kinds_names_each_sender(ca: TestAuthority) -> None:
+    """While a cluster goes over to TLS, hosts of the old or of the new kind would be cut off, or
+    a silent connection would stay for ever."""
+    async with port(LiveTls(ca.files("m1"), owner()), plain_too=True) as web:
+        plain = f"http://{LOOPBACK}:{web.port}/host"
+        async with Http(access=with_token(TOKEN)) as http:
+            by_token = await http.post(plain)
+        async with Http() as http:
+            by_nobody = await http.post(plain)
+        by_certificate = await sender_of(client(ca.files("s1", SUPERVISOR)), web.port, "/host", "POST")
+        as_before = client(ca.files("s1", SUPERVISOR))
+        as_before.only_https = True
+        async with as_before as http:
+            upgraded = await http.post(plain)
+
+    assert ["token", "operator", "token-file", True] == msgspec.json.decode(by_token.content)
+    assert 401 == by_nobody.status_code
+    assert ["s1", "host", "certificate", True] == by_certificate == msgspec.json.decode(upgraded.content)
+
+
+async def test_a_silent_connection_to_a_port_of_both_kinds_ends(
+    ca: TestAuthority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half-open connections would use up a master's descriptors while a cluster goes over."""
+    monkeypatch.setattr(uvicorn_adapter, "HANDSHAKE_SECS", 0.2)
+    async with port(LiveTls(ca.files("m1"), owner()), plain_too=True) as web:
+        reader, writer = await asyncio.open_connection(LOOPBACK, web.port)
+        async with asyncio.timeout(5.0):
+            assert b"" == await reader.read(1)
+        writer.close()

@@ -101,7 +101,7 @@ def test_a_planner_that_has_just_started_leaves_the_plan_to_the_next() -> None:
 
 
 def agent_of(http: Http, *masters: str, swarms: Callable[[], list[SwarmEntry]] = list) -> SwarmAgent:
-    peer = LocalPeer(id=PeerId("s1"), role=PeerRole.CLIENT, port=lambda: 0, swarms=swarms)
+    peer = LocalPeer(id=PeerId("s1"), role=PeerRole.CLIENT, ports=lambda: (0, 0), swarms=swarms)
     return SwarmAgent(peer, MasterAccess(http=http, masters=lambda: masters), lambda _: None, clock=lambda: 0.0)
 
 

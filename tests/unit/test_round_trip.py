@@ -35,7 +35,7 @@ async def test_the_work_of_a_busy_master_is_no_distance() -> None:
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server, Http() as http:
         host, port = server.sockets[0].getsockname()
-        peer = LocalPeer(id=PeerId("s1"), role=PeerRole.SUPERVISOR, port=lambda: 1, swarms=list)
+        peer = LocalPeer(id=PeerId("s1"), role=PeerRole.SUPERVISOR, ports=lambda: (1, 0), swarms=list)
         access = MasterAccess(http=http, masters=lambda: [f"http://{host}:{port}"])
         agent = SwarmAgent(peer, access, lambda _: None)
         picture = await agent.announce()

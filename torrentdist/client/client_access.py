@@ -21,6 +21,13 @@ def access_of(config: ClientConfig) -> AccessRule:
     return to_known_masters(rule, token, lambda: config.masters)
 
 
+def only_https(config: ClientConfig) -> bool:
+    """Whether the user names masters by https:// URLs alone. Then nobody is asked without TLS, as
+    masters may answer both ways while a cluster goes over.
+    """
+    return all(url.startswith("https://") for url in config.masters)
+
+
 def _trust(config: ClientConfig) -> Trust | None:
     if not config.ca_file:
         return None

@@ -25,7 +25,7 @@ import msgspec
 
 from torrentdist import __version__
 from torrentdist.client import diagnosis, tls_diagnosis, trust_diagnosis
-from torrentdist.client.client_access import access_of
+from torrentdist.client.client_access import access_of, only_https
 from torrentdist.client.diagnosis import DiskFacts, MasterFacts, ServerFacts
 from torrentdist.client.zookeeper_probe import NotUnderstood, TreeAccess, ask_access
 from torrentdist.http.access import anonymously
@@ -244,7 +244,7 @@ async def _client(config: Config) -> AsyncIterator[Http]:
         access = access_of(config.client)
     except TorrentdistError:
         access = anonymously  # secrets() and certificates() report this error.
-    async with Http(access=access) as http:
+    async with Http(access=access, only_https=only_https(config.client)) as http:
         yield http
 
 

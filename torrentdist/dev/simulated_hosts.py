@@ -101,7 +101,7 @@ class SimulatedHosts:
         peer = LocalPeer(
             id=PeerId(host.record.id),
             role=PeerRole.SUPERVISOR,
-            port=lambda: DISCARD_PORT,
+            ports=lambda: (DISCARD_PORT, 0),
             swarms=lambda: self._entries(host),
             host=host.record.host,
         )

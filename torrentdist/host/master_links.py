@@ -38,9 +38,9 @@ GIVER_SECS = 3.0
 be gone."""
 
 
-def http_client(access: AccessRule) -> Http:
+def http_client(access: AccessRule, *, only_https: bool = False) -> Http:
     """Returns the connection pool for all of a daemon's requests to masters."""
-    return Http(access=access, connect_secs=CONNECT_SECS, silence_secs=ANSWER_SECS)
+    return Http(access=access, connect_secs=CONNECT_SECS, silence_secs=ANSWER_SECS, only_https=only_https)
 
 
 class MasterLinks:

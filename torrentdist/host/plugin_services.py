@@ -61,6 +61,7 @@ class LoopServices:
         self._loop = loop
         self._token = guard.own_token
         self._tls = guard.tls
+        self._only_https = guard.only_https
         self._context: ssl.SSLContext | None = None
         self._http: httpx.Client | None = None
         self._opening = threading.Lock()
@@ -99,8 +100,11 @@ class LoopServices:
 
     def _with_token(self, request: httpx.Request) -> httpx.Request:
         """Adds the token to a request for a master. A plug-in may ask other servers too."""
-        if self._token is not None and origin_of(str(request.url)) in set(origins_of(self._masters())):
-            request.headers["Authorization"] = f"Bearer {self._token}"
+        if origin_of(str(request.url)) in set(origins_of(self._masters())):
+            if self._token is not None:
+                request.headers["Authorization"] = f"Bearer {self._token}"
+            if self._only_https:
+                request.url = request.url.copy_with(scheme="https")
         return request
 
     def metafile(self, bundle_id: str) -> bytes:

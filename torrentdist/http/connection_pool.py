@@ -46,7 +46,8 @@ class Http:
     """A pool of connections to any number of servers.
 
     `access` gives the credentials and the trust for each server. `silence_secs` is how long a
-    server may take no bytes and send none.
+    server may take no bytes and send none. `only_https`: a server that is named by an http:// URL
+    is asked over HTTPS, on the same port.
     """
 
     def __init__(
@@ -55,8 +56,10 @@ class Http:
         access: AccessRule = anonymously,
         connect_secs: float = DEFAULT_SECS,
         silence_secs: float = DEFAULT_SECS,
+        only_https: bool = False,
     ) -> None:
         self._access = access
+        self.only_https = only_https
         self._connect_secs = connect_secs
         self._silence_secs = silence_secs
         self._system_trust: Trust | None = None
@@ -80,6 +83,11 @@ class Http:
             self._end(connection)
         await asyncio.sleep(0)  # the loop closes the sockets in its next round, and it may be closed itself after this
 
+    def spoken_url(self, url: str) -> str:
+        """Returns the URL under which this client asks a server that is named by `url`."""
+        plain = self.only_https and url.startswith("http://")
+        return f"https://{url.removeprefix('http://')}" if plain else url
+
     async def get(self, url: str, *, params: Mapping[str, str] | None = None) -> Answer:
         return await self.request("GET", url, params=params)
 
@@ -102,6 +110,7 @@ class Http:
         """Sends one request and returns its answer, whatever the status. `most_bytes` bounds the
         unpacked body. `anonymously`: without our token.
         """
+        url = self.spoken_url(url)
         if params:
             url += f"{'&' if '?' in url else '?'}{urlencode(params, quote_via=quote)}"
         credentials = {} if anonymously else await self._credentials(origin_of(url))

@@ -215,7 +215,7 @@ class Master:
             RecipeApi(self.records, self.runtime, self.swarms, self.recipes, self.leadership, max_body),
             JobApi(self.jobs, self.leadership, self.records),
             SupervisorApi(self.jobs, self.job_loop, self.heartbeats, self.leadership),
-            SwarmApi(self.newer, self.swarms, members_only=self.config.swarm_has_tls),
+            SwarmApi(self.newer, self.swarms, members_only=self.config.swarm_is_closed),
             AuditApi(self.trail),
             HistoryApi(self.history),
             ProofApi(self.records, self.url, self._host.guard.token if self._host else None),

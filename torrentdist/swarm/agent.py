@@ -54,7 +54,8 @@ class LocalPeer:
 
     id: PeerId
     role: PeerRole
-    port: Callable[[], int]
+    ports: Callable[[], tuple[int, int]]
+    """The port that others dial, and the one for TLS: the same, another or 0."""
     swarms: Callable[[], list[SwarmEntry]]
     host: str = ""
     """Address or name at which others reach it. If empty, masters use the address that they see."""
@@ -182,11 +183,13 @@ class SwarmAgent:
                 return
             host = await self._own_address()
             master.begin(self._clock())
+            port, tls_port = self._peer.ports()
             request = SwarmAnnounce(
                 peer=self._peer.id,
                 role=self._peer.role,
                 host=host,
-                port=self._peer.port(),
+                port=port,
+                tls_port=tls_port,
                 swarms=self._peer.swarms(),
                 addresses=master.answer.addresses_tag if master.answer else "",
                 known=master.answer.tag if master.answer else "",
@@ -248,7 +251,9 @@ class SwarmAgent:
         self._on_picture(picture)
 
     def _know_masters(self, now: float) -> None:
-        self._schedule.know(self._access.masters(), self._picture.masters, now, announcing=self._announcing.keys())
+        spoken = self._access.http.spoken_url
+        configured, named = map(spoken, self._access.masters()), map(spoken, self._picture.masters)
+        self._schedule.know(configured, named, now, announcing=self._announcing.keys())
 
 
 def _answer_in(response: Answer) -> SwarmAnswer:

@@ -47,7 +47,7 @@ class ClientPeer:
         peer = LocalPeer(
             id=PeerId(new_random_id("client")),
             role=PeerRole.CLIENT,
-            port=lambda: engine.port,
+            ports=lambda: (engine.port, engine.tls_port),
             swarms=self._swarms,
         )
         access = MasterAccess(http=client.http, masters=lambda: client.masters)

@@ -16,7 +16,7 @@ from typing import Self, TypeVar
 
 from msgspec.structs import replace
 
-from torrentdist.client.client_access import access_of
+from torrentdist.client.client_access import access_of, only_https
 from torrentdist.client.masters import leader_search
 from torrentdist.client.masters.leader_search import Reply, Said
 from torrentdist.client.masters.read_race import LEADER_SECS, READ_SECS, NoAnswer, Passed, first_answer
@@ -84,6 +84,7 @@ class MasterRequests:
         self._on_wait = on_wait
         self._tell_secs = tell_secs
         self.http = open_http(access_of(config))
+        self.http.only_https = only_https(config)
 
     async def __aenter__(self) -> Self:
         return self

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from starlette.datastructures import Headers
@@ -95,14 +96,23 @@ def _is_open(path: str, opens: Iterable[str]) -> bool:
     return any(path == open_ or (open_.endswith("/") and path.startswith(open_)) for open_ in opens)
 
 
+@dataclass(frozen=True)
+class CertificateRules:
+    """What certificates count on a port with TLS."""
+
+    is_revoked: Callable[[PeerCertificate], bool]
+    """A connection with such a certificate gets nothing."""
+    are_for_all_hosts: bool
+    """Hosts prove themselves by certificate alone, and no sender is trusted without a proof."""
+
+
 class Authentication:
     """Sets the principal of each request, and refuses requests that cannot prove one.
 
     `token` None: every sender is a local program. `open_prefixes`: paths that need no proof; one
     that ends with a slash stands for all that begin so.
-    `is_revoked` is given where the port has TLS: hosts prove themselves by certificate, no sender
-    is trusted without a proof, and a connection with a revoked certificate gets nothing.
-    `other_proof` is asked where the token is not the proof.
+    `certificates` is given where the port has TLS. `other_proof` is asked where the token is not
+    the proof.
     """
 
     def __init__(
@@ -112,11 +122,11 @@ class Authentication:
         open_prefixes: tuple[str, ...] = (),
         other_proof: OtherProof = no_other_proof,
         *,
-        is_revoked: Callable[[PeerCertificate], bool] | None = None,
+        certificates: CertificateRules | None = None,
         audit: Audit | None = None,
     ) -> None:
         self._app = app
-        self._is_revoked = is_revoked
+        self._certificates = certificates
         self._token = token
         self._open = open_prefixes
         self._other_proof = other_proof
@@ -133,13 +143,14 @@ class Authentication:
 
     def _principal(self, scope: Scope) -> Principal:
         shown = scope.get("state", {}).get(PEER)
-        if isinstance(shown, PeerCertificate) and self._is_revoked is not None and self._is_revoked(shown):
+        rules = self._certificates
+        if isinstance(shown, PeerCertificate) and rules is not None and rules.is_revoked(shown):
             raise TorrentdistError("host_revoked", id=shown.identity.id)
         is_open = _is_open(scope["path"], self._open)
         given = Headers(scope=scope).get("authorization", "")
         peer = None if given else holder_of(scope)
         principal = peer or authenticate(given, self._token)
-        if self._is_revoked is not None and peer is None:
+        if rules is not None and rules.are_for_all_hosts and peer is None:
             principal = where_hosts_have_certificates(principal)
         if principal is None:
             try:

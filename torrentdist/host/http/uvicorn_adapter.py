@@ -13,7 +13,7 @@ import contextlib
 import socket
 import struct
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import h11
 import uvicorn
@@ -21,7 +21,7 @@ from anyio.lowlevel import checkpoint
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from torrentdist.host.http.secure_port import naming_peers
+from torrentdist.host.http.secure_port import TwoWayPort, naming_peers
 from torrentdist.log import get_logger
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.security.live_tls import LiveTls
@@ -117,9 +117,10 @@ class BoundedConnection(H11Protocol):
 
 
 class _Embedded(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, *, plain_too: bool) -> None:
         super().__init__(config)
         self._exit = asyncio.Event()
+        self._plain_too = plain_too
 
     def exit(self) -> None:
         self.should_exit = True
@@ -135,9 +136,15 @@ class _Embedded(uvicorn.Server):
         """Starts to listen. uvicorn's own start gives a client 60 s to prove itself."""
         loop, config = asyncio.get_running_loop(), self.config
         protocol, state = config.http_protocol_class, self.server_state
+        connect = lambda: protocol(config=config, server_state=state, app_state={})  # type: ignore[call-arg]  # noqa: E731
+        if self._plain_too and config.ssl is not None:
+            ports = [TwoWayPort(sock, connect, config.ssl, HANDSHAKE_SECS) for sock in sockets or ()]
+            self.servers = cast(list[asyncio.Server], ports)
+            self.started = True
+            return
         self.servers = [
             await loop.create_server(
-                lambda: protocol(config=config, server_state=state, app_state={}),  # type: ignore[call-arg]
+                connect,
                 sock=sock,
                 ssl=config.ssl,
                 ssl_handshake_timeout=None if config.ssl is None else HANDSHAKE_SECS,
@@ -156,10 +163,16 @@ class WebServer:
     """uvicorn on a socket that is already bound, in the event loop that is already running."""
 
     def __init__(
-        self, app: ASGIApp, sock: socket.socket, *, tls: LiveTls | None = None, grace_secs: float = 2.0
+        self,
+        app: ASGIApp,
+        sock: socket.socket,
+        *,
+        tls: LiveTls | None = None,
+        plain_too: bool = False,
+        grace_secs: float = 2.0,
     ) -> None:
-        """`tls`: serve HTTPS. `grace_secs`: how long answers may take that are under way when the
-        server is stopped.
+        """`tls`: serve HTTPS, and with `plain_too` HTTP on the same port. `grace_secs`: how long
+        answers may take that are under way when the server is stopped.
         """
         self._sock = sock
         self._grace_secs = grace_secs
@@ -180,7 +193,7 @@ class WebServer:
         if tls is not None:
             config.ssl = tls.listening
             config.http_protocol_class = naming_peers(config.http_protocol_class)  # type: ignore[arg-type]
-        self._server = _Embedded(config)
+        self._server = _Embedded(config, plain_too=plain_too)
         self._task: asyncio.Task[None] | None = None
 
     def _until_stopped(self, app: ASGIApp) -> ASGIApp:

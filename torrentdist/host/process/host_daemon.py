@@ -157,21 +157,23 @@ class HostDaemon:
         self.sockets = taken.sockets
         self.zookeeper = taken.zookeeper
         self.guard = taken.guard
-        self.http = http_client(to_known_masters(taken.guard.access, taken.guard.own_token, role.masters))
+        access = to_known_masters(taken.guard.access, taken.guard.own_token, role.masters)
+        self.http = http_client(access, only_https=taken.guard.only_https)
         self.links = MasterLinks(self.http, role.other_masters, identity.id)
         events = _open_events(config, identity, taken)
         self.marks = StoreMarks(config.store.high, config.store.low)
         self.event_counts = EventCounts(role.metrics)
         events.subscribe(self.event_counts.hear)
         role.metrics.has("http_answers_total")
-        settings = engine_config(config.swarm, config.api.listen, tls=config.swarm_has_tls)
+        tls, plain_too = config.swarm_has_tls, config.swarm_has_both
+        settings = engine_config(config.swarm, config.api.listen, tls=tls, plain_too=plain_too)
         engine = Engine(settings, tell=events.emit, on_blocked=self._on_blocked)
         self._memberships = SwarmMemberships(config, self.http, role.masters, engine.join)
         peer = LocalPeer(
             id=PeerId(identity.id),
             role=identity.role,
             host=identity.address,
-            port=lambda: engine.port,
+            ports=lambda: (engine.port, engine.tls_port),
             swarms=role.swarm_entries,
         )
         self.agent = SwarmAgent(peer, MasterAccess(http=self.http, masters=role.masters), self._on_picture)
@@ -236,7 +238,8 @@ class HostDaemon:
     async def serve(self, app: ASGIApp, sock: socket.socket, audit: Audit, tls: LiveTls | None = None) -> WebServer:
         """Answers requests on this socket until the daemon closes."""
         names = names_of([self._identity.address, *self._config.api.hosts])
-        web = WebServer(AnswerCounts(OwnSite(app, names, audit), self._role.metrics), sock, tls=tls)
+        counted = AnswerCounts(OwnSite(app, names, audit), self._role.metrics)
+        web = WebServer(counted, sock, tls=tls, plain_too=self.guard.plain_too)
         await web.start()
         self.close_later(web.stop)
         return web

@@ -62,7 +62,7 @@ def master_app(
         open_prefixes(operations),
         lambda scope: by_token(scope) or sessions.principal(scope),
         audit=audit,
-        is_revoked=None if guard.tls is None else lambda peer: _is_revoked(records, peer),
+        certificates=guard.rules(lambda peer: _is_revoked(records, peer)),
     )
     return DryRuns(ConsoleDoor(known))
 

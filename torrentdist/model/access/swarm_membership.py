@@ -5,6 +5,9 @@ Never: says who the member is, or which bundles it may have.
 
 from __future__ import annotations
 
+import math
+from typing import Final
+
 import msgspec
 
 
@@ -21,3 +24,7 @@ class SwarmMembership(msgspec.Struct, frozen=True, kw_only=True):
     def is_due(self, now: float) -> bool:
         """Whether half of the certificate's life is over."""
         return now >= (self.begins_at + self.expires_at) / 2
+
+
+NO_TLS: Final = SwarmMembership(ca="", certificate="", key="", begins_at=0.0, expires_at=math.inf)
+"""Stands for the swarm without TLS, beside memberships of those with it."""

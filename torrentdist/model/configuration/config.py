@@ -150,8 +150,11 @@ class SwarmConfig(Section, frozen=True, kw_only=True):
     """Interval at which an idle seeder announces."""
     tls: str = ""
     """on: peers prove by certificate that they are members, and encrypt what they exchange. off:
-    every program at an admitted address can take part, stock BitTorrent clients too. Empty: on
-    where tls.mode is mutual."""
+    every program at an admitted address can take part, stock BitTorrent clients too. both: seeds
+    under TLS and without, on two ports, while a cluster goes over. Empty: on where tls.mode is
+    mutual, and both where it is both."""
+    tls_port: int = 0
+    """Second port, for peers with TLS, where swarm.tls is both; 0: any free one."""
     certificate_file: str = ""
     """This host's certificates of the swarm, which it gets and renews by itself. Empty: swarm.pem
     beside tls.key_file."""
@@ -281,8 +284,18 @@ class Config(Section, frozen=True, kw_only=True):
 
     @property
     def swarm_has_tls(self) -> bool:
-        """Whether this daemon's peers have to prove that they are members of the swarm."""
-        return self.swarm.tls == "on" or (not self.swarm.tls and self.tls.mode == "mutual")
+        """Whether this daemon has a certificate of the swarm."""
+        return self.swarm.tls in ("on", "both") or (not self.swarm.tls and self.tls.mode != "off")
+
+    @property
+    def swarm_has_both(self) -> bool:
+        """Whether this daemon has a certificate of the swarm, and serves peers without one too."""
+        return self.swarm.tls == "both" or (not self.swarm.tls and self.tls.mode == "both")
+
+    @property
+    def swarm_is_closed(self) -> bool:
+        """Whether only peers with a certificate of the swarm can fetch from this daemon."""
+        return self.swarm_has_tls and not self.swarm_has_both
 
     @property
     def client_swarm(self) -> SwarmConfig:

@@ -18,7 +18,7 @@ from torrentdist.model.ids import master_id, supervisor_id
 
 _PLUGIN = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)
 _PLUGIN_NAME = re.compile(r"[A-Za-z0-9_][\w.-]*", re.ASCII)
-TLS_MODES = ("off", "mutual")
+TLS_MODES = ("off", "both", "mutual")
 _USERS = re.compile(r"[A-Za-z_][\w.@-]*\$?|\d{1,10}|[1-9]\d{0,9}-\d{1,10}", re.ASCII)
 ISOLATION_MODES = ("", "required", "preferred", "none")
 TRUST_MODES = ("off", "warn", "enforce")
@@ -113,11 +113,12 @@ RULES: dict[str, Rule] = {
     "zookeeper.session_timeout_secs": PERIOD,
     "zookeeper.operation_timeout_secs": PERIOD,
     "swarm.port": PORT,
+    "swarm.tls_port": PORT,
     "swarm.upload_limit": SIZE,
     "swarm.download_limit": SIZE,
     "swarm.fetching_secs": PERIOD,
     "swarm.seeding_secs": PERIOD,
-    "swarm.tls": Rule(lambda text: text in ("", "on", "off"), "on, off or empty"),
+    "swarm.tls": Rule(lambda text: text in ("", "on", "off", "both"), "on, off, both or empty"),
     "swarm.nice": Rule(lambda nice: 0 <= nice <= 19, "from 0 to 19"),
     "store.limit_bytes": SIZE,
     "store.reserve_bytes": SIZE,
@@ -181,13 +182,16 @@ def problems_of(config: Config) -> Iterator[tuple[str, str]]:
     for section, tls in (("client", config.client), ("tls", config.tls)):
         if bool(tls.certificate_file) != bool(tls.key_file):
             yield f"{section}.certificate_file", f"{section}.certificate_file and {section}.key_file go together"
-    if config.tls.mode == "mutual":
+    if config.tls.mode != "off":
         for name in ("ca_file", "certificate_file", "key_file"):
             if not getattr(config.tls, name):
-                yield "tls.mode", f"tls.mode mutual needs tls.{name}"
+                yield "tls.mode", f"tls.mode {config.tls.mode} needs tls.{name}"
     yield from _trust_problems(config.trust)
-    if config.swarm.tls == "on" and config.tls.mode != "mutual":
-        yield "swarm.tls", "swarm.tls on needs tls.mode mutual, whose masters issue the swarm's certificates"
+    if config.swarm.tls in ("on", "both") and config.tls.mode == "off":
+        needs = "tls.mode mutual or both, whose masters issue the swarm's certificates"
+        yield "swarm.tls", f"swarm.tls {config.swarm.tls} needs {needs}"
+    if config.swarm.tls_port and config.swarm.tls_port == config.swarm.port:
+        yield "swarm.tls_port", "swarm.tls_port and swarm.port are the same"
     if bool(zookeeper.tls_cert) != bool(zookeeper.tls_key):
         yield "zookeeper.tls_cert", "zookeeper.tls_cert and zookeeper.tls_key are given together or not at all"
 

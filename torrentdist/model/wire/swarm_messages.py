@@ -27,6 +27,24 @@ class PeerAddress(View, frozen=True, kw_only=True):
     port: int
     role: PeerRole
     complete: bool = False
+    tls_port: int = 0
+    """The port for peers with TLS. 0: the peer tells none, so it has no TLS, or is of an older
+    release. Equal to `port`: it has no other."""
+
+    @property
+    def has_tls(self) -> bool:
+        return self.tls_port > 0
+
+    @property
+    def has_plain(self) -> bool:
+        """Whether the peer may serve peers without TLS."""
+        return self.port != self.tls_port
+
+    def port_for(self, *, tls: bool) -> int:
+        """Returns the port to dial; 0 if there is none for this kind of peer."""
+        if tls:
+            return self.tls_port or self.port
+        return self.port if self.has_plain else 0
 
 
 class SwarmEntry(View, frozen=True, kw_only=True):
@@ -54,6 +72,9 @@ class SwarmAnnounce(View, frozen=True, kw_only=True):
     peer: PeerId
     role: PeerRole
     port: int
+    tls_port: int = 0
+    """The port for peers with TLS: `port` itself, or a second one while a cluster goes over to TLS.
+    0: there is none."""
     host: str = ""
     """The address at which others reach the peer. If empty, the source address of the request
     counts."""

@@ -78,5 +78,5 @@ def outside_app(
         return PASS_HOLDER if given and scope["method"] == "GET" and admitted(given, scope["path"]) else None
 
     app = api_app(operations_of(*routers), audit=audit)
-    revoked = None if guard.tls is None else is_revoked
-    return Authentication(app, guard.token, other_proof=by_pass, is_revoked=revoked, audit=audit)
+    rules = guard.rules(is_revoked)
+    return Authentication(app, guard.token, other_proof=by_pass, certificates=rules, audit=audit)

@@ -61,8 +61,9 @@ class Admission:
         host = self._host_of(request.host, source_host)
         if request.left:
             return host
-        if not 0 <= request.port <= 65535:
-            raise TorrentdistError("invalid_request", detail=f"{request.port} is not a port number")
+        for port in (request.port, request.tls_port):
+            if not 0 <= port <= 65535:
+                raise TorrentdistError("invalid_request", detail=f"{port} is not a port number")
         if len(request.swarms) > self._limits.swarms_per_peer:
             detail = f"{len(request.swarms)} swarms in one announce, more than {self._limits.swarms_per_peer}"
             raise TorrentdistError("invalid_request", detail=detail)

@@ -50,7 +50,7 @@ class Memberships:
         elif peer.host != host:
             self.hosts.drop(peer.host)
             self.hosts.add(host)
-        peer.host, peer.port, peer.heard_at = host, request.port, now
+        peer.host, peer.port, peer.tls_port, peer.heard_at = host, request.port, request.tls_port, now
         self._enter(peer, request.swarms)
         fetching = any(not peer.entries[digest].complete for digest in peer.named)
         self.fetching += fetching - peer.fetching

@@ -34,6 +34,7 @@ class Peer(msgspec.Struct, eq=False):
     host: str
     port: int
     heard_at: float
+    tls_port: int = 0
     period: float = 0.0
     """Seconds until its next announce is due."""
     alive_until: float = 0.0
@@ -45,7 +46,7 @@ class Peer(msgspec.Struct, eq=False):
     """Swarms that the peer named in its last announce. The records add more swarms of a master."""
 
     def address(self, *, complete: bool) -> PeerAddress:
-        return PeerAddress(host=self.host, port=self.port, role=self.role, complete=complete)
+        return PeerAddress(host=self.host, port=self.port, role=self.role, complete=complete, tls_port=self.tls_port)
 
 
 class Roster:

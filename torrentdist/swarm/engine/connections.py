@@ -131,20 +131,37 @@ class TransferPeers:
         self._known: dict[Endpoint, PeerAddress] = {}
         self._ledger = SourceLedger()
 
-    def learn(self, peers: Sequence[PeerAddress]) -> None:
+    def learn(self, peers: Sequence[PeerAddress]) -> list[PeerAddress]:
+        """Takes what the directory names. Returns the peers that can be dialled."""
         self._ledger.learn(peers)
-        for peer in peers:
-            endpoint = (peer.host, peer.port)
-            if canonical_address(peer.host) is not None and not self._is_own(endpoint):
-                self._known[endpoint] = peer
+        others = [
+            peer
+            for peer in peers
+            if canonical_address(peer.host) is not None and not self._is_own((peer.host, peer.port))
+        ]
+        self._known.update({(peer.host, peer.port): peer for peer in others})
+        return others
 
-    def endpoints(self) -> list[Endpoint]:
-        return list(self._known)
+    def known(self) -> list[PeerAddress]:
+        return list(self._known.values())
 
-    def worth_dialling(self, endpoints: Iterable[Endpoint], *, seeding: bool) -> set[Endpoint]:
-        """Returns the known ones among these endpoints. A seeder does not dial complete peers."""
-        known = (self._known[endpoint] for endpoint in endpoints if endpoint in self._known)
-        return {(peer.host, peer.port) for peer in known if not (seeding and peer.complete)}
+    def endpoints(self, *, tls: bool) -> list[Endpoint]:
+        return [(peer.host, port) for peer in self._known.values() if (port := peer.port_for(tls=tls))]
+
+    def worth_dialling(self, peers: Iterable[PeerAddress], *, seeding: bool, tls: bool) -> set[Endpoint]:
+        """Returns where these peers listen for peers with or without TLS. A seeder does not dial
+        complete peers."""
+        wanted = [peer for peer in peers if not (seeding and peer.complete)]
+        return {(peer.host, port) for peer in wanted if (port := peer.port_for(tls=tls))}
+
+    def dialled(self, endpoints: Iterable[Endpoint], *, tls: bool) -> set[Endpoint]:
+        """Returns where the peers that announce these endpoints listen. Unknown ones stay as they
+        are."""
+        found: set[Endpoint] = set()
+        for endpoint in endpoints:
+            known = self._known.get(endpoint)
+            found |= {endpoint} if known is None else self.worth_dialling([known], seeding=False, tls=tls)
+        return found
 
     def record(self, seen: Iterable[SeenPeer]) -> None:
         self._ledger.record(seen)

@@ -64,7 +64,7 @@ class Engine:
         self._on_blocked = on_blocked
         self._session = LibtorrentSession(config)
         self._transfers = Transfers(self._session, tell)
-        self._members = MemberTorrents(self._transfers, self._spawn) if config.tls else None
+        self._members = MemberTorrents(self._transfers, self._spawn, plain_too=config.plain_too) if config.tls else None
         self._connections = Connections(self._session.set_filter, self._transfers.known_digest, tell)
         self._pulse = TransferPulse(self._transfers, self.refresh)
         self._limits = RequestLimits()
@@ -83,6 +83,11 @@ class Engine:
     def port(self) -> int:
         """The port on which the engine listens; 0 until it has started."""
         return self._session.port
+
+    @property
+    def tls_port(self) -> int:
+        """The port for peers with TLS: `port`, a second one, or 0 if there is none."""
+        return self._session.tls_port
 
     async def start(self) -> None:
         """Returns once the engine listens. Raises `port_in_use`, after closing the engine."""
@@ -173,7 +178,7 @@ class Engine:
         if self._connections.allow(addresses):
             for transfer in self._transfers.moving():
                 if transfer.active:
-                    transfer.dial(transfer.endpoints())
+                    transfer.dial()
 
     def statistics(self) -> EngineStatistics:
         """Returns the last statistics, and renews them in the background."""
@@ -273,7 +278,7 @@ class Engine:
         if not self._session.is_closing:
             self._connections.disconnect(hosts)
             for transfer, seen in company:
-                transfer.connect((p.remote[0], p.listening) for p in seen if p.listening and p.remote[0] in hosts)
+                transfer.connect_again((p.remote[0], p.listening) for p in seen if p.listening and p.remote[0] in hosts)
 
     def _handlers(self) -> Handlers:
         return {

@@ -25,6 +25,9 @@ from torrentdist.swarm.membership import wire_torrent
 LISTEN_SECS: Final = 5.0
 """How long libtorrent may take to listen on its port."""
 
+_PLAIN: Final = int(lt.socket_type_t.tcp)
+_TLS: Final = int(lt.socket_type_t.tcp_ssl)
+
 Handlers = Mapping[type[lt.alert], Callable[[Any], None]]
 
 
@@ -83,9 +86,13 @@ class LibtorrentSession:
         """The address on which the session listens."""
         self.port = 0
         """The port on which the session listens; 0 until it is open."""
+        self.tls_port = 0
+        """The port for peers with TLS: `port`, a second one, or 0 if there is none."""
         self._raw: lt.session | None = None
         self._pump: AlertPump | None = None
-        self._listening: asyncio.Future[int] | None = None
+        self._ports: dict[int, int] = {}
+        """The port of each kind of connection on which libtorrent listens."""
+        self._listening: asyncio.Future[None] | None = None
         self._is_closing = False
 
     async def open(self, handlers: Handlers) -> None:
@@ -102,9 +109,11 @@ class LibtorrentSession:
         self._pump = AlertPump(self._raw, {**handlers, **self._handlers()})
         try:
             async with asyncio.timeout(LISTEN_SECS):
-                self.port = await self._listening
+                await self._listening
         except TimeoutError:
             raise session_settings.port_in_use(self.config, "no answer") from None
+        self.tls_port = self._ports.get(_TLS, 0)
+        self.port = self._ports.get(_PLAIN, self.tls_port)
         self.apply({"user_agent": session_settings.user_agent(self.port)})
 
     @property
@@ -123,7 +132,7 @@ class LibtorrentSession:
 
     def add(self, params: lt.add_torrent_params, membership: SwarmMembership | None = None) -> lt.torrent_handle:
         """Adds a torrent, in a swarm with TLS as the member that `membership` proves."""
-        if membership is None:
+        if membership is None or not membership.ca:
             return self.check_open().add_torrent(params)
         # A torrent that runs without its certificate would fail its first connections.
         params.flags |= lt.torrent_flags.paused
@@ -180,9 +189,11 @@ class LibtorrentSession:
         return {lt.listen_succeeded_alert: self._on_listening, lt.listen_failed_alert: self._on_listen_failed}
 
     def _on_listening(self, alert: lt.listen_succeeded_alert) -> None:
-        tcp = lt.socket_type_t.tcp_ssl if self.config.tls else lt.socket_type_t.tcp
-        if self._listening is not None and not self._listening.done() and alert.socket_type == tcp:
-            self._listening.set_result(alert.port)
+        if alert.socket_type in (_PLAIN, _TLS):
+            self._ports.setdefault(int(alert.socket_type), alert.port)
+        wanted = 2 if self.config.plain_too else 1
+        if self._listening is not None and not self._listening.done() and len(self._ports) == wanted:
+            self._listening.set_result(None)
 
     def _on_listen_failed(self, alert: lt.listen_failed_alert) -> None:
         if self._listening is not None and not self._listening.done():

@@ -43,9 +43,13 @@ class EngineConfig(msgspec.Struct, frozen=True):
     """Nice value of libtorrent's threads, in addition to that of this process."""
     tls: bool = False
     """Peers prove to each other by certificate that they are members."""
+    plain_too: bool = False
+    """With `tls`: peers without TLS are served too, on `port`, and those with TLS on another."""
+    tls_port: int = 0
+    """The port for TLS, where both kinds of peers are served. 0 means any free port."""
 
 
-def engine_config(swarm: SwarmConfig, listen_host: str, *, tls: bool) -> EngineConfig:
+def engine_config(swarm: SwarmConfig, listen_host: str, *, tls: bool, plain_too: bool = False) -> EngineConfig:
     """Returns the engine's settings. `listen_host` is used if the configuration names no
     address."""
     return EngineConfig(
@@ -55,6 +59,8 @@ def engine_config(swarm: SwarmConfig, listen_host: str, *, tls: bool) -> EngineC
         download_limit=swarm.download_limit,
         nice=swarm.nice,
         tls=tls,
+        plain_too=plain_too,
+        tls_port=swarm.tls_port,
     )
 
 
@@ -187,7 +193,9 @@ def session_pack(config: EngineConfig, host: str) -> dict[str, Any]:
     pack |= disk_threads(len(os.sched_getaffinity(0)))
     pack["alert_mask"] = ALERTS
     pack["user_agent"] = user_agent(port)
-    pack["listen_interfaces"] = listen_interface(host, port, tls=config.tls)
+    pack["listen_interfaces"] = listen_interface(host, port, tls=config.tls and not config.plain_too)
+    if config.plain_too:
+        pack["listen_interfaces"] += f",{listen_interface(host, config.tls_port or one_port(host), tls=True)}"
     if not ipaddress.ip_address(host).is_unspecified:
         pack["outgoing_interfaces"] = host
     if config.upload_limit:

@@ -101,6 +101,8 @@ class SourceLedger:
         directory."""
         for peer in peers:
             self._roles[peer.host, peer.port] = peer.role
+            if peer.tls_port:
+                self._roles[peer.host, peer.tls_port] = peer.role
 
     def record(self, peers: Iterable[SeenPeer]) -> None:
         """Records the counters of the open connections. The bytes of ended connections stay

@@ -64,6 +64,7 @@ class Transfer:
         self._peers = TransferPeers(owner.is_own)
         self._pieces = PieceOrder(meta.piece_length)
         self._settled = asyncio.Event()
+        self._has_peers = asyncio.Event()
         self._error: TorrentdistError | None = None
         self._local: int | None = None
         """Bytes that were on disk before. None while libtorrent still checks."""
@@ -119,8 +120,9 @@ class Transfer:
     def add_peers(self, peers: Sequence[PeerAddress]) -> None:
         """Dials members of the swarm that are not connected. Add them again after a failure, as
         often as you like."""
-        self._peers.learn(peers)
-        self.dial([(peer.host, peer.port) for peer in peers])
+        self.dial(self._peers.learn(peers))
+        if self._peers.known():
+            self._has_peers.set()
         self._count_sources()
 
     def origins(self) -> dict[Endpoint, int]:
@@ -193,7 +195,15 @@ class Transfer:
         self.ca, self._handle = ca, self.twins.pop(ca)
 
     def endpoints(self) -> list[Endpoint]:
-        return self._peers.endpoints()
+        """Returns where the known peers listen for this transfer."""
+        return self._peers.endpoints(tls=bool(self.ca))
+
+    async def wait_peers(self) -> None:
+        """Returns once the directory has named a peer, or the transfer has ended."""
+        await self._has_peers.wait()
+
+    def known_peers(self) -> list[PeerAddress]:
+        return self._peers.known()
 
     def added(self, handle: lt.torrent_handle, *, local: int | None) -> None:
         """Records that the transfer is in the session. `local` bytes were here before, if that is
@@ -206,16 +216,18 @@ class Transfer:
         if self._limit:
             handle.set_download_limit(self._limit)
 
-    def dial(self, endpoints: Iterable[Endpoint]) -> None:
-        """Connects to the given peers that the directory has named and that the transfer needs."""
-        wanted = self._peers.worth_dialling(endpoints, seeding=self.phase is TransferPhase.SEEDING)
-        if wanted and self.phase is not TransferPhase.FAILED:
-            self.connect(wanted)
+    def dial(self, peers: Iterable[PeerAddress] | None = None) -> None:
+        """Connects to those of these known peers that the transfer needs. None: to all of them."""
+        seeding = self.phase is TransferPhase.SEEDING
+        chosen = self.known_peers() if peers is None else peers
+        wanted = self._peers.worth_dialling(chosen, seeding=seeding, tls=bool(self.ca))
+        if wanted and self.phase is not TransferPhase.FAILED and self._handle is not None:
+            connections.dial(self._handle, wanted)
 
-    def connect(self, endpoints: Iterable[Endpoint]) -> None:
-        """Connects to these peers, whether or not the directory has named them."""
+    def connect_again(self, endpoints: Iterable[Endpoint]) -> None:
+        """Connects to peers that were connected, whether or not the directory has named them."""
         if self._handle is not None:
-            connections.dial(self._handle, endpoints)
+            connections.dial(self._handle, self._peers.dialled(endpoints, tls=bool(self.ca)))
 
     def pace(self) -> TransferPace:
         view = self._view
@@ -268,6 +280,7 @@ class Transfer:
             with contextlib.suppress(RuntimeError):
                 self._handle.pause()
         self._settled.set()
+        self._has_peers.set()
 
     # libtorrent's events
 

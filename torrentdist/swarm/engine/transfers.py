@@ -90,8 +90,8 @@ class Transfers:
             transfer.added(handle, local=local)
 
     def add_twin(self, transfer: Transfer, params: lt.add_torrent_params, membership: SwarmMembership) -> None:
-        """Seeds the same content under another CA too. The transfer fails if libtorrent refuses
-        it."""
+        """Seeds the same content under another CA too, or without TLS. The transfer fails if
+        libtorrent refuses it."""
         try:
             handle = self._session.add(params, membership)
         except RuntimeError as exc:

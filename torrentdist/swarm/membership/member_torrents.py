@@ -2,7 +2,8 @@
 certificates.
 
 Always: a transfer that comes before the first certificate waits for it. While the swarm has two
-CAs, what is complete is seeded under both, and a fetch ends under the CA that it began with.
+CAs, or goes over from none, what is complete is seeded under both, and a fetch ends under the one
+that it began with.
 Never: get certificates. The daemon or the command does, and passes them on.
 """
 
@@ -11,43 +12,52 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Sequence
+from typing import Final
 
 import libtorrent as lt
 
-from torrentdist.model.access.swarm_membership import SwarmMembership
+from torrentdist.model.access.swarm_membership import NO_TLS, SwarmMembership
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.wire.swarm_messages import PeerAddress
 from torrentdist.model.wire.transfer_messages import TransferPhase
 from torrentdist.swarm.engine.preparation import ready_to_seed
 from torrentdist.swarm.engine.transfer import Transfer
 from torrentdist.swarm.engine.transfers import Transfers
 from torrentdist.swarm.membership import wire_torrent
 
+FIRST_PEERS_SECS: Final = 2.0
+"""How long a fetch waits for its first peers before it decides whether it uses TLS."""
+
 
 class MemberTorrents:
     """Call it only in the event loop."""
 
-    def __init__(self, transfers: Transfers, spawn: Callable[[Coroutine[None, None, None]], None]) -> None:
-        """`spawn` starts work that ends with the engine at the latest."""
+    def __init__(
+        self, transfers: Transfers, spawn: Callable[[Coroutine[None, None, None]], None], *, plain_too: bool
+    ) -> None:
+        """`spawn` starts work that ends with the engine at the latest. `plain_too`: peers without
+        TLS are served too."""
         self._transfers = transfers
         self._spawn = spawn
-        self._memberships: tuple[SwarmMembership, ...] = ()
+        self._always = (NO_TLS,) if plain_too else ()
+        self._memberships: tuple[SwarmMembership, ...] = self._always
+        """What to seed under: our certificates, and last NO_TLS if peers without TLS count."""
         self._joined = asyncio.Event()
 
     def join(self, memberships: Sequence[SwarmMembership]) -> None:
         """Takes what proves our membership from now on, the CA for new fetches first. Open
         connections go on as they are."""
-        before, self._memberships = self._memberships, tuple(memberships)
+        before, self._memberships = self._memberships, (*memberships, *self._always)
         for transfer in self._transfers.all():
             self._show(transfer)
-        if before and {each.ca for each in before} != {each.ca for each in memberships}:
+        if before and {each.ca for each in before} != {each.ca for each in self._memberships}:
             self._spawn(self._follow_cas())
         if memberships:
             self._joined.set()
 
     async def add(self, transfer: Transfer, params: lt.add_torrent_params, *, local: int | None) -> None:
         """Adds a transfer to the session, as soon as this process is a member."""
-        await self._joined.wait()
-        membership = self._memberships[0]
+        membership = await self._membership_for(transfer)
         if not await self._put_ca(transfer, params, membership.ca):
             return
         transfer.ca = membership.ca
@@ -57,10 +67,22 @@ class MemberTorrents:
             await transfer.wait_done()
             await self._seed_under_all(transfer)
 
+    async def _membership_for(self, transfer: Transfer) -> SwarmMembership:
+        """Returns what a transfer begins under, once that is known."""
+        if not self._always:
+            await self._joined.wait()
+        elif transfer.active:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FIRST_PEERS_SECS):
+                    await transfer.wait_peers()
+        is_plain = self._always and fetches_without_tls(transfer.known_peers())
+        return NO_TLS if is_plain else self._memberships[0]
+
     async def _put_ca(self, transfer: Transfer, params: lt.add_torrent_params, ca: str) -> bool:
         """Prepares a torrent of this CA. Returns whether its transfer is still wanted."""
         try:
-            await asyncio.to_thread(wire_torrent.put_ca, params, transfer.meta, ca)
+            if ca:
+                await asyncio.to_thread(wire_torrent.put_ca, params, transfer.meta, ca)
         except TorrentdistError as error:
             transfer.fail(error)
         return transfer.phase is not TransferPhase.FAILED and self._transfers.get(transfer.digest) is transfer
@@ -70,7 +92,7 @@ class MemberTorrents:
             await self._seed_under_all(transfer)
 
     async def _seed_under_all(self, transfer: Transfer) -> None:
-        """Seeds complete content under every CA of the swarm, and under no other."""
+        """Seeds complete content under every membership, and under no other CA."""
         for membership in self._memberships:
             if transfer.phase is not TransferPhase.SEEDING or transfer.handle is None:
                 return
@@ -93,6 +115,14 @@ class MemberTorrents:
     def _show(self, transfer: Transfer) -> None:
         torrents = {**transfer.twins, **({transfer.ca: transfer.handle} if transfer.handle else {})}
         for membership in self._memberships:
-            if membership.ca in torrents:
+            if membership.ca and membership.ca in torrents:
                 with contextlib.suppress(RuntimeError):  # The torrent may have left the session.
                     wire_torrent.show(torrents[membership.ca], membership)
+
+
+def fetches_without_tls(peers: Sequence[PeerAddress]) -> bool:
+    """Whether a host that can fetch both ways does so without TLS: only if nobody who has all of
+    the bundle has TLS. Pure.
+    """
+    sources = [peer for peer in peers if peer.complete] or list(peers)
+    return bool(sources) and not any(peer.has_tls for peer in sources)
