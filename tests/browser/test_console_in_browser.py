@@ -94,7 +94,7 @@ def test_a_distribution_moves_without_reload(chromium: Chromium, cluster: Cluste
     keep("distribution", tab)
     tab.go(f"{cluster.url(cluster.leader())}/ui/")
     tab.scheme("dark")
-    tab.until("document.querySelector('progress') !== null", "the overview shows it")
+    tab.until("document.querySelector('svg.strip') !== null", "the overview shows it")
     keep("dark", tab)
     tab.size(NARROW, 900)
     tab.scheme("light")
@@ -147,16 +147,18 @@ def test_pages_suit_everybody(chromium: Chromium, cluster: Cluster) -> None:
     axe = AXE.read_text() if AXE.exists() else ""
     found: dict[str, Any] = {}
     for page in PAGES:
-        for scheme in ("light", "dark"):
+        tab.size(1200, 900)
+        tab.go(cluster.url(leader) + page)
+        tab.value(axe)
+        for scheme in ("light", "dark") if axe else ():
             tab.scheme(scheme)
-            tab.size(1200, 900)
-            tab.go(cluster.url(leader) + page)
-            if axe and (wrong := tab.value(f"{axe}\n;{WRONG}")):
+            if wrong := tab.value(WRONG):
                 found[f"{page} {scheme}"] = wrong
         tab.size(NARROW, 900)
         width = tab.value("document.documentElement.scrollWidth")
         if width > NARROW:
             found[f"{page} narrow"] = width
+    tab.go(f"{cluster.url(leader)}/ui/")
     tab.press("Tab", TAB_KEY)
     skip = tab.value("document.activeElement.className")
 
@@ -170,7 +172,9 @@ def test_the_sign_in_page_suits_everybody(chromium: Chromium, cluster: Cluster) 
     tab.go(f"{cluster.url('master-1')}/ui/")
     axe = AXE.read_text() if AXE.exists() else ""
 
-    assert not axe or tab.value(f"{axe}\n;{WRONG}") == []
+    tab.value(axe)
+
+    assert not axe or tab.value(WRONG) == []
     assert tab.value("document.activeElement.id") == "token"
 
 

@@ -52,6 +52,17 @@ class Visit:
         return self.leader == self.master
 
 
+@dataclass(frozen=True)
+class Field:
+    """A field of a form of filters."""
+
+    name: str
+    label: str
+    value: str
+    choices: Sequence[str] = ()
+    """The values that it may have besides none. Empty: any text."""
+
+
 def text(value: object) -> Markup:
     return Markup(escape(str(value)))
 
@@ -128,13 +139,22 @@ def live(source: str, content: Markup) -> Markup:
     return Markup(f'<div data-live="{escape(source)}">{content}</div>')
 
 
-def filter_form(fields: Sequence[tuple[str, str, str]]) -> Markup:
-    """Returns a form that puts its fields into the address: name, label and value of each."""
-    inputs = "".join(
-        f'<label>{escape(label)} <input name="{escape(name)}" value="{escape(value)}" maxlength="200"></label>'
-        for name, label, value in fields
-    )
+def filter_form(fields: Sequence[Field]) -> Markup:
+    """Returns a form that puts its fields into the address."""
+    inputs = "".join(f"<label>{escape(field.label)} {_input(field)}</label>" for field in fields)
     return Markup(f'<form class="filter" method="get" role="search">{inputs}<button>Filter</button></form>')
+
+
+def _input(field: Field) -> str:
+    name, value = escape(field.name), escape(field.value)
+    if not field.choices:
+        return f'<input name="{name}" value="{value}" maxlength="200">'
+    known = [("", "any"), *((choice, choice) for choice in field.choices)]
+    options = "".join(
+        f'<option value="{escape(choice)}"{" selected" if choice == field.value else ""}>{escape(shown)}</option>'
+        for choice, shown in known
+    )
+    return f'<select name="{name}">{options}</select>'
 
 
 def next_page(visit: Visit, last: str, kept: dict[str, str]) -> Markup:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from heapq import nsmallest
 
+from torrentdist.charts.quantities import size
 from torrentdist.model.ids import BundleId, Digest, JobId, MasterId, SupervisorId
 from torrentdist.model.wire.bundle_messages import BundleView
 from torrentdist.model.wire.cluster_messages import BundleCounts, ClusterView, HostStateView, SupervisorView
@@ -196,8 +197,8 @@ def _reason(host: HostProgress) -> str:
         return host.reason
     if host.state is HostState.WAITING:
         return "it has not begun"
-    if host.state is HostState.FETCHING and host.rate <= 0:
-        return "nothing arrives just now"
+    if host.state is HostState.FETCHING:
+        return f"it gets {size(host.rate)}/s" if host.rate > 0 else "nothing arrives just now"
     return ""
 
 

@@ -114,7 +114,9 @@ def bundles_html(visit: Visit, views: Sequence[BundleView], kept: dict[str, str]
     ]
     heads = ("Bundle", "State", "Size", "Files", "Copies", "Pinned", "Signatures", "Age")
     following = m.next_page(visit, views[-1].id, kept) if len(views) == ROWS else m.NOTHING
-    filters = m.filter_form((("q", "Name contains", kept["q"]), ("state", "State", kept["state"])))
+    filters = m.filter_form(
+        (m.Field("q", "Name contains", kept["q"]), m.Field("state", "State", kept["state"], bundle_views.LISTED))
+    )
     listed = m.table("Bundles", heads, rows, "No bundle matches.")
     return m.page(visit, "Bundles", filters, listed, following, m.command("torrentdist bundle ls"))
 
@@ -134,6 +136,7 @@ def bundle_html(visit: Visit, view: BundlePageView, state: str, after: str) -> s
             ("Created", m.moment(bundle.created_at)),
         ]
     )
+    filters = m.filter_form((m.Field("state", "State", state, tuple(HostState)),))
     source = f"/ui/live/bundles/{quote(bundle.id, safe='')}?{urlencode({'state': state, 'after': after})}"
     part = view.distribution
     following = (
@@ -144,7 +147,11 @@ def bundle_html(visit: Visit, view: BundlePageView, state: str, after: str) -> s
         bundle.id,
         known,
         action_links(visit, "bundles", bundle.id, _possible(view), bundle.id),
-        m.section("Distribution", m.filter_form((("state", "State", state),)), m.live(source, distribution_part(part))),
+        m.section(
+            "Distribution",
+            filters,
+            m.live(source, distribution_part(part)),
+        ),
         following,
         m.command(f"torrentdist bundle distribute {bundle.id} --wait 100%"),
         m.section(

@@ -59,7 +59,7 @@ def list_html(visit: Visit, found: Sequence[DistributionSummary], wanted: str) -
     return m.page(
         visit,
         "Distributions",
-        m.filter_form((("q", "Bundle contains", wanted),)),
+        m.filter_form((m.Field("q", "Bundle contains", wanted),)),
         history_table(found, "No distribution matches."),
         following,
         m.command("torrentdist bundle history"),

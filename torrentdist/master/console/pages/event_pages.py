@@ -110,7 +110,7 @@ def events_html(visit: Visit, lines: Sequence[EventLine], kept: dict[str, str]) 
         visit,
         "Events and audit",
         note,
-        m.filter_form([(name, label, kept[name]) for name, label in FILTERS]),
+        m.filter_form([m.Field(name, label, kept[name]) for name, label in FILTERS]),
         m.table("Events and audit", heads, rows, "Nothing matches."),
         _older(visit, lines, kept),
         m.command("torrentdist audit"),

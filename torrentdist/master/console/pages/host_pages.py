@@ -117,7 +117,7 @@ def hosts_html(visit: Visit, hosts: Sequence[SupervisorView], total: int, wanted
     heads = ("Host", "State", "Address", "Bundles", "Slots", "Labels", "Version", "Up")
     following = m.next_page(visit, hosts[-1].id, {"q": wanted}) if len(hosts) == ROWS else m.NOTHING
     count = Markup(f"<p>{total:,} hosts.</p>")
-    filters = m.filter_form((("q", "Name, address or label contains", wanted),))
+    filters = m.filter_form((m.Field("q", "Name, address or label contains", wanted),))
     listed = m.table("Hosts", heads, rows, "No host matches.")
     return m.page(visit, "Hosts", filters, count, listed, following, m.command("torrentdist supervisor ls"))
 

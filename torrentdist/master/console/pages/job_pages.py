@@ -69,7 +69,9 @@ def jobs_html(visit: Visit, jobs: Sequence[JobView], kept: dict[str, str], last:
         for job in jobs
     ]
     heads = ("Job", "Status", "Bundle", "Workers running", "Submitted", "Note")
-    filters = m.filter_form((("q", "Name contains", kept["q"]), ("status", "Status", kept["status"])))
+    filters = m.filter_form(
+        (m.Field("q", "Name contains", kept["q"]), m.Field("status", "Status", kept["status"], tuple(JobStatus)))
+    )
     following = m.next_page(visit, last, kept) if last else m.NOTHING
     listed = m.table("Jobs", heads, rows, "No job matches.")
     return m.page(visit, "Jobs", filters, listed, following, m.command("torrentdist job ls"))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from starlette.requests import Request
 from starlette.responses import Response
 
+from torrentdist.charts.strips import strip
 from torrentdist.host.http.operation import Operation
 from torrentdist.master.console import console_markup as m
 from torrentdist.master.console.console_markup import Markup, Visit
@@ -80,7 +81,7 @@ def overview_part(view: OverviewView) -> Markup:
             m.to("bundles", line.bundle),
             m.bytes_of(line.size),
             m.text(f"{line.done} of {line.hosts}"),
-            _bar(line.done, line.hosts),
+            Markup(strip((line.done,), line.hosts, f"{line.done} of {line.hosts} hosts have it", (2,))),
         )
         for line in view.distributions
     ]
@@ -99,12 +100,6 @@ def overview_part(view: OverviewView) -> Markup:
                 _more(view.distributions_total - len(running)),
             ),
         ]
-    )
-
-
-def _bar(done: int, whole: int) -> Markup:
-    return Markup(
-        f'<progress max="{whole}" value="{done}" aria-label="hosts that have it">{done} of {whole}</progress>'
     )
 
 
