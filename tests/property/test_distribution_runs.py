@@ -57,7 +57,8 @@ def new_run(*hosts: SupervisorId) -> DistributionRun:
 
 def told(run: DistributionRun, heard: list[list[HostProgress]]) -> DistributionRun:
     for second, said in enumerate(heard, 1):
-        run = runs.followed(run, {one.supervisor: one for one in said}, BEGAN + second)
+        news = {one.supervisor: one for one in said}
+        run = runs.followed(run, news, [host for host in HOSTS if host not in news], BEGAN + second)
     return run
 
 
@@ -112,9 +113,9 @@ def test_a_run_in_which_nothing_changes_ends(secs: int) -> None:
     """A host that never comes back would keep a distribution running for ever."""
     run = new_run(HOSTS[0])
     gone = HostProgress(supervisor=HOSTS[0], state=HostState.GONE, size=SIZE)
-    run = runs.followed(run, {HOSTS[0]: gone}, BEGAN)
+    run = runs.followed(run, {HOSTS[0]: gone}, [], BEGAN)
 
-    assert runs.is_over(runs.followed(run, {HOSTS[0]: gone}, BEGAN + secs), BEGAN + secs) == (secs >= 600)
+    assert runs.is_over(runs.followed(run, {HOSTS[0]: gone}, [], BEGAN + secs), BEGAN + secs) == (secs >= 600)
 
 
 @given(kepts, kepts)

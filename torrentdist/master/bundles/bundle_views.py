@@ -5,7 +5,7 @@ Always: `said` is what peers told the directory of swarms, by peer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
@@ -167,9 +167,14 @@ def supervisor_list(
     now: float,
     silent_secs: Mapping[SupervisorId, float] | None,
     held: Callable[[PeerId], int | None],
+    among: Iterable[SupervisorId] | None = None,
 ) -> list[SupervisorView]:
+    """Returns the views of supervisors: of all, or of those `among` that are registered."""
     views = []
-    for id_, s in sorted(snapshot.supervisors.items()):
+    for id_ in sorted(snapshot.supervisors if among is None else among):
+        s = snapshot.supervisors.get(id_)
+        if s is None:
+            continue
         assignment = snapshot.assignments.get(id_)
         views.append(
             SupervisorView(

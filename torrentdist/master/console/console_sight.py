@@ -8,7 +8,9 @@ Never: change anything.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
+from collections.abc import Iterable
 
 import msgspec
 
@@ -24,7 +26,7 @@ from torrentdist.master.swarm.swarms import Swarms
 from torrentdist.model.errors import NO_CLUSTER, TorrentdistError
 from torrentdist.model.ids import BundleId, JobId, PeerId, SupervisorId
 from torrentdist.model.records import BundleState, FailoverRecord
-from torrentdist.model.wire.cluster_messages import ClusterView
+from torrentdist.model.wire.cluster_messages import ClusterView, SupervisorView
 from torrentdist.model.wire.fleet_messages import FleetView, HostProgress
 from torrentdist.model.wire.job_messages import WorkerReport
 
@@ -47,12 +49,21 @@ class ConsoleSight:
         return self.records.server_now() or time.time()
 
     def cluster(self) -> ClusterView:
-        snapshot = self.snapshot()
+        """Returns the cluster with those supervisors only that are silent: a page that shows no
+        others need not pay for them."""
+        snapshot, now = self.snapshot(), time.time()
         silent = self._heartbeats.silent_secs(snapshot)
-        leader = self.leadership.leader_id()
-        view = bundle_views.cluster_view(snapshot, leader, time.time(), silent, self._swarms.held)
+        late = [id_ for id_, secs in (silent or {}).items() if secs]
+        few = dataclasses.replace(snapshot, supervisors={id_: snapshot.supervisors[id_] for id_ in late})
+        view = bundle_views.cluster_view(few, self.leadership.leader_id(), now, silent, self._swarms.held)
         problem = NO_CLUSTER if self.records.lacks_cluster() else ""
         return msgspec.structs.replace(view, stale_secs=self.records.stale_secs(), problem=problem)
+
+    def hosts(self, among: Iterable[SupervisorId]) -> list[SupervisorView]:
+        """Returns the views of these supervisors, as far as they are registered."""
+        snapshot = self.snapshot()
+        silent = self._heartbeats.silent_secs(snapshot)
+        return bundle_views.supervisor_list(snapshot, time.time(), silent, self._swarms.held, among)
 
     async def failovers(self, most: int) -> list[FailoverRecord] | None:
         """Returns the last failovers, the newest first; None: ZooKeeper does not answer."""
@@ -67,7 +78,14 @@ class ConsoleSight:
     def fleet(self, bundle: BundleId) -> FleetView:
         snapshot = self.snapshot()
         entry = bundle_views.entry_of(snapshot, bundle, *bundle_views.LISTED)
-        return bundle_views.fleet_view(snapshot, bundle, self._swarms.members(entry.record.digest))
+        self._index.follow(snapshot)
+        digest, size = entry.record.digest, entry.record.size
+        said = self._swarms.directory.entry
+        hosts = [
+            bundle_views.host_progress(snapshot, host, said(PeerId(host), digest), size)
+            for host in self._index.told_to_keep(bundle)
+        ]
+        return FleetView(id=bundle, digest=digest, size=size, hosts=hosts)
 
     def problems(self, bundle: BundleId) -> dict[str, str]:
         """Returns the peers on which a bundle does not arrive, with their reasons."""
@@ -110,9 +128,9 @@ class ConsoleSight:
             digest = entry.record.digest
             if not told or directory.counts(digest).complete - len(snapshot.holders(id_)) == told:
                 continue
-            hosts = self._index.hosts_of(id_)
-            have = {member.peer for member in directory.members(digest) if member.entry.complete}
-            done = sum(PeerId(host) in have for host in hosts)
+            hosts = [host for host in self._index.told_to_keep(id_) if host in snapshot.supervisors]
+            said = (directory.entry(PeerId(host), digest) for host in hosts)
+            done = sum(entry is not None and entry.complete for entry in said)
             if done < len(hosts) and entry.record.state in bundle_views.LISTED:
                 found.append(DistributionLine(bundle=id_, size=entry.record.size, hosts=len(hosts), done=done))
         return found

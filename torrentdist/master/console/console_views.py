@@ -230,12 +230,14 @@ def attention(
     return found
 
 
-def overview_view(cluster: ClusterView, found: list[AttentionView], lines: list[DistributionLine]) -> OverviewView:
+def overview_view(
+    cluster: ClusterView, hosts: int, found: list[AttentionView], lines: list[DistributionLine]
+) -> OverviewView:
     return OverviewView(
         leader=cluster.leader,
         epoch=cluster.epoch,
         masters=len(cluster.masters),
-        supervisors=len(cluster.supervisors),
+        supervisors=hosts,
         jobs=len(cluster.jobs),
         bundles=cluster.bundles,
         health=health(cluster, found),

@@ -1,13 +1,15 @@
 """Sends parts of pages to open browsers again and again, as server-sent events.
 
 Always: each part is made once a second at most, for all browsers that show it, and only while one
-does. A stream ends by itself, so that its sender proves itself anew.
+does. One that takes long to make is made less often, so that it takes a small share of a processor.
+A stream ends by itself, so that its sender proves itself anew.
 Never: keep what a slow browser has not read; it gets the newest part next.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -18,6 +20,9 @@ from torrentdist.host.http.web import number_parameter
 from torrentdist.model.errors import TorrentdistError
 
 PERIOD_SECS = 1.0
+LONGEST_PERIOD_SECS = 5.0
+MOST_SHARE = 0.008
+"""Most of a processor that one part takes, until it would be older than LONGEST_PERIOD_SECS."""
 STREAM_SECS = 30.0
 """A stream's length. The browser opens the next one by itself."""
 MOST_STREAMS = 200
@@ -26,10 +31,11 @@ Make = Callable[[], Awaitable[str]]
 
 @dataclass
 class _Part:
-    """The newest event of one part, and when it was made."""
+    """The newest event of one part."""
 
-    at: float = float("-inf")
     event: bytes = b""
+    next_at: float = float("-inf")
+    """When it is made anew, if somebody shows it."""
     making: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -69,10 +75,16 @@ class LiveFeeds:
         known = self._parts.setdefault(part, _Part())
         async with known.making:
             now = asyncio.get_running_loop().time()
-            if now - known.at >= PERIOD_SECS * 0.9:
+            if now >= known.next_at:
+                began = time.thread_time()
                 known.event = event_of(await make())
-                known.at = now
+                known.next_at = now + period_of(time.thread_time() - began) * 0.9
             return known.event
+
+
+def period_of(cost: float) -> float:
+    """Returns the seconds until a part that costs so much processor time is made again."""
+    return min(LONGEST_PERIOD_SECS, max(PERIOD_SECS, cost / MOST_SHARE))
 
 
 def event_of(text: str) -> bytes:

@@ -32,6 +32,7 @@ from torrentdist.master.swarm.swarms import Swarms
 from torrentdist.model.backoff import Retry
 from torrentdist.model.ids import BundleId, MasterId, PeerId, SupervisorId
 from torrentdist.model.wire.fleet_messages import DistributionSummary, HostProgress
+from torrentdist.model.wire.swarm_messages import SwarmEntry
 
 log = get_logger()
 
@@ -62,6 +63,8 @@ class DistributionHistory:
         self._write_at = self._copy_at = 0.0
         self._looks: dict[str, float] = {}
         """time.monotonic() of the next look at each run."""
+        self._heard: dict[str, dict[SupervisorId, tuple[SwarmEntry | None, bool]]] = {}
+        """What each host of a run had said at the last look, and whether it was registered."""
         self._copied = KeptHistory()
         """What the last copy said."""
         self._trouble = Retry(COPY_SECS, REST_COPY_SECS)
@@ -115,11 +118,12 @@ class DistributionHistory:
         if kept is not self._kept:
             self._kept = runs.bounded(kept)
             self._looks = {id_: at for id_, at in self._looks.items() if id_ in self._kept.open}
+            self._heard = {id_: heard for id_, heard in self._heard.items() if id_ in self._kept.open}
 
     def _looked(self, kept: KeptHistory, snapshot: ClusterSnapshot, run: DistributionRun, now: float) -> KeptHistory:
         entry = snapshot.bundles.get(run.bundle)
         listed = entry is not None and entry.record.state in LISTED and entry.record.digest == run.digest
-        following = runs.followed(run, self._said(snapshot, run) if listed else {}, now)
+        following = runs.followed(run, *self._news(snapshot, run), now)
         if listed and not runs.is_over(following, now):
             return kept if following is run else KeptHistory(open=kept.open | {run.id: following}, past=kept.past)
         left = {id_: other for id_, other in kept.open.items() if id_ != run.id}
@@ -127,14 +131,26 @@ class DistributionHistory:
             return KeptHistory(open=left, past=kept.past)
         return KeptHistory(open=left, past=kept.past | {run.id: runs.summary_of(following, now)})
 
-    def _said(self, snapshot: ClusterSnapshot, run: DistributionRun) -> dict[SupervisorId, HostProgress]:
-        """Returns what the hosts of a run say that are still told to keep its bundle."""
-        said, found = self._swarms.members(run.digest), {}
+    def _news(
+        self, snapshot: ClusterSnapshot, run: DistributionRun
+    ) -> tuple[dict[SupervisorId, HostProgress], list[SupervisorId]]:
+        """Returns the hosts of a run that say something new, and those that are no longer told to
+        keep its bundle."""
+        heard, news, left = self._heard.setdefault(run.id, {}), {}, []
+        entry = self._swarms.directory.entry
         for host, line in run.hosts.items():
-            assignment = snapshot.assignments.get(host)
-            if not line.at and assignment is not None and run.bundle in assignment.record.bundles:
-                found[host] = host_progress(snapshot, host, said.get(PeerId(host)), run.size)
-        return found
+            if line.at:
+                continue
+            if not self._told.is_told(host, run.bundle):
+                left.append(host)
+                continue
+            said = entry(PeerId(host), run.digest)
+            known = heard.get(host)
+            is_up = host in snapshot.supervisors
+            if known is None or known[0] is not said or known[1] is not is_up:
+                heard[host] = said, is_up
+                news[host] = host_progress(snapshot, host, said, run.size)
+        return news, left
 
     # copying
 

@@ -73,15 +73,27 @@ def joined(run: DistributionRun, hosts: Iterable[SupervisorId], now: float) -> D
     return run if len(more) == len(run.hosts) else msgspec.structs.replace(run, hosts=more, changed_at=now)
 
 
-def followed(run: DistributionRun, said: Mapping[SupervisorId, HostProgress], now: float) -> DistributionRun:
-    """Returns the run after what its hosts say now. A host that is no longer told to keep the
-    bundle and has not got it leaves the run."""
-    hosts = {host: _next(line, said.get(host), now) for host, line in run.hosts.items() if line.at or host in said}
-    return run if hosts == run.hosts else msgspec.structs.replace(run, hosts=hosts, changed_at=now)
+def followed(
+    run: DistributionRun, news: Mapping[SupervisorId, HostProgress], left: Iterable[SupervisorId], now: float
+) -> DistributionRun:
+    """Returns the run after the news of some of its hosts. `left`: hosts that are no longer told to
+    keep the bundle; those that have not got it leave the run."""
+    changed = {
+        host: line
+        for host, said in news.items()
+        if host in run.hosts and (line := _next(run.hosts[host], said, now)) != run.hosts[host]
+    }
+    gone = [host for host in left if host in run.hosts and not run.hosts[host].at]
+    if not changed and not gone:
+        return run
+    hosts = {**run.hosts, **changed}
+    for host in gone:
+        del hosts[host]
+    return msgspec.structs.replace(run, hosts=hosts, changed_at=now)
 
 
-def _next(line: HostLine, said: HostProgress | None, now: float) -> HostLine:
-    if line.at or said is None:
+def _next(line: HostLine, said: HostProgress, now: float) -> HostLine:
+    if line.at:
         return line
     has = said.state is HostState.DONE
     known = (line.done, line.masters, line.peers, line.local, line.plugin)

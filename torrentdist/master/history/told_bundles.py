@@ -19,6 +19,10 @@ class ToldBundles:
         self._follower = Follower()
         self._told: dict[SupervisorId, frozenset[BundleId]] | None = None
 
+    def is_told(self, host: SupervisorId, bundle: BundleId) -> bool:
+        """Whether a host was told to keep a bundle, at the last look."""
+        return bundle in (self._told or {}).get(host, frozenset())
+
     def news(self, snapshot: ClusterSnapshot) -> Mapping[BundleId, list[SupervisorId]]:
         """Returns the bundles that were told since the last look, each with the hosts."""
         changes = self._follower.news(snapshot)

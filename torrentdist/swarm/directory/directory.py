@@ -214,6 +214,11 @@ class SwarmDirectory:
         known = self._members.peers.get(peer)
         return known is not None and digest in known.entries
 
+    def entry(self, peer: PeerId, digest: Digest) -> SwarmEntry | None:
+        """Returns what a peer last said about a swarm; None: it is not in it."""
+        known = self._members.peers.get(peer)
+        return None if known is None else known.entries.get(digest)
+
     def members(self, digest: Digest) -> list[SwarmMember]:
         """Returns what every peer of a swarm last said about it, by peer id. Silent peers remain
         until the next `expire`."""

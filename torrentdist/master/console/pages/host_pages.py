@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -51,15 +51,15 @@ class HostPages:
     async def hosts_page(self, request: Request) -> Response:
         query = request.query_params
         wanted, after = query.get("q", ""), query.get("after", "")
-        hosts = self._sight.cluster().supervisors
-        listed = [host for host in hosts if wanted in host.id or wanted in host.host or wanted in _labels(host)]
-        shown = [host for host in listed if host.id > after][:ROWS]
+        known = sorted(self._sight.snapshot().supervisors.items())
+        listed = [id_ for id_, host in known if wanted in id_ or wanted in host.host or wanted in _labels(host.labels)]
+        shown = self._sight.hosts([id_ for id_ in listed if id_ > after][:ROWS])
         return answer(request, lambda: hosts_html(self._visits.of(request), shown, len(listed), wanted), shown)
 
     async def host_page(self, request: Request) -> Response:
         id_ = ids.supervisor_id(request.path_params["supervisor"])
         snapshot = self._sight.snapshot()
-        host = next((host for host in self._sight.cluster().supervisors if host.id == id_), None)
+        host = next(iter(self._sight.hosts([id_])), None)
         if host is None:
             raise TorrentdistError("not_found", what=f"supervisor {id_!r}")
         assignment, known = snapshot.assignments.get(id_), snapshot.hosts.get(id_)
@@ -90,8 +90,8 @@ class HostPages:
         return answer(request, lambda: master_html(self._visits.of(request), view), view)
 
 
-def _labels(host: SupervisorView) -> str:
-    return " ".join(f"{name}={value}" for name, value in sorted(host.labels.items()))
+def _labels(labels: Mapping[str, str]) -> str:
+    return " ".join(f"{name}={value}" for name, value in sorted(labels.items()))
 
 
 def _state(host: SupervisorView) -> Markup:
@@ -108,7 +108,7 @@ def hosts_html(visit: Visit, hosts: Sequence[SupervisorView], total: int, wanted
             m.text(host.host),
             m.UNKNOWN if host.bundles is None else m.text(host.bundles),
             m.text(f"{host.slots_used} of {host.slots}"),
-            m.text(_labels(host)),
+            m.text(_labels(host.labels)),
             m.text(host.version),
             m.duration(host.uptime_secs),
         )
@@ -133,7 +133,7 @@ def host_html(visit: Visit, view: HostPageView) -> str:
             ("Address", m.text(host.host)),
             ("Gateway", m.text(host.gateway)),
             ("Slots", m.text(f"{host.slots_used} of {host.slots} taken")),
-            ("Labels", m.text(_labels(host) or "none")),
+            ("Labels", m.text(_labels(host.labels) or "none")),
             ("Version", m.text(host.version)),
             ("Up", m.duration(host.uptime_secs)),
             ("Certificate", m.badge("revoked", "bad") if view.revoked else ends),

@@ -35,7 +35,7 @@ class OverviewPages:
     def _view(self) -> OverviewView:
         sight, cluster = self._sight, self._sight.cluster()
         found = attention(cluster, sight.lost(), sight.short_of_copies(), sight.expiring())
-        return overview_view(cluster, found, sight.distributions())
+        return overview_view(cluster, len(sight.snapshot().supervisors), found, sight.distributions())
 
     async def overview_page(self, request: Request) -> Response:
         view = self._view()
