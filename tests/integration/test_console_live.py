@@ -1,0 +1,81 @@
+"""Pages of the console that ask other processes: a job's output, a host's room, and the masters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster_fixtures import Cluster, make_source, running_cluster, until
+
+HTML = {"Accept": "text/html"}
+TALK = """#!/bin/sh
+n=0
+while true; do n=$((n + 1)); echo "line $n <b>"; printf 'to the terminal \\033[31m\\n' >&2; sleep 0.2; done
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Two masters, and a host that runs a job that writes."""
+    work = tmp_path_factory.mktemp("talking")
+    with running_cluster(work=work, masters=2, supervisors=1) as running:
+        job = work / "talk"
+        job.mkdir()
+        (job / "talk.sh").write_text(TALK)
+        (job / "talk.sh").chmod(0o755)
+        (job / "job.toml").write_text('name = "talk"\ncommand = ["talk.sh"]\nworkers = 1\n')
+        running.run("job", "submit", job).ok()
+        yield running
+
+
+def twin(cluster: Cluster, path: str, master: str = "master-1", **query: str) -> Any:
+    return cluster.http.get(f"{cluster.url(master)}{path}", params=query).json()
+
+
+def test_output_is_shown_while_it_is_written(cluster: Cluster) -> None:
+    """An operator would have to find the host of a worker, and log in there."""
+    until(lambda: "line 3" in twin(cluster, "/ui/jobs/talk/output", stream="stdout", worker="0")["text"], "it writes")
+    host = cluster.supervisors()[0]
+    query = {"host": host, "worker": "0", "stream": "stdout", "timeout": "2.5"}
+    parts = cluster.http.get(f"{cluster.url('master-2')}/ui/live/jobs/talk/output", params=query).text.split("\n\n")
+    errors = twin(cluster, "/ui/jobs/talk/output", host=host, worker="0", stream="stderr")
+    page = cluster.http.get(f"{cluster.url('master-1')}/ui/jobs/talk/output", headers=HTML).text
+
+    assert len({part for part in parts if "line" in part}) >= 2
+    assert all("&lt;b&gt;" in part for part in parts if "line" in part)
+    assert "\x1b" not in errors["text"]
+    assert {(host, "stdout"), (host, "stderr")} == {(line["supervisor"], line["stream"]) for line in errors["lines"]}
+    assert "torrentdist job logs talk --follow" in page
+
+
+def test_a_host_tells_its_room_and_masters_their_latency(cluster: Cluster, tmp_path: Path) -> None:
+    """The disk of a host would fill unseen, and a slow ZooKeeper would look like slow masters."""
+    cluster.upload(make_source(tmp_path / "kept", 3), "kept", replicas=2)
+    cluster.run("bundle", "distribute", "kept", "--wait", "100%").ok()
+    state = twin(cluster, f"/ui/hosts/{cluster.supervisors()[0]}", "master-2")["state"]
+    masters = twin(cluster, "/ui/masters")["masters"]
+
+    assert state["published_bytes"] > 200_000
+    assert state["free_bytes"] > 0
+    assert {} == state["errors"]
+    assert all(0 < master["write_secs"] < 10 for master in masters)
+
+
+def test_events_tell_who_did_what_and_can_be_filtered(cluster: Cluster) -> None:
+    """Nobody could say who killed a job last night."""
+    leader = cluster.leader()
+    every = twin(cluster, "/ui/events", leader)
+    submitted = twin(cluster, "/ui/events", leader, what="POST /v1/jobs")
+    before = twin(cluster, "/ui/events", leader, until="2001-01-01")
+    wrong = cluster.http.get(f"{cluster.url(leader)}/ui/events", params={"since": "yesterday"})
+    old = cluster.http.get(f"{cluster.url(leader)}/ui/audit?who=x", follow_redirects=False)
+
+    assert every == sorted(every, key=lambda line: line["at"], reverse=True)
+    assert {"leads", "started"} <= {line["what"] for line in every}
+    assert submitted
+    assert all(line["result"] == "ok" for line in submitted if line["what"] == "POST /v1/jobs")
+    assert [] == before
+    assert 400 == wrong.status_code
+    assert (307, "/ui/events?who=x") == (old.status_code, old.headers["location"])
