@@ -23,6 +23,7 @@ from torrentdist.security.passes import PARAMETER
 ANSWER_SECS = 1.0
 MOST_HOSTS = 64
 """Most hosts that are asked for the output of one job."""
+ANY_WORKER = -1
 TAIL_BYTES = 32 * 1024
 STATE = "/v1/host/state"
 
@@ -43,8 +44,8 @@ class HostAsking:
             return None
 
     async def output(self, job: JobId, hosts: Iterable[SupervisorId], wanted: OutputLine) -> JobOutputView:
-        """Returns which output these hosts keep of a job, and the end of one of them: the wanted
-        one, or the one that is written to last."""
+        """Returns which output these hosts keep of a job, and the end of the wanted one. Empty text
+        and ANY_WORKER stand for all."""
         known = self._records.snapshot().supervisors
         asked = sorted({host for host in hosts if host in known and known[host].url})[:MOST_HOSTS]
         found = await asyncio.gather(*(self._listing(job, known[host]) for host in asked))
@@ -88,7 +89,12 @@ def _readable(content: bytes) -> str:
 
 
 def _chosen(lines: list[OutputLine], wanted: OutputLine) -> OutputLine | None:
-    for line in lines:
-        if (line.supervisor, line.worker, line.stream) == (wanted.supervisor, wanted.worker, wanted.stream):
-            return line
-    return max((line for line in lines if line.size), key=lambda line: (line.at, line.stream), default=None)
+    """Returns the output that was written to last among those that are wanted."""
+    matching = [
+        line
+        for line in lines
+        if wanted.supervisor in ("", line.supervisor)
+        and wanted.worker in (ANY_WORKER, line.worker)
+        and wanted.stream in ("", line.stream)
+    ]
+    return max(matching, key=lambda line: (line.size > 0, line.at, line.stream), default=None)

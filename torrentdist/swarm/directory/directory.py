@@ -211,8 +211,7 @@ class SwarmDirectory:
 
     def lists(self, peer: PeerId, digest: Digest) -> bool:
         """Whether this peer is in this swarm."""
-        known = self._members.peers.get(peer)
-        return known is not None and digest in known.entries
+        return self.entry(peer, digest) is not None
 
     def entry(self, peer: PeerId, digest: Digest) -> SwarmEntry | None:
         """Returns what a peer last said about a swarm; None: it is not in it."""
@@ -226,11 +225,8 @@ class SwarmDirectory:
         if swarm is None:
             return []
         rosters = (*swarm.masters.values(), *swarm.others.values())
-        peers = (peer for roster in rosters for peer in roster.drawn(0))
-        members = (
-            SwarmMember(peer.id, peer.role, peer.host, peer.port, peer.entries[digest], peer.heard_at) for peer in peers
-        )
-        return sorted(members, key=lambda member: member.peer)
+        peers = sorted((peer for roster in rosters for peer in roster.drawn(0)), key=lambda peer: peer.id)
+        return [SwarmMember(p.id, p.role, p.host, p.port, p.entries[digest], p.heard_at) for p in peers]
 
     def statistics(self) -> DirectoryStatistics:
         members = self._members

@@ -13,7 +13,7 @@ from torrentdist.host.http.web import number_parameter
 from torrentdist.master.console import console_markup as m
 from torrentdist.master.console.console_markup import Markup, Visit
 from torrentdist.master.console.console_views import JobOutputView, OutputLine
-from torrentdist.master.console.host_asking import HostAsking
+from torrentdist.master.console.host_asking import ANY_WORKER, HostAsking
 from torrentdist.master.console.live_feeds import LiveFeeds
 from torrentdist.master.console.visits import Visits, answer
 from torrentdist.master.jobs.job_requests import JobRequests
@@ -64,7 +64,7 @@ def _wanted(request: Request) -> OutputLine:
     host = query.get("host", "")
     return OutputLine(
         supervisor=ids.supervisor_id(host) if host else SupervisorId(""),
-        worker=int(number_parameter(request, "worker", 0, low=0, high=MOST_WORKER)),
+        worker=int(number_parameter(request, "worker", ANY_WORKER, low=ANY_WORKER, high=MOST_WORKER)),
         stream=query.get("stream", ""),
     )
 
