@@ -12,6 +12,7 @@ from pathlib import Path
 from posixpath import join
 from typing import Any
 
+import duckdb
 import fsspec
 import pandas  # type: ignore[import-untyped]
 import pyarrow.dataset  # type: ignore[import-untyped]
@@ -189,6 +190,24 @@ def test_pandas_and_pyarrow_read_from_a_bundle(cluster: Cluster, put: Put, tmp_p
     assert frame.equals(pandas.read_csv(f"{url}/rows.csv", storage_options=options))
     table = pyarrow.dataset.dataset(f"{url[14:]}/part-0.parquet", filesystem=files).to_table()
     assert frame.equals(table.to_pandas())
+
+
+def test_duckdb_reads_from_a_bundle(cluster: Cluster, fs: TorrentdistFileSystem, put: Put, tmp_path: Path) -> None:
+    """If this fails, a query over a bundle needs a copy of it. Nobody has asked for it before."""
+    (tmp_path / "table").mkdir()
+    for part in range(2):
+        pandas.DataFrame({"part": part, "number": range(1000)}).to_parquet(tmp_path / "table" / f"{part}.parquet")
+    pandas.DataFrame({"part": [0, 1], "name": ["zero", "one"]}).to_csv(tmp_path / "table" / "names.csv", index=False)
+    url = f"torrentdist://{put(tmp_path / 'table')}"
+    with duckdb.connect() as connection:
+        connection.register_filesystem(fs)
+
+        rows = connection.sql(
+            f"select name, sum(number)::int from read_parquet('{url}/*.parquet') join read_csv('{url}/names.csv') "
+            "using (part) group by name order by name"
+        ).fetchall()
+
+    assert [("one", 499_500), ("zero", 499_500)] == rows
 
 
 @pytest.mark.parametrize(
