@@ -78,7 +78,8 @@ def _pack(distribution: importlib.metadata.Distribution, folder: Path) -> bool:
         return False
     if sum(place.stat().st_size for _, place in files) > LARGEST:
         return False
-    tag = re.findall(r"^Tag: (\S+)", wheel, re.MULTILINE)[0]
+    tags = [tag.split("-") for tag in re.findall(r"^Tag: (\S+-\S+-\S+)", wheel, re.MULTILINE)]
+    tag = "-".join(".".join(dict.fromkeys(part)) for part in zip(*tags, strict=True))
     name = re.sub(r"[-_.]+", "_", distribution.name).lower()
     with zipfile.ZipFile(folder / f"{name}-{distribution.version}-{tag}.whl", "w", zipfile.ZIP_DEFLATED) as archive:
         for path, place in files:

@@ -39,7 +39,7 @@ for name in ("greeter", "words"):
 def bundle(cluster: Cluster, tmp_path: Path) -> str:
     """A bundle with two versions of an artifact, and one that it needs."""
     for version in ("1.9", "1.10"):
-        make_artifact(tmp_path / "in", "com.example", "greeter", version, needs=[("org.words", "words", "2.0")])
+        make_artifact(tmp_path / "in", "com.example", "greeter", version, needs=[("org.words", "words", "[1.0,3.0)")])
     make_artifact(tmp_path / "in", "org.words", "words", "2.0")
     name = f"jars-{secrets.token_hex(4)}"
     cluster.upload(tmp_path / "in", name)
@@ -64,7 +64,7 @@ def submit(work: Path, *options: object) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(("version", "found"), [("1.9", "1.9"), ("latest.release", "1.10"), ("[1.0,1.10)", "1.9")])
+@pytest.mark.parametrize(("version", "found"), [("1.9", "1.9"), ("latest.release", "1.10")])
 def test_packages_come_from_a_bundle_alone(
     cluster: Cluster, bundle: str, tmp_path: Path, version: str, found: str
 ) -> None:

@@ -1,0 +1,135 @@
+"""Facts about files of bundles: computed once, kept on disk, and never more than a shortcut."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from torrentdist.bundle.metafile import FileEntry
+from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.supervisor.bundles.host_content import HostContent
+from torrentdist.supervisor.repositories.file_facts import FileFacts, hashed_by
+
+pytestmark = pytest.mark.anyio
+DATA = b"some content" * 10_000
+
+
+class Counted:
+    """A computation that counts how often it is made."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.begun = asyncio.Event()
+        self.error: Exception | None = None
+
+    async def __call__(self, content: HostContent, file: FileEntry) -> str:
+        self.count += 1
+        self.begun.set()
+        await asyncio.sleep(0)
+        if self.error is not None:
+            raise self.error
+        return f"of {file.path}"
+
+
+@pytest.fixture
+def content(tmp_path: Path) -> HostContent:
+    """A published bundle of one file."""
+    (tmp_path / "content").mkdir()
+    (tmp_path / "content" / "file").write_bytes(DATA)
+
+    async def checked(_: str) -> bool:
+        return True
+
+    return HostContent(
+        meta=make_metafile(tmp_path / "content"),
+        directory=tmp_path / "content",
+        published=lambda: True,
+        failure=lambda: None,
+        pieces=lambda: None,
+        checked=checked,
+    )
+
+
+def facts_in(tmp_path: Path) -> FileFacts:
+    return FileFacts(tmp_path / "facts", lambda digest: False)
+
+
+async def test_many_who_ask_cause_one_computation(tmp_path: Path, content: HostContent) -> None:
+    """If this fails, 50 clients that ask at once read a large wheel 50 times."""
+    compute, (file,) = Counted(), content.meta.files
+    facts = facts_in(tmp_path)
+
+    found = await asyncio.gather(*(facts.get(content, file, "kind", compute) for _ in range(50)))
+
+    assert {"of file"} == set(found)
+    assert "of file" == await facts_in(tmp_path).get(content, file, "kind", compute)  # as after a restart
+    assert 1 == compute.count
+
+
+async def test_a_client_that_leaves_ends_nothing_for_others(tmp_path: Path, content: HostContent) -> None:
+    """If this fails, one client's timeout is every client's error."""
+    compute, (file,) = Counted(), content.meta.files
+    facts = facts_in(tmp_path)
+    leaving = asyncio.create_task(facts.get(content, file, "kind", compute))
+    staying = asyncio.create_task(facts.get(content, file, "kind", compute))
+    await compute.begun.wait()
+
+    leaving.cancel()
+
+    assert "of file" == await staying
+
+
+async def test_a_failure_is_not_remembered(tmp_path: Path, content: HostContent) -> None:
+    """If this fails, an outage during the first request breaks an index until the restart."""
+    compute, (file,) = Counted(), content.meta.files
+    facts, compute.error = facts_in(tmp_path), TorrentdistError("bundle_lost", id="b")
+
+    with pytest.raises(TorrentdistError):
+        await facts.get(content, file, "kind", compute)
+    compute.error = None
+
+    assert "of file" == await facts.get(content, file, "kind", compute)
+
+
+async def test_damage_on_disk_is_computed_again(tmp_path: Path, content: HostContent) -> None:
+    """E5: if this fails, a line that a crash has cut stops the index."""
+    compute, (file,) = Counted(), content.meta.files
+    await facts_in(tmp_path).get(content, file, "one", compute)
+    (path,) = (tmp_path / "facts").iterdir()
+    path.write_bytes(path.read_bytes()[:-9] + b"\xff\x00{")
+
+    await facts_in(tmp_path).get(content, file, "one", compute)
+    await facts_in(tmp_path).get(content, file, "one", compute)
+
+    assert 2 == compute.count
+
+
+async def test_what_cannot_be_kept_is_answered(tmp_path: Path, content: HostContent) -> None:
+    """E4: if this fails, a full disk stops installations."""
+    compute, (file,) = Counted(), content.meta.files
+    (tmp_path / "facts").write_text("no directory")
+
+    assert "of file" == await facts_in(tmp_path).get(content, file, "kind", compute)
+
+
+async def test_facts_about_bundles_that_left_go(tmp_path: Path, content: HostContent) -> None:
+    """If this fails, the files of facts grow with every bundle that was ever here."""
+    compute, (file,) = Counted(), content.meta.files
+    (tmp_path / "facts").mkdir()
+    (tmp_path / "facts" / f"{'ab' * 32}.jsonl").write_text("")
+
+    await facts_in(tmp_path).get(content, file, "kind", compute)
+
+    assert [f"{content.meta.digest}.jsonl"] == [path.name for path in (tmp_path / "facts").iterdir()]
+
+
+async def test_hashes_are_those_of_the_content(tmp_path: Path, content: HostContent) -> None:
+    """If this fails, every client refuses every file."""
+    (file,) = content.meta.files
+
+    for kind in ("md5", "sha1", "sha256"):
+        assert hashlib.new(kind, DATA).hexdigest() == await facts_in(tmp_path).get(content, file, kind, hashed_by(kind))
