@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
@@ -25,6 +26,7 @@ from torrentdist.master.leading.lost_bundles import LostBundles
 from torrentdist.master.leading.schema_upgrade import Upgrade
 from torrentdist.master.master_metrics import COUNTED
 from torrentdist.master.master_session import MasterSession
+from torrentdist.master.policies.distribution_operations import DistributionOperations
 from torrentdist.model.configuration.config import ReplicationConfig
 from torrentdist.model.ids import BundleId, Digest, MasterId, RequestId
 from torrentdist.model.records import (
@@ -45,6 +47,7 @@ class InProcess:
     leadership: Leadership
     changes: LeaderChanges
     operations: BundleOperations
+    distributions: DistributionOperations
     task: asyncio.Task[None]
 
     async def leads(self) -> None:
@@ -78,7 +81,7 @@ async def enter(connect: Connect) -> AsyncIterator[Enter]:
 
     async def make(name: str, keep_secs: float = 600.0, **settings: object) -> InProcess:
         zk = await connect(**settings)
-        for parent in paths.PARENTS:
+        for parent in (*paths.PARENTS, *paths.LATER_PARENTS):
             await zk.ensure(parent)
         mirror = Mirror(zk)
         await mirror.start(10.0)
@@ -89,7 +92,9 @@ async def enter(connect: Connect) -> AsyncIterator[Enter]:
         leadership = Leadership(session, config, copies, rounds, lambda _: None)
         changes = LeaderChanges(mirror, leadership, Requests(zk), uncounted())
         operations = BundleOperations(changes, leadership.default_min_replicas)
-        made = InProcess(zk, mirror, leadership, changes, operations, asyncio.create_task(leadership.run()))
+        distributions = DistributionOperations(changes, lambda _: {}, time.time)
+        task = asyncio.create_task(leadership.run())
+        made = InProcess(zk, mirror, leadership, changes, operations, distributions, task)
         masters.append(made)
         return made
 

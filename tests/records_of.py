@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from torrentdist.cluster.records.snapshot import AssignmentEntry, BundleEntry, ClusterSnapshot, JobEntry
+from torrentdist.cluster import paths
+from torrentdist.cluster.records.snapshot import (
+    AssignmentEntry,
+    BundleEntry,
+    ClusterSnapshot,
+    DistributionEntry,
+    JobEntry,
+    RetentionEntry,
+)
 from torrentdist.model.ids import BundleId, Digest, JobId, MasterId, StoreId, SupervisorId
+from torrentdist.model.policies.distribution_record import DistributionRecord
+from torrentdist.model.policies.retention_record import RetentionRecord
 from torrentdist.model.records import (
     AssignmentRecord,
     BundleRecord,
@@ -61,6 +71,7 @@ def bundle(
     pinned: bool = False,
     mtime: float = 0.0,
     min_replicas: int = 1,
+    created_at: float = 0.0,
 ) -> BundleEntry:
     """Makes a bundle record with a digest from its name, or from `content`, and replica records of
     `holders` in their own stores."""
@@ -71,7 +82,7 @@ def bundle(
         files=1,
         state=state,
         min_replicas=min_replicas,
-        created_at=0.0,
+        created_at=created_at,
         pinned=pinned,
     )
     replicas = {
@@ -94,6 +105,8 @@ def snapshot(
     supervisors: Iterable[SupervisorRecord] = (),
     assigned: Mapping[str, Iterable[str]] | None = None,
     jobs: Iterable[JobEntry] = (),
+    distributions: Iterable[DistributionRecord] = (),
+    retention: Iterable[RetentionRecord] = (),
     present: bool = True,
 ) -> ClusterSnapshot:
     return ClusterSnapshot(
@@ -106,4 +119,6 @@ def snapshot(
             for id_, names in (assigned or {}).items()
         },
         jobs={j.record.id: j for j in jobs},
+        distributions={d.bundle: DistributionEntry(d, 0) for d in distributions},
+        retention={paths.name(paths.retention(r.pattern)): RetentionEntry(r, 0) for r in retention},
     )

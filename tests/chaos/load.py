@@ -28,6 +28,7 @@ from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.model.configuration.config import ClientConfig, Config
 from torrentdist.model.errors import EXIT_NOT_FOUND, EXIT_UNAVAILABLE, TorrentdistError
 from torrentdist.model.ids import BundleId, MasterId
+from torrentdist.model.wire.fleet_messages import DistributeBody
 
 PATIENCE_SECS = 30.0
 MIN_REPLICAS = 2
@@ -177,7 +178,7 @@ class Load:
         if entry is None:
             return False
         async with self.client() as client:
-            fleet = await client.distribute(entry.id)
+            fleet = await client.distribute(entry.id, DistributeBody())
         entry.hosts.update(host.supervisor for host in fleet.hosts)
         return True
 

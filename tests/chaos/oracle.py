@@ -173,16 +173,15 @@ def _calls_lost(change: Change) -> bool:
 
 
 def _is_the_leaders(change: Change) -> bool:
-    if change.kind is Kind.CHECK or change.path in (*paths.PARENTS, paths.REQUESTS, paths.JOBS, paths.TOKENS):
+    if change.kind is Kind.CHECK or change.path in (*paths.PARENTS, paths.REQUESTS, *paths.LATER_PARENTS):
         return False
     parent = paths.parent(change.path)
     if parent == paths.BUNDLES:
         return True
     if change.path == paths.CLUSTER:
         return change.kind is not Kind.CREATE  # creating it is `ha init`'s work
-    return change.path.startswith(
-        (paths.ASSIGNMENTS + "/", paths.REQUESTS + "/", paths.JOBS + "/", paths.FAILOVERS + "/")
-    )
+    owned = (paths.ASSIGNMENTS, paths.REQUESTS, paths.JOBS, paths.FAILOVERS, paths.DISTRIBUTIONS, paths.RETENTION)
+    return change.path.startswith(tuple(f"{parent}/" for parent in owned))
 
 
 def judge_sightings(

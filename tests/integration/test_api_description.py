@@ -24,6 +24,7 @@ OF_ROLES = {
     "uploader": {
         "POST /v1/bundles/{}",
         "POST /v1/bundles/{}/distribute",
+        "DELETE /v1/bundles/{}/distribution",
         "POST /v1/bundles/{}/signatures",
         "PUT /v1/bundles/{}/recipe",
         "PUT /v1/uploads/{}",

@@ -72,7 +72,7 @@ async def test_nothing_is_written_where_there_is_no_cluster(
     """If this failed, a write into a wiped tree would keep a backup from being restored."""
     zk = await connect()
     await zk.delete(paths.CLUSTER)
-    for path in (*paths.PARENTS, paths.JOBS, paths.TOKENS, paths.HOSTS, paths.INVITATIONS):
+    for path in (*paths.PARENTS, *paths.LATER_PARENTS):
         await zk.delete(path)
     with pytest.raises(TorrentdistError) as caught:
         await write(zk)

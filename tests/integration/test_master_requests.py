@@ -19,6 +19,7 @@ from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.master.bundles.bundle_operations import BATCH
 from torrentdist.master.changes.request_trimming import BUCKETS_A_ROUND, LOOKS_A_ROUND, RequestTrimmer
 from torrentdist.master.jobs.job_operations import NewJob, submit_ops
+from torrentdist.master.policies.distribution_orders import DistributionOrder
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import JobId, RequestId, StoreId, SupervisorId
 from torrentdist.model.jobs.job import JobSpec
@@ -131,8 +132,8 @@ async def test_a_distribution_in_batches_is_claimed_by_the_first(enter: Enter) -
     await asyncio.gather(*(put_supervisor(master.zk, id_) for id_ in fleet))
     await master.mirror.wait_for(lambda s: len(s.supervisors) == len(fleet), 10.0)
     path = paths.request(RequestId("r1"))
-    answer = await master.operations.distribute(request("r1"), BUNDLE, None, {}, assigned)
-    again = await master.operations.distribute(request("r1"), BUNDLE, None, {}, assigned)
+    answer = await master.distributions.begin(request("r1"), DistributionOrder(BUNDLE), assigned)
+    again = await master.distributions.begin(request("r1"), DistributionOrder(BUNDLE), assigned)
     found = await master.zk.get(path)
     assert found is not None
 
@@ -150,7 +151,7 @@ async def test_a_removal_from_a_large_fleet_is_made_in_batches(enter: Enter) -> 
     fleet = [SupervisorId(f"s{n:03}") for n in range(BATCH + 20)]
     await asyncio.gather(*(put_supervisor(master.zk, id_) for id_ in fleet))
     await master.mirror.wait_for(lambda s: len(s.supervisors) == len(fleet), 10.0)
-    await master.operations.distribute(request("r1"), BUNDLE, None, {}, assigned)
+    await master.distributions.begin(request("r1"), DistributionOrder(BUNDLE), assigned)
     answer = await master.operations.remove(request("r2"), BUNDLE)
     again = await master.operations.remove(request("r2"), BUNDLE)
     path = paths.request(RequestId("r2"))
@@ -174,7 +175,7 @@ async def test_the_next_leader_goes_on_with_a_claim(enter: Enter) -> None:
     await master.zk.ensure(paths.parent(path))
     await master.zk.create(path, encode(RequestRecord(content=request("r1").content)))
 
-    answer = await master.operations.distribute(request("r1"), BUNDLE, None, {}, assigned)
+    answer = await master.distributions.begin(request("r1"), DistributionOrder(BUNDLE), assigned)
     found = await master.zk.get(path)
     assert found is not None
 

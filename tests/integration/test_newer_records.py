@@ -17,6 +17,7 @@ from torrentdist.cluster import paths
 from torrentdist.host.http.authentication import Authentication
 from torrentdist.host.http.operation import api_app
 from torrentdist.master.http.swarm_api import SwarmApi
+from torrentdist.master.policies.distribution_orders import DistributionOrder
 from torrentdist.master.swarm.newer_records import NewerRecords, knows_more
 from torrentdist.model.ids import Digest, PeerId, SupervisorId
 from torrentdist.model.records import encode
@@ -47,7 +48,7 @@ async def test_the_first_that_fetches_hears_of_all_that_were_told_with_it(enter:
     await leader.mirror.sync(5.0)
     newer = NewerRecords(behind.mirror, nobody)
     proxy.hold_answers()
-    await leader.operations.distribute(request("r1"), BUNDLE, None, {}, lambda _: None)
+    await leader.distributions.begin(request("r1"), DistributionOrder(BUNDLE), lambda _: None)
     waiting = [asyncio.create_task(newer.wait_for_those_of(announce(id_))) for id_ in FLEET]
     await asyncio.sleep(0)
     before = dict(behind.mirror.snapshot.assignments)
@@ -63,7 +64,7 @@ async def test_only_who_is_new_and_has_more_than_our_records_say_waits(enter: En
     leader = await leader_with_bundle(enter)
     await leader.zk.create(paths.supervisor(FLEET[0]), encode(supervisor(FLEET[0])))
     await leader.mirror.sync(5.0)
-    await leader.operations.distribute(request("r1"), BUNDLE, None, {}, lambda _: None)
+    await leader.distributions.begin(request("r1"), DistributionOrder(BUNDLE), lambda _: None)
     snapshot = await leader.mirror.sync(5.0)
 
     assert not knows_more(snapshot, announce(FLEET[0]), nobody)
@@ -90,7 +91,7 @@ async def test_an_announce_is_answered_from_the_newer_records(enter: Enter, prox
     api = SwarmApi(NewerRecords(behind.mirror, nobody), swarms, members_only=False)
     app = Authentication(api_app(api.operations()), None)
     proxy.hold_answers()
-    await leader.operations.distribute(request("r1"), BUNDLE, None, {}, lambda _: None)
+    await leader.distributions.begin(request("r1"), DistributionOrder(BUNDLE), lambda _: None)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://m") as http:
         asking = asyncio.create_task(http.post("/v1/swarm", content=msgspec.json.encode(announce(FLEET[0]))))
         await asyncio.sleep(0.05)

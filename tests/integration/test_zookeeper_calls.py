@@ -29,10 +29,7 @@ pytestmark = pytest.mark.anyio
 
 async def own(zk: ZooKeeper) -> list[str]:
     """Returns what the test has made, without what every cluster has from the beginning."""
-    given = {
-        paths.name(path)
-        for path in (*paths.PARENTS, paths.JOBS, paths.TOKENS, paths.HOSTS, paths.INVITATIONS, paths.CLUSTER)
-    }
+    given = {paths.name(path) for path in (*paths.PARENTS, *paths.LATER_PARENTS, paths.CLUSTER)}
     return sorted(set(await zk.children("/") or ()) - given)
 
 

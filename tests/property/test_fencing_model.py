@@ -41,7 +41,8 @@ from torrentdist.cluster.session.znode_operations import (
     TransactionFailed,
 )
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
-from torrentdist.master.bundles.bundle_operations import distribution_ops, removal_ops
+from torrentdist.master.bundles.bundle_operations import removal_ops
+from torrentdist.master.policies.distribution_orders import DistributionOrder, order_ops
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, MasterId, SupervisorId
 from torrentdist.model.records import AssignmentRecord, BundleState, ClusterRecord, decode, encode
@@ -64,7 +65,7 @@ class World:
         self.tree = Model(lambda session, path: None)
         self.log: list[Transaction] = []
         self.sessions = iter(range(1, 1_000_000))
-        for path in paths.PARENTS:
+        for path in (*paths.PARENTS, paths.DISTRIBUTIONS):
             self.tree.ensure(path)
         self.tree.commit(0, (Create(paths.CLUSTER, encode(ClusterRecord(id="c", announce_key="k"))),))
         self.tree.commit(0, (Create(f"{paths.SUPERVISORS}/{SUPERVISOR}", encode(supervisor(SUPERVISOR))),))
@@ -219,7 +220,8 @@ class Master:
 
     async def _change(self, fence: Fence, snapshot: ClusterSnapshot, name: BundleId, spread: bool) -> None:
         try:
-            ops = distribution_ops(snapshot, name, [SUPERVISOR], {}) if spread else removal_ops(snapshot, name)
+            order = DistributionOrder(name, [SUPERVISOR])
+            ops = order_ops(snapshot, order, 1.0) if spread else removal_ops(snapshot, name)
         except TorrentdistError:
             return  # it is already removed
         with contextlib.suppress(TransactionFailed):  # another master was faster

@@ -7,7 +7,16 @@ from collections.abc import Mapping
 import pytest
 
 from torrentdist.model.ids import BundleId, Digest
-from torrentdist.supervisor.bundles.keeping_plan import Action, DropBundle, FetchBundle, KeepingState, StopSeeding, plan
+from torrentdist.model.policies.bundle_terms import Priority
+from torrentdist.supervisor.bundles.keeping_plan import (
+    Action,
+    CancelFetch,
+    DropBundle,
+    FetchBundle,
+    KeepingState,
+    StopSeeding,
+    plan,
+)
 
 A, B = BundleId("a"), BundleId("b")
 DIGEST = Digest("1" * 64)
@@ -23,6 +32,8 @@ def host(
     removed: bool = False,
     not_before: Mapping[BundleId, float] | None = None,
     seed_secs: float = -1.0,
+    priorities: Mapping[BundleId, Priority] | None = None,
+    stuck: frozenset[BundleId] = NOTHING,
 ) -> KeepingState:
     return KeepingState(
         assigned=assigned,
@@ -34,6 +45,8 @@ def host(
         removed=frozenset({DIGEST}) if removed else frozenset(),
         not_before=not_before or {},
         seed_secs=seed_secs,
+        priorities=priorities or {},
+        stuck=stuck,
     )
 
 
@@ -72,3 +85,31 @@ def test_seeding_ends_when_nobody_wants_it_for_long() -> None:
     assert [StopSeeding(DIGEST)] == plan(host(published=True, seed_secs=50.0), 10.0)
     assert [] == plan(host(published=True, assigned=frozenset({A}), seed_secs=50.0), 10.0)
     assert [] == plan(host(published=True, seed_secs=500.0), 10.0)
+
+
+BOTH = frozenset({A, B})
+LOW = {A: Priority.LOW}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (host(assigned=BOTH, priorities=LOW), [FetchBundle(B)]),
+        (host(assigned=BOTH, priorities=LOW, fetching=frozenset({B})), []),
+        (host(assigned=BOTH, priorities={A: Priority.HIGH}, fetching=frozenset({B})), [FetchBundle(A)]),
+        (host(assigned=BOTH, priorities=LOW, not_before={B: 11.0}), [FetchBundle(A)]),
+        (host(assigned=BOTH, priorities=LOW, fetching=frozenset({B}), stuck=frozenset({B})), [FetchBundle(A)]),
+        (host(assigned=BOTH, priorities=LOW, requested=frozenset({A}), fetching=frozenset({B})), [FetchBundle(A)]),
+        (host(assigned=frozenset({A}), requested=frozenset({B}), fetching=frozenset({B})), [FetchBundle(A)]),
+    ],
+)
+def test_a_lower_priority_waits_for_what_arrives(given: KeepingState, expected: list[Action]) -> None:
+    """A nightly preheat would share the link with what a job waits for, or wait for ever behind a
+    bundle that never comes."""
+    assert expected == plan(given, 10.0)
+
+
+def test_a_fetch_that_nobody_wants_any_more_is_given_up() -> None:
+    """A cancelled distribution would go on loading holders and disks."""
+    assert [CancelFetch(A)] == plan(host(fetching=frozenset({A})), 10.0)
+    assert [] == plan(host(assigned=frozenset({A}), fetching=frozenset({A})), 10.0)

@@ -10,7 +10,8 @@ from records_of import bundle, job, snapshot, supervisor
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.cluster.session.znode_operations import Create, Op, Set
-from torrentdist.master.bundles.bundle_operations import distribution_ops, removal_ops, targets, upload_ops
+from torrentdist.master.bundles.bundle_operations import removal_ops, upload_ops
+from torrentdist.master.policies.distribution_orders import DistributionOrder, order_ops, targets
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, SupervisorId
 from torrentdist.model.records import AssignmentRecord, BundleRecord, BundleState, JobStatus, decode
@@ -126,10 +127,9 @@ def test_supervisors_are_chosen_by_name_or_by_all_labels() -> None:
 def test_distributing_twice_writes_once() -> None:
     """A repeated command would make every supervisor look at an unchanged assignment."""
     seen = snapshot([bundle("a")], supervisors=[supervisor("s1"), supervisor("s2")], assigned={"s1": ["a"]})
-    (op,) = distribution_ops(seen, A, None, {})
+    ops = order_ops(seen, DistributionOrder(A), 1.0)
 
-    assert isinstance(op, Create)
-    assert "/assignments/s2" == op.path
+    assert [(Create, "/distributions/a"), (Create, "/assignments/s2")] == [(type(op), op.path) for op in ops]
 
 
 def test_an_unfinished_upload_is_not_distributed() -> None:
@@ -137,6 +137,6 @@ def test_an_unfinished_upload_is_not_distributed() -> None:
     seen = snapshot([bundle("a", state=BundleState.UPLOADING)], supervisors=[supervisor("s1")])
 
     with pytest.raises(TorrentdistError) as caught:
-        distribution_ops(seen, A, None, {})
+        order_ops(seen, DistributionOrder(A), 1.0)
 
     assert "bundle_not_found" == caught.value.code

@@ -3,6 +3,7 @@
 Always: each call reads the configuration as the command line does, and opens and closes its own
 connections. So threads and tasks may share a client, and a child process may use it after a fork.
 Never: need a daemon on this host. Never: load libtorrent before a call needs it.
+Longer than most files: it is the whole Python API, each call with its description.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from torrentdist.api.transfer_display import P, Progress, shown
 from torrentdist.api.trusted_bundles import cached_path, check_trust, checked_metafile
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.client.bundles.distribute import distribute as distribute_bundle
+from torrentdist.client.bundles.distribute import wait_for_hosts
 from torrentdist.client.bundles.host_download import NotHere, fetch_through_supervisor
 from torrentdist.client.bundles.transfer_progress import TransferProgress, UploadProgress
 from torrentdist.client.masters.master_client import MasterClient
@@ -28,8 +30,9 @@ from torrentdist.model.configuration.config import ClientConfig, Config
 from torrentdist.model.configuration.settings import KEYS, load
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import bundle_id, supervisor_id
+from torrentdist.model.policies.bundle_terms import Priority
 from torrentdist.model.wire.bundle_messages import BundleView
-from torrentdist.model.wire.fleet_messages import DistributeView, FleetView
+from torrentdist.model.wire.fleet_messages import DistributeBody, DistributeView, FleetView
 from torrentdist.model.wire.transfer_messages import DownloadView, UploadPreview, UploadView
 from torrentdist.security.signing.signing_keys import read_signer
 
@@ -203,27 +206,67 @@ class AsyncClient:
         *,
         supervisors: Collection[str] = (),
         labels: Mapping[str, str] | None = None,
+        share: float = 1.0,
+        canary: int = 0,
+        concurrency: int = 0,
+        everywhere: bool = False,
+        keep: float = 0.0,
+        rate: int = 0,
+        priority: str = "normal",
         wait: float = 1.0,
         timeout: float = TIMEOUT_SECS,
         progress: Progress[FleetView] = None,
     ) -> DistributeView:
         """Brings a bundle to every host, to these `supervisors`, or to those with these `labels`.
 
+        `share`: only this share of them. `canary`: so many get it first, and if one of them fails,
+        the error is `distribution_stopped`. `concurrency`: then so many at a time. `everywhere`:
+        also hosts that register later. `keep`: the seconds for which hosts keep it; 0: until it is
+        removed. `rate`: most bytes per second for each host. `priority`: low, normal or high.
+
         Returns when the share `wait` of them has it (0: at once). If fewer have it after `timeout`
         seconds, the error is `partly`, and the transfer goes on in the background.
         """
         name, chosen = bundle_id(id), [supervisor_id(each) for each in supervisors]
+        how = DistributeBody(
+            share=share,
+            canary=canary,
+            concurrency=concurrency,
+            everywhere=everywhere,
+            keep_secs=keep,
+            rate=rate,
+            priority=Priority(priority),
+        )
         async with self._call(progress) as (_, client, show):
             view = await distribute_bundle(
                 client,
                 name,
                 supervisors=chosen,
                 labels=labels,
+                how=how,
                 wait_share=wait,
                 timeout=timeout,
                 progress=show,
             )
             expect_hosts(view, wait)
+            return view
+
+    async def wait(
+        self,
+        id: str,
+        *,
+        on: float = 1.0,
+        timeout: float = TIMEOUT_SECS,
+        progress: Progress[FleetView] = None,
+    ) -> DistributeView:
+        """Waits until the share `on` of the hosts that were told to keep a bundle have it.
+
+        If fewer have it after `timeout` seconds, the error is `partly`.
+        """
+        name = bundle_id(id)
+        async with self._call(progress) as (_, client, show):
+            view = await wait_for_hosts(client, name, share=on, timeout=timeout, progress=show)
+            expect_hosts(view, on)
             return view
 
     async def bundles(self) -> list[BundleView]:

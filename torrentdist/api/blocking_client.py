@@ -119,19 +119,52 @@ class Client:
         *,
         supervisors: Collection[str] = (),
         labels: Mapping[str, str] | None = None,
+        share: float = 1.0,
+        canary: int = 0,
+        concurrency: int = 0,
+        everywhere: bool = False,
+        keep: float = 0.0,
+        rate: int = 0,
+        priority: str = "normal",
         wait: float = 1.0,
         timeout: float = TIMEOUT_SECS,
         progress: Progress[FleetView] = None,
     ) -> DistributeView:
         """Brings a bundle to every host, to these `supervisors`, or to those with these `labels`.
 
+        `share`: only this share of them. `canary`: so many get it first, and if one of them fails,
+        the error is `distribution_stopped`. `concurrency`: then so many at a time. `everywhere`:
+        also hosts that register later. `keep`: the seconds for which hosts keep it; 0: until it is
+        removed. `rate`: most bytes per second for each host. `priority`: low, normal or high.
+
         Returns when the share `wait` of them has it (0: at once). If fewer have it after `timeout`
         seconds, the error is `partly`, and the transfer goes on in the background.
         """
         call = self._calls.distribute(
-            id, supervisors=supervisors, labels=labels, wait=wait, timeout=timeout, progress=progress
+            id,
+            supervisors=supervisors,
+            labels=labels,
+            share=share,
+            canary=canary,
+            concurrency=concurrency,
+            everywhere=everywhere,
+            keep=keep,
+            rate=rate,
+            priority=priority,
+            wait=wait,
+            timeout=timeout,
+            progress=progress,
         )
         return _run(call)
+
+    def wait(
+        self, id: str, *, on: float = 1.0, timeout: float = TIMEOUT_SECS, progress: Progress[FleetView] = None
+    ) -> DistributeView:
+        """Waits until the share `on` of the hosts that were told to keep a bundle have it.
+
+        If fewer have it after `timeout` seconds, the error is `partly`.
+        """
+        return _run(self._calls.wait(id, on=on, timeout=timeout, progress=progress))
 
     def bundles(self) -> list[BundleView]:
         """Lists the cluster's bundles."""

@@ -15,7 +15,7 @@ from torrentdist.client.masters.read_race import READ_SECS
 from torrentdist.http.api_calls import Broken, Request, result_of
 from torrentdist.model import ids
 from torrentdist.model.access.audit_messages import AuditView
-from torrentdist.model.access.token_messages import NewTokenView, TokenBody, TokenView, WhoamiView
+from torrentdist.model.access.token_messages import NewTokenView, QuotaBody, QuotaView, TokenBody, TokenView, WhoamiView
 from torrentdist.model.errors import EXIT_NOT_ALLOWED, TorrentdistError
 from torrentdist.model.wire.cluster_messages import MasterView
 from torrentdist.security.tokens import hash_of, new_secret, token_text
@@ -28,11 +28,20 @@ async def create_token(
     *,
     bundles: str = "*",
     ttl_secs: float | None,
+    quota: QuotaBody | None = None,
     secret: Callable[[], str] = new_secret,
 ) -> NewTokenView:
     """Creates a token. Nobody can show its text again."""
     text = secret()
-    body = TokenBody(name=ids.token_name(name), role=role, bundles=bundles, ttl_secs=ttl_secs, hash=hash_of(text))
+    body = TokenBody(
+        name=ids.token_name(name),
+        role=role,
+        bundles=bundles,
+        ttl_secs=ttl_secs,
+        hash=hash_of(text),
+        max_bytes=(quota and quota.max_bytes) or 0,
+        max_distributions=(quota and quota.max_distributions) or 0,
+    )
     view = await client.mutate(Request("POST", "/v1/tokens", content=msgspec.json.encode(body)), TokenView)
     return NewTokenView(
         name=view.name,
@@ -49,6 +58,15 @@ async def list_tokens(client: MasterClient) -> list[TokenView]:
 
 async def revoke_token(client: MasterClient, name: str) -> TokenView:
     return await client.mutate(Request("DELETE", f"/v1/tokens/{ids.token_name(name)}"), TokenView)
+
+
+async def quota(client: MasterClient, name: str) -> QuotaView:
+    return await client.read("GET", f"/v1/tokens/{ids.token_name(name)}/quota", QuotaView)
+
+
+async def set_quota(client: MasterClient, name: str, body: QuotaBody) -> QuotaView:
+    path = f"/v1/tokens/{ids.token_name(name)}/quota"
+    return await client.mutate(Request("PUT", path, content=msgspec.json.encode(body)), QuotaView)
 
 
 async def whoami(client: MasterClient) -> WhoamiView:

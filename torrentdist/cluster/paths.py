@@ -27,6 +27,8 @@ REQUESTS = "/requests"
 TOKENS = "/tokens"
 HOSTS = "/hosts"
 INVITATIONS = "/invitations"
+DISTRIBUTIONS = "/distributions"
+RETENTION = "/retention"
 JOBS = "/jobs"
 GROUPS = "/groups"
 PLACES = "/places"
@@ -36,6 +38,8 @@ RESTORING = "/restoring"
 
 PARENTS = (MASTERS, SUPERVISORS, ELECTION, FAILOVERS, BUNDLES, ASSIGNMENTS)
 """Parents that must exist before any record can be written."""
+LATER_PARENTS = (JOBS, TOKENS, HOSTS, INVITATIONS, DISTRIBUTIONS, RETENTION)
+"""Parents that a tree of an older release may lack."""
 
 _SEQUENCE_DIGITS = 10
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
@@ -83,6 +87,15 @@ def job_story(id_: JobId) -> str:
 
 def token(name: str) -> str:
     return f"{TOKENS}/{ids.token_name(name)}"
+
+
+def distribution(bundle_id: BundleId) -> str:
+    return f"{DISTRIBUTIONS}/{ids.bundle_id(bundle_id)}"
+
+
+def retention(pattern: str) -> str:
+    """Returns the path of a retention rule. A pattern may hold characters that no path may."""
+    return f"{RETENTION}/{hashlib.sha256(pattern.encode()).hexdigest()[:32]}"
 
 
 def host(id_: str) -> str:

@@ -85,6 +85,17 @@ class SwarmTransfers:
             if transfer.active:
                 transfer.limit(self._limits.get(transfer.digest, 0))
 
+    def limit(self, digest: Digest, rate: int) -> None:
+        """Limits one bundle to `rate` bytes per second, or removes its limit if `rate` is 0."""
+        if self._limits.get(digest, 0) == rate:
+            return
+        self._limits.pop(digest, None)
+        if rate:
+            self._limits[digest] = rate
+        transfer = self._engine.transfer(digest)
+        if transfer is not None and transfer.active:
+            transfer.limit(rate)
+
     async def fetch(self, meta: Metafile, home: Path, *, stall_secs: float = STALL_SECS) -> None:
         """Returns once every byte is verified and in its file below `home`.
 

@@ -103,6 +103,10 @@ from torrentdist.master.places.grant_loop import GrantLoop
 from torrentdist.master.places.group_api import GroupApi
 from torrentdist.master.places.place_api import PlaceApi
 from torrentdist.master.places.place_removal import PlaceRemoval
+from torrentdist.master.policies.distribution_operations import DistributionOperations
+from torrentdist.master.policies.policy_api import DistributionApi, RetentionApi
+from torrentdist.master.policies.policy_loop import PolicyLoop, PolicyParts
+from torrentdist.master.policies.retention_operations import RetentionOperations
 from torrentdist.master.reads.saved_records import Records, SavingPace
 from torrentdist.master.reads.zookeeper_reachability import ZooKeeperReachability
 from torrentdist.master.swarm.newer_records import NewerRecords
@@ -182,7 +186,7 @@ class Master:
         stories = Stories(session, self.leadership.is_leader)
         self.jobs = JobRequests(session, changes, heartbeats, stories, self.hand_outs, self.config.jobs)
         self.job_loop = JobLoop(session, self.leadership, reachability, heartbeats, stories, self.config)
-        self.pruning = Pruning(session, changes)
+        self.policies = self._make_policies(session)
         self.replicator = self._make_replicator(host)
         await self.runtime.start()
         self.trail = AuditTrail(self.id, self.runtime.events, self._now)
@@ -209,7 +213,9 @@ class Master:
             LeadershipApi(self.leadership, self.roles, self.records, transfer),
             ClusterApi(self.records, self.leadership, self.heartbeats, self.swarms, self._backup),
             BundleApi(self.records, self.mirror, self.swarms, self.runtime, self.hand_outs),
-            BundleChangeApi(self.operations, self.leadership, self.pruning, self.swarms, max_body),
+            BundleChangeApi(self.operations, self.leadership, self.pruning),
+            DistributionApi(self.distributions, self.leadership, self.records, self.swarms.members),
+            RetentionApi(self.retention, self.leadership, self.records),
             UploadApi(self.leadership, self.intake, max_body),
             MetafileApi(self.records, self.runtime, self.swarms, self.raw_metafiles, self.attempts.retry, max_body),
             RecipeApi(self.records, self.runtime, self.swarms, self.recipes, self.leadership, max_body),
@@ -287,6 +293,13 @@ class Master:
         rounds = LeaderRounds(session, config, copies, Upkeep(requests, upgrade), tell)
         return Leadership(session, config, copies, rounds, tell)
 
+    def _make_policies(self, session: MasterSession) -> PolicyLoop:
+        self.pruning = Pruning(session, self.changes)
+        self.distributions = DistributionOperations(self.changes, self.swarms.members, self._now)
+        self.retention = RetentionOperations(self.changes, session.zookeeper.server_now)
+        parts = PolicyParts(self.changes, self.retention, self.swarms.members)
+        return PolicyLoop(session, self.leadership, parts, self.config.distribution.patience_secs)
+
     def _uploads(self, digest: Digest) -> bool:
         """Whether somebody is about to complete this upload."""
         within = self.config.replication.abandon_secs
@@ -360,6 +373,7 @@ class Master:
         self._registration = Registration(self._zookeeper, self._record())
         await self._registration.start()
         background.spawn("jobs", self.job_loop.run())
+        background.spawn("policies", self.policies.run())
         if self.config.zookeeper.identities:
             session = MasterSession(self.id, self._zookeeper, self.mirror)
             background.spawn("grants", GrantLoop(session, self.leadership).run())

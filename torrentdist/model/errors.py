@@ -94,6 +94,7 @@ ERRORS: Mapping[str, ErrorKind] = {
     "role_needed": ErrorKind(4, 403, "{name!r} has the role {role}, and {operation} needs the role {needed}", "Ask an operator for a token of that role: `torrentdist token create NAME --role {needed}`. `torrentdist whoami` shows what you have."),
     "hosts_only": ErrorKind(4, 403, "{operation} is for the cluster's hosts, and {name!r} is none", "Only daemons need it: they prove themselves by the token of api.token_file."),
     "pattern_mismatch": ErrorKind(4, 403, "{name!r} may change and run bundles that match {pattern!r}, and {id} does not match", "Choose an id that matches, or ask an operator for a token with another --bundles."),
+    "quota_exceeded": ErrorKind(4, 403, "the quota of {name!r} is used up: {detail}", "Remove bundles or wait for a distribution to end; or ask an operator for more: `torrentdist token quota {name}`."),
     "token_expired": ErrorKind(4, 401, "the token {name!r} has expired", "Ask an operator for a new one: `torrentdist token create`."),
     "token_revoked": ErrorKind(4, 401, "the token {name!r} was revoked", "Ask an operator for a new one: `torrentdist token create`."),
     "job_refused": ErrorKind(4, 403, "job {id!r} is refused: {detail}", "The cluster's own rules (jobs.validator) say so: change the job, or ask the operator."),
@@ -135,6 +136,7 @@ ERRORS: Mapping[str, ErrorKind] = {
     "disk_error": ErrorKind(8, 500, "{path}: {detail}", "Check the disk, the permissions and the owner of the directory."),
     "store_locked": ErrorKind(9, 409, "another daemon (process {pid}) uses the store in {path}", "Two daemons cannot share a data directory. Stop the other one, or give this one its own."),
     # conflict
+    "distribution_over": ErrorKind(9, 409, "the distribution of bundle {id!r} is {state} already", "`torrentdist bundle distributions` lists those that run. To free hosts of the bundle, distribute it with --keep, or `torrentdist bundle rm`."),
     "conflict": ErrorKind(9, 409, "the id {id!r} belongs to other content ({existing})", "Bundles never change: choose another id."),
     "key_exists": ErrorKind(9, 409, "{path} exists already", "A key is never overwritten. Choose another file."),
     "too_many_signatures": ErrorKind(9, 409, "bundle {id!r} has {count} signatures already, the most that are kept", "Upload it under another id to sign it anew."),
@@ -154,6 +156,7 @@ ERRORS: Mapping[str, ErrorKind] = {
     "token_exists": ErrorKind(9, 409, "there is already a token {name!r}", "`torrentdist token revoke {name}` ends it; then the name is free. A token's text is shown once, when it is made."),
     "request_reused": ErrorKind(9, 409, "request id {id!r} was used before for other content", "Use a fresh request id for every mutation."),
     # partly
+    "distribution_stopped": ErrorKind(10, 200, "the distribution of bundle {id!r} was stopped: {detail}", "The hosts behind it were not told. Mend what is named, then distribute it again; docs/distribution.md tells how waves work."),
     "partly": ErrorKind(10, 200, "{detail}", "It goes on in the background; run the same command again to wait for it."),
     "interrupted": ErrorKind(130, 499, "interrupted", "What has arrived is kept: run the same command again to go on."),
 }

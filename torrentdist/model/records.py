@@ -17,6 +17,7 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest, JobId, MasterId, StoreId, SupervisorId
 from torrentdist.model.jobs.job import JobSpec
 from torrentdist.model.json_decoding import decode_json
+from torrentdist.model.policies.bundle_terms import BundleTerms
 
 SCHEMA = 2
 OLDEST_READABLE = 1
@@ -49,6 +50,8 @@ class BundleRecord(Record, frozen=True, kw_only=True):
     """What signers say about its id and digest. Nobody has to believe them without their keys."""
     recipe: str = ""
     """The hash of its recipe, which the masters keep next to the metafile. Empty: there is none."""
+    owner: str = ""
+    """The name of the sender who uploaded it."""
 
 
 class ReplicaRecord(Record, frozen=True, kw_only=True):
@@ -111,6 +114,8 @@ class AssignmentRecord(Record, frozen=True, kw_only=True):
     workers: tuple[WorkerAssignment, ...] = ()
     draining: bool = False
     """Whether no new worker is placed here."""
+    terms: dict[BundleId, BundleTerms] = msgspec.field(default_factory=dict)
+    """How to fetch those of the bundles for which somebody said it."""
 
 
 class JobStatus(StrEnum):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from torrentdist import __version__
@@ -40,6 +40,7 @@ from torrentdist.model.access.host_messages import PlaceBody, PlaceView
 from torrentdist.model.configuration.config import Config
 from torrentdist.model.errors import NO_CLUSTER, TorrentdistError
 from torrentdist.model.ids import BundleId, Digest, SupervisorId
+from torrentdist.model.policies.bundle_terms import BundleTerms
 from torrentdist.model.records import SCHEMA, SupervisorRecord
 from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmEntry
 from torrentdist.security.passes import admits
@@ -90,6 +91,7 @@ class Supervisor:
         self._registration: Registration | None = None
         self._bundles: frozenset[BundleId] = frozenset()
         """Bundles that the assignment names, without those that workers need."""
+        self._terms: Mapping[BundleId, BundleTerms] = {}
 
     async def start(self) -> None:
         data_dir = Path(self.config.supervisor.data_dir)
@@ -332,7 +334,7 @@ class Supervisor:
         need."""
         bundles = self._bundles if self.jobs is None else self._bundles | self.jobs.needs()
         left = self.keeper.assigned() - bundles
-        self.keeper.assign(bundles)
+        self.keeper.assign(bundles, self._terms)
         if left and self._host is not None:
             self._host.agent.poke()  # They may have been removed: the swarm directory knows.
 
@@ -377,7 +379,7 @@ class Supervisor:
         while self.znode_watch.cluster() in (cluster, None):
             version, assignment = self.znode_watch.version, self.znode_watch.assignment()
             if assignment is not None:  # A missing assignment drops nothing: a wiped tree looks the same.
-                self._bundles = frozenset(assignment.bundles)
+                self._bundles, self._terms = frozenset(assignment.bundles), assignment.terms
                 if self.jobs is not None:
                     await self.jobs.assigning.assign(assignment)
                 self._keep()

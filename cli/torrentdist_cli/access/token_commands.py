@@ -1,4 +1,4 @@
-"""`torrentdist token`: create, list and revoke the tokens of people and programs."""
+"""`torrentdist token`: create, limit, list and revoke the tokens of people and programs."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import click
 import msgspec
 
 from torrentdist.client import access_client
-from torrentdist.model.access.token_messages import TokenView
+from torrentdist.model.access.token_messages import QuotaBody, QuotaView, TokenView
 from torrentdist.security.tokens import ROLES
 from torrentdist_cli.frame.asking_masters import ask_masters
 from torrentdist_cli.frame.command import Command, Group, dry_run_option
 from torrentdist_cli.frame.invocation import Session
 from torrentdist_cli.frame.rendering import facts, grid, show, show_all
-from torrentdist_cli.frame.units import DURATION
+from torrentdist_cli.frame.units import DURATION, SIZE, size
 from torrentdist_cli.shell.candidates import token_names
 
 DEFAULT_TTL_SECS = 90 * 86400.0
@@ -39,9 +39,13 @@ def token() -> None:
 @click.option(
     "--ttl", type=DURATION, default=DEFAULT_TTL_SECS, show_default="90d", help="How long it lives, at most 10 years."
 )
+@click.option("--max-bytes", type=SIZE, default="0", help="Most bytes of all its bundles, such as 50G; 0: no limit.")
+@click.option("--max-distributions", type=click.IntRange(0), default=0, help="Most distributions at once; 0: no limit.")
 @dry_run_option
 @click.pass_obj
-def create(session: Session, name: str, role: str, bundles: str, ttl: float) -> None:
+def create(
+    session: Session, name: str, role: str, bundles: str, ttl: float, max_bytes: float, max_distributions: int
+) -> None:
     """Create the token NAME, and show it once.
 
     Put it into a file that only its user can read (chmod 600), and name the file in
@@ -51,8 +55,10 @@ def create(session: Session, name: str, role: str, bundles: str, ttl: float) -> 
     With -q: the token.
     """
 
+    quota = QuotaBody(max_bytes=int(max_bytes), max_distributions=max_distributions)
     view = ask_masters(
-        session, lambda client: access_client.create_token(client, name, role, bundles=bundles, ttl_secs=ttl)
+        session,
+        lambda client: access_client.create_token(client, name, role, bundles=bundles, ttl_secs=ttl, quota=quota),
     )
     if session.dry_run:
         view = msgspec.structs.replace(view, token="")  # it opens nothing
@@ -93,6 +99,39 @@ def revoke(session: Session, name: str) -> None:
     view = ask_masters(session, lambda client: access_client.revoke_token(client, name))
     show(
         session, view, value=view.name, table=lambda: f"{view.name} {session.told('is', 'would be')} {view.state.value}"
+    )
+
+
+@token.command(name="quota", cls=Command)
+@click.argument("name", shell_complete=token_names)
+@click.option("--max-bytes", type=SIZE, help="Most bytes of all its bundles, such as 50G; 0: no limit.")
+@click.option("--max-distributions", type=click.IntRange(0), help="Most distributions at once; 0: no limit.")
+@dry_run_option
+@click.pass_obj
+def quota_command(session: Session, name: str, max_bytes: float | None, max_distributions: int | None) -> None:
+    """Show or change what the holder of the token NAME may use.
+
+    An upload or a distribution that would exceed it exits 4 with the figures. What is there stays.
+
+    With -q: the bytes of its bundles.
+    """
+    limit = None if max_bytes is None else int(max_bytes)
+    body = QuotaBody(max_bytes=limit, max_distributions=max_distributions)
+    if body == QuotaBody():
+        view = ask_masters(session, lambda client: access_client.quota(client, name))
+    else:
+        view = ask_masters(session, lambda client: access_client.set_quota(client, name, body))
+    show(session, view, value=str(view.bytes), table=lambda: _quota(view))
+
+
+def _quota(view: QuotaView) -> str:
+    allowed = size(view.max_bytes) if view.max_bytes else "any number"
+    return facts(
+        [
+            ("name", view.name),
+            ("bytes", f"{size(view.bytes)} of {allowed}"),
+            ("distributions", f"{view.distributions} of {view.max_distributions or 'any number'}"),
+        ]
     )
 
 

@@ -31,6 +31,21 @@ COMMANDS = {
         "torrentdist_cli.bundles.verify_command:verify", "Compare a directory or a file with a bundle, byte by byte."
     ),
     "diff": Lazy("torrentdist_cli.bundles.diff_command:diff", "Show what changes from bundle A to bundle B."),
+    "wait": Lazy(
+        "torrentdist_cli.bundles.distribute_command:wait_command",
+        "Wait until the hosts that were told to keep a bundle have it.",
+    ),
+    "cancel": Lazy(
+        "torrentdist_cli.bundles.distribute_command:cancel", "End the distribution of a bundle, or a standing order."
+    ),
+    "distributions": Lazy(
+        "torrentdist_cli.bundles.distribute_command:distributions",
+        "List the distributions that are under way, and those that ended in the last 7 days.",
+    ),
+    "retention": Lazy(
+        "torrentdist_cli.bundles.retention_command:retention",
+        "Keep the newest bundles that match GLOB, and let the leader remove the others.",
+    ),
     "prune": Lazy("torrentdist_cli.bundles.prune_command:prune", "Drop bundles that nothing on this host needs."),
 }
 

@@ -1,17 +1,25 @@
-"""`torrentdist bundle distribute`: brings a bundle to every host with one command."""
+"""`torrentdist bundle distribute`, `wait`, `cancel` and `distributions`: bring a bundle to hosts,
+at once or in waves, and watch it arrive."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import click
 
-from torrentdist.model.ids import SupervisorId, supervisor_id
+from torrentdist.client.masters import policy_client
+from torrentdist.model.ids import SupervisorId, bundle_id, supervisor_id
+from torrentdist.model.policies.bundle_terms import Priority
+from torrentdist.model.policies.policy_messages import DistributionStatusView
 from torrentdist.model.wire.fleet_messages import DistributeView
+from torrentdist.model.wording import counted
 from torrentdist_cli.bundles.fleet_picture import fleet_display
-from torrentdist_cli.frame.asking_masters import cluster_of, run_with_progress
+from torrentdist_cli.frame.asking_masters import ask_masters, cluster_of, run_with_progress
 from torrentdist_cli.frame.command import Command, dry_run_option
 from torrentdist_cli.frame.invocation import Session
-from torrentdist_cli.frame.rendering import facts, grid, show
-from torrentdist_cli.frame.units import DURATION, SHARE, duration, origins
+from torrentdist_cli.frame.rendering import facts, grid, show, show_all
+from torrentdist_cli.frame.units import DURATION, SHARE, SIZE, duration, origins, rate
 from torrentdist_cli.shell.candidates import bundle_ids
 
 
@@ -19,6 +27,19 @@ from torrentdist_cli.shell.candidates import bundle_ids
 @click.argument("id", shell_complete=bundle_ids)
 @click.option("--supervisors", metavar="A,B", help="Only these supervisors.")
 @click.option("--label", "labels", metavar="K=V", multiple=True, help="Only supervisors with this label.")
+@click.option("--share", type=SHARE, default="100%", help="Only this share of these supervisors, such as 50%.")
+@click.option("--canary", type=click.IntRange(0), default=0, help="So many get it first; if one fails, no other does.")
+@click.option("--concurrency", type=click.IntRange(0), default=0, help="So many fetch it at a time; 0: all.")
+@click.option("--everywhere", is_flag=True, help="Also those that register later; until it is cancelled.")
+@click.option("--keep", type=DURATION, default="0", help="How long they keep it, such as 7d; 0: for good.")
+@click.option("--rate", type=SIZE, default="0", help="Most bytes per second for each, such as 10M; 0: no limit.")
+@click.option(
+    "--priority",
+    type=click.Choice([priority.value for priority in Priority]),
+    default=Priority.NORMAL.value,
+    show_default=True,
+    help="Each fetches bundles of a higher priority first.",
+)
 @click.option(
     "--wait", type=SHARE, default="100%", show_default=True, help="The share of hosts to wait for; 0 does not wait."
 )
@@ -26,12 +47,19 @@ from torrentdist_cli.shell.candidates import bundle_ids
 @dry_run_option
 @click.pass_obj
 def distribute(
-    session: Session, id: str, supervisors: str | None, labels: tuple[str, ...], wait: float, timeout: float
+    session: Session,
+    /,
+    id: str,
+    supervisors: str | None,
+    labels: tuple[str, ...],
+    wait: float,
+    timeout: float,
+    **how: Any,
 ) -> None:
     """Bring a bundle to every host, and watch it arrive.
 
     Exit 10 if fewer hosts than wanted have it when time is up. The transfer continues in the
-    background.
+    background. Exit 10 also if a canary fails; then no other host is told.
 
     With -q: its id.
     """
@@ -40,13 +68,85 @@ def distribute(
     wait = 0.0 if session.dry_run else wait
     if chosen and wanted_labels:
         raise click.UsageError("--supervisors and --label exclude each other")
+    if how["everywhere"] and (chosen or how["share"] != 1.0):
+        raise click.UsageError("--everywhere excludes --supervisors and --share")
 
     run_with_progress(
         fleet_display(session),
         lambda progress: cluster_of(session).distribute(
-            id, supervisors=chosen, labels=wanted_labels, wait=wait, timeout=timeout, progress=progress
+            id, supervisors=chosen, labels=wanted_labels, wait=wait, timeout=timeout, progress=progress, **how
         ),
         lambda view: show(session, view, value=view.id, table=lambda: _table(view)),
+    )
+
+
+@click.command(name="wait", cls=Command)
+@click.argument("id", shell_complete=bundle_ids)
+@click.option("--on", type=SHARE, default="100%", show_default=True, help="The share of its hosts to wait for.")
+@click.option("--timeout", type=DURATION, default="1h", show_default=True, help="Longest time to wait.")
+@click.pass_obj
+def wait_command(session: Session, id: str, on: float, timeout: float) -> None:
+    """Wait until the hosts that were told to keep a bundle have it.
+
+    Exit 3 if no host was told, and 10 if fewer hosts than wanted have it when time is up, or if its
+    distribution is stopped.
+
+    With -q: its id.
+    """
+    run_with_progress(
+        fleet_display(session),
+        lambda progress: cluster_of(session).wait(id, on=on, timeout=timeout, progress=progress),
+        lambda view: show(session, view, value=view.id, table=lambda: _table(view)),
+    )
+
+
+@click.command(cls=Command)
+@click.argument("id", shell_complete=bundle_ids)
+@dry_run_option
+@click.pass_obj
+def cancel(session: Session, id: str) -> None:
+    """End the distribution of a bundle, or a standing order.
+
+    Hosts that have the bundle keep it. The others give up, and hosts that were not told yet never
+    are. Exit 3 if there is no distribution of it, and 9 if it is over.
+
+    With -q: its id.
+    """
+    name = bundle_id(id)
+    view = ask_masters(session, lambda client: policy_client.cancel_distribution(client, name))
+    verb = "would be cancelled" if session.dry_run else "is cancelled"
+    sentence = f"the distribution of {view.bundle} {verb}; {view.told} of {counted(view.hosts, 'host')} were told"
+    show(session, view, value=view.bundle, table=lambda: sentence)
+
+
+@click.command(cls=Command)
+@click.pass_obj
+def distributions(session: Session) -> None:
+    """List the distributions that are under way, and those that ended in the last 7 days.
+
+    With -q: their bundles.
+    """
+    views = ask_masters(session, policy_client.distributions)
+    show_all(session, views, value=lambda view: view.bundle, table=lambda: _distributions(views))
+
+
+def _distributions(views: Sequence[DistributionStatusView]) -> str:
+    return grid(
+        ("BUNDLE", "STATE", "WAVE", "TOLD", "RATE", "PRIORITY", "OWNER", "WHY"),
+        [
+            (
+                view.bundle,
+                view.state,
+                f"{view.wave}/{view.waves}",
+                f"{view.told}/{view.hosts}",
+                rate(view.rate) if view.rate else "",
+                view.priority,
+                view.owner,
+                view.reason,
+            )
+            for view in views
+        ],
+        right=("WAVE", "TOLD", "RATE"),
     )
 
 

@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 __all__ = [
     "DURATION",
     "SHARE",
+    "SIZE",
     "duration",
     "origins",
     "parse_duration",
     "parse_share",
+    "parse_size",
     "percent",
     "rate",
     "size",
@@ -34,6 +36,7 @@ __all__ = [
 
 _UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])", re.ASCII)
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)([kKMGTP]?)(iB|B)?(?:/s)?", re.ASCII)
 _NUMBER = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
 
 
@@ -62,6 +65,16 @@ def parse_share(text: str) -> float:
     return share
 
 
+def parse_size(text: str) -> float:
+    """Parses 500, 64k, 10M, 10MiB, 5GB or 10M/s into bytes. Raises ValueError for other text."""
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        raise ValueError("give a size as 500, 64k, 10M, 10MiB or 5GB")
+    number, prefix, unit = found.groups()
+    step = 1000 if unit == "B" else 1024
+    return int(float(number) * step ** " kMGTP".index({"": " ", "K": "k"}.get(prefix, prefix)))
+
+
 if TYPE_CHECKING:  # generic in the stubs of new releases only
     _ParamType = click.ParamType[float]
 else:
@@ -84,6 +97,7 @@ class _Parsed(_ParamType):
 
 DURATION = _Parsed("duration", parse_duration)
 SHARE = _Parsed("share", parse_share)
+SIZE = _Parsed("size", parse_size)
 
 
 def origins(sources: Sources) -> str:

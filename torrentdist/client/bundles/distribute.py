@@ -1,5 +1,5 @@
-"""`bundle distribute`: assigns a bundle to hosts, and reports their progress until enough hosts
-hold it.
+"""`bundle distribute` and `bundle wait`: tells hosts to keep a bundle, and reports their progress
+until enough of them hold it.
 
 Always: the report covers the hosts that this call named. Each of them is done, or failed with a
 reason. A cluster that is temporarily unreachable does not end the wait before its deadline.
@@ -12,10 +12,19 @@ import asyncio
 import math
 from collections.abc import Callable, Collection, Mapping
 
+import msgspec
+
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.model.errors import EXIT_UNAVAILABLE, TorrentdistError
 from torrentdist.model.ids import BundleId, SupervisorId
-from torrentdist.model.wire.fleet_messages import DistributeView, FailedHost, FleetView, HostProgress, HostState
+from torrentdist.model.wire.fleet_messages import (
+    DistributeBody,
+    DistributeView,
+    FailedHost,
+    FleetView,
+    HostProgress,
+    HostState,
+)
 from torrentdist.model.wire.transfer_messages import Sources
 
 POLL_SECS = 0.5
@@ -27,6 +36,7 @@ POLLED_SHARE = 0.1
 """The interval between polls, as a share of the time waited. It grows so that watching does not
 slow down the transfer, and becomes short again near the end."""
 
+AT_ONCE = DistributeBody()
 _BROKEN = frozenset({HostState.FAILED, HostState.GONE, HostState.STUCK})
 
 
@@ -49,29 +59,66 @@ async def distribute(
     *,
     supervisors: Collection[SupervisorId] = (),
     labels: Mapping[str, str] | None = None,
+    how: DistributeBody = AT_ONCE,
     wait_share: float = 0.0,
     timeout: float = math.inf,
     progress: Callable[[FleetView], None] = lambda fleet: None,
 ) -> DistributeView:
-    """Assigns the bundle, then waits until `wait_share` of the hosts hold it, or for `timeout`
-    seconds.
+    """Tells the hosts, then waits until `wait_share` of them hold the bundle, or for `timeout`
+    seconds. `how`: in which waves, with which limits.
 
     Too few hosts are no error here: `done` counts the hosts that hold it, and `failed` lists the
-    others with their reasons.
+    others with their reasons. A distribution that is stopped raises `distribution_stopped`.
     """
-    clock = asyncio.get_running_loop().time
-    began = clock()
-    fleet = await client.distribute(bundle_id, supervisors=supervisors, labels=labels)
-    ours = frozenset(supervisors) or frozenset(host.supervisor for host in fleet.hosts)
-    if not ours:
+    began = asyncio.get_running_loop().time()
+    chosen = list(supervisors) or None
+    body = msgspec.structs.replace(how, supervisors=chosen, labels=dict(labels or {}))
+    fleet = await client.distribute(bundle_id, body)
+    told = frozenset(host.supervisor for host in fleet.hosts)
+    ours = (frozenset(supervisors) or told) if how.share == 1.0 else told
+    if not ours and not how.everywhere:
         wanted = ", ".join(f"{name}={value}" for name, value in sorted((labels or {}).items()))
         raise TorrentdistError("no_supervisor_matches", what=f"has the label {wanted}" if wanted else "is up")
-    fleet = _only(fleet, ours)
+    return await _followed(client, _only(fleet, ours), ours, wait_share, timeout - (_now() - began), progress)
+
+
+async def wait_for_hosts(
+    client: MasterClient,
+    bundle_id: BundleId,
+    *,
+    share: float,
+    timeout: float = math.inf,
+    progress: Callable[[FleetView], None] = lambda fleet: None,
+) -> DistributeView:
+    """Waits until `share` of the hosts that were told to keep a bundle hold it, as distribute()
+    does."""
+    fleet = await client.hosts(bundle_id)
+    if not fleet.hosts:
+        raise TorrentdistError("not_found", what=f"a host that was told to keep bundle {bundle_id!r}")
+    ours = frozenset(host.supervisor for host in fleet.hosts)
+    return await _followed(client, fleet, ours, share, timeout, progress)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def _followed(
+    client: MasterClient,
+    fleet: FleetView,
+    ours: frozenset[SupervisorId],
+    wait_share: float,
+    timeout: float,
+    progress: Callable[[FleetView], None],
+) -> DistributeView:
+    began, bundle_id = _now(), fleet.id
     held = frozenset(host.supervisor for host in fleet.hosts if host.state is HostState.DONE)
     progress(fleet)
     needed = hosts_needed(wait_share, len(ours))
-    while _done(fleet) < needed and clock() - began < timeout:
-        waited = clock() - began
+    while _done(fleet) < needed and _now() - began < timeout:
+        if fleet.stopped:
+            raise TorrentdistError("distribution_stopped", id=bundle_id, detail=fleet.stopped)
+        waited = _now() - began
         await asyncio.sleep(max(0.0, min(poll_secs(len(ours), waited, _arrived(fleet)), timeout - waited)))
         try:
             fleet = _only(await client.hosts(bundle_id), ours)
@@ -86,14 +133,13 @@ async def distribute(
         hosts=len(ours),
         done=_done(fleet),
         failed=_failed(fleet, ours, late=_done(fleet) < needed),
-        seconds=clock() - began,
+        seconds=_now() - began,
         sources=_sources(fleet, held),
     )
 
 
 def _only(fleet: FleetView, ours: frozenset[SupervisorId]) -> FleetView:
-    hosts = [host for host in fleet.hosts if host.supervisor in ours]
-    return FleetView(id=fleet.id, digest=fleet.digest, size=fleet.size, hosts=hosts)
+    return msgspec.structs.replace(fleet, hosts=[host for host in fleet.hosts if host.supervisor in ours])
 
 
 def _sources(fleet: FleetView, held: frozenset[SupervisorId]) -> Sources:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 
 import msgspec
 
@@ -21,7 +21,7 @@ from torrentdist.http.api_calls import Broken, Request, result_of
 from torrentdist.http.http_values import Answer
 from torrentdist.model.access.envelope import Envelope
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import BundleId, Digest, MasterId, SupervisorId
+from torrentdist.model.ids import BundleId, Digest, MasterId
 from torrentdist.model.records import BundleState
 from torrentdist.model.wire.bundle_messages import BundleView, ReuseView, UploadOffset
 from torrentdist.model.wire.cluster_messages import ClusterView
@@ -198,12 +198,9 @@ class MasterClient(MasterRequests):
     async def unpin(self, bundle_id: BundleId) -> BundleView:
         return await self.mutate(Request("DELETE", f"/v1/bundles/{bundle_id}/pin"), BundleView)
 
-    async def distribute(
-        self, bundle_id: BundleId, *, supervisors: Iterable[SupervisorId] = (), labels: Mapping[str, str] | None = None
-    ) -> FleetView:
-        """Assigns the bundle to these supervisors, to those with the labels, or to all
-        supervisors."""
-        content = msgspec.json.encode(DistributeBody(supervisors=list(supervisors) or None, labels=dict(labels or {})))
+    async def distribute(self, bundle_id: BundleId, body: DistributeBody) -> FleetView:
+        """Tells supervisors to fetch and keep the bundle."""
+        content = msgspec.json.encode(body)
         return await self.mutate(Request("POST", f"/v1/bundles/{bundle_id}/distribute", content=content), FleetView)
 
     async def upload_offset(self, digest: Digest) -> int:

@@ -79,10 +79,7 @@ WHOLE_CLUSTER = MirrorPlan(
     frozenset({paths.CLUSTER, paths.EPOCH}),
     {
         **dict.fromkeys((paths.MASTERS, paths.SUPERVISORS, paths.ELECTION, paths.ASSIGNMENTS), 1),
-        paths.JOBS: 1,
-        paths.TOKENS: 1,
-        paths.HOSTS: 1,
-        paths.INVITATIONS: 1,
+        **dict.fromkeys(paths.LATER_PARENTS, 1),
         paths.PLACES: 2,
         paths.BUNDLES: 2,
     },

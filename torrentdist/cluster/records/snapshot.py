@@ -22,6 +22,8 @@ from torrentdist.model.access.host_record import HostRecord, InvitationRecord
 from torrentdist.model.access.token_record import TokenRecord
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, JobId, MasterId, SupervisorId
+from torrentdist.model.policies.distribution_record import DistributionRecord
+from torrentdist.model.policies.retention_record import RetentionRecord
 from torrentdist.model.records import (
     AssignmentRecord,
     BundleRecord,
@@ -83,6 +85,20 @@ class InvitationEntry:
 
 
 @dataclass(frozen=True)
+class DistributionEntry:
+    record: DistributionRecord
+    version: int
+    mtime: float = 0.0
+    """ZooKeeper's time of the record's last write."""
+
+
+@dataclass(frozen=True)
+class RetentionEntry:
+    record: RetentionRecord
+    version: int
+
+
+@dataclass(frozen=True)
 class Changes:
     """Ids of the records that differ, or may differ, between two snapshots."""
 
@@ -99,6 +115,8 @@ class Changes:
     hosts: bool = False
     """Hosts' certificates, revocations or invitations changed."""
     places: frozenset[str] = frozenset()
+    policies: bool = False
+    """Distributions or retention rules changed."""
 
     @property
     def any_bundle(self) -> bool:
@@ -125,6 +143,9 @@ class ClusterSnapshot:
     invitations: Mapping[str, InvitationEntry] = field(default_factory=dict)
     places: Mapping[str, str] = field(default_factory=dict)
     """The hosts with a place of their own, and the ZooKeeper users that they are there."""
+    distributions: Mapping[BundleId, DistributionEntry] = field(default_factory=dict)
+    retention: Mapping[str, RetentionEntry] = field(default_factory=dict)
+    """Retention rules, by the names of their znodes."""
     election: tuple[MasterId, ...] = ()
     """Masters in the election queue, in order. The first is elected, but leads only after it has
     raised the epoch."""
@@ -151,6 +172,7 @@ class ClusterSnapshot:
             tokens=any(step.tokens for step in some),
             hosts=any(step.hosts for step in some),
             places=frozenset().union(*(step.places for step in some)),
+            policies=any(step.policies for step in some),
         )
 
     @property
@@ -225,8 +247,7 @@ def updated(old: ClusterSnapshot, tree: ReadTree, touched: Iterable[str], on_bad
         invitations=invitations,
         places=places,
     )
-    if paths.ELECTION in by_section or paths.EPOCH in by_section:
-        new = _with_leader(new, read)
+    new, policies_changed = _with_policies(_with_leader(new, by_section, read), by_section, read)
     step = Changes(
         bundles_changed,
         jobs_changed,
@@ -237,10 +258,21 @@ def updated(old: ClusterSnapshot, tree: ReadTree, touched: Iterable[str], on_bad
         tokens=bool(tokens_changed),
         hosts=bool(hosts_changed or invitations_changed),
         places=places_changed,
+        policies=policies_changed,
     )
     if step == Changes() and _same_heads(old, new):
         return old
     return dataclasses.replace(new, version=old.version + 1, recent=(*old.recent[1 - RECENT :], step))
+
+
+def _with_policies(
+    old: ClusterSnapshot, by_section: Mapping[str, Collection[str]], read: _Reader
+) -> tuple[ClusterSnapshot, bool]:
+    """Returns the snapshot with the touched distributions and retention rules, and whether any
+    changed."""
+    distributions, some = _rebuilt(old.distributions, by_section.get(paths.DISTRIBUTIONS, ()), read.distribution)
+    retention, others = _rebuilt(old.retention, by_section.get(paths.RETENTION, ()), read.retention)
+    return dataclasses.replace(old, distributions=distributions, retention=retention), bool(some or others)
 
 
 def _by_section(touched: Iterable[str]) -> Mapping[str, set[str]]:
@@ -259,7 +291,9 @@ def _same_heads(old: ClusterSnapshot, new: ClusterSnapshot) -> bool:
     return heads[0] == heads[1]
 
 
-def _with_leader(snapshot: ClusterSnapshot, read: _Reader) -> ClusterSnapshot:
+def _with_leader(snapshot: ClusterSnapshot, by_section: Collection[str], read: _Reader) -> ClusterSnapshot:
+    if paths.ELECTION not in by_section and paths.EPOCH not in by_section:
+        return snapshot
     names = queue(read.tree.children.get(paths.ELECTION, frozenset()))
     candidates = [read.tree.nodes.get(paths.election_node(name)) for name in names]
     node = read.tree.nodes.get(paths.EPOCH)
@@ -370,6 +404,19 @@ class _Reader:
         path = f"{paths.INVITATIONS}/{id_}"
         record = self.named(path, InvitationRecord, "id")
         return None if record is None else InvitationEntry(record, self.tree.nodes[path][1].version)
+
+    def distribution(self, id_: BundleId) -> DistributionEntry | None:
+        path = f"{paths.DISTRIBUTIONS}/{id_}"
+        record = self.named(path, DistributionRecord, "bundle")
+        if record is None:
+            return None
+        stat = self.tree.nodes[path][1]
+        return DistributionEntry(record, stat.version, stat.mtime)
+
+    def retention(self, name: str) -> RetentionEntry | None:
+        path = f"{paths.RETENTION}/{name}"
+        record = self.record(path, RetentionRecord)
+        return None if record is None else RetentionEntry(record, self.tree.nodes[path][1].version)
 
     def bundle(self, id_: BundleId) -> BundleEntry | None:
         path = f"{paths.BUNDLES}/{id_}"

@@ -62,7 +62,7 @@ async def found_cluster(zk: ZooKeeper) -> FoundedView:
 async def _founded(zk: ZooKeeper, record: ClusterRecord) -> bool:
     """Tries to found a cluster. Returns False if another process created a part of it meanwhile."""
     await _expect_empty(zk)
-    wanted = (*paths.PARENTS, paths.JOBS, paths.TOKENS, paths.HOSTS, paths.INVITATIONS)
+    wanted = (*paths.PARENTS, *paths.LATER_PARENTS)
     parents = [path for path in wanted if await zk.exists(path) is None]
     with zk.without_cluster():
         await zk.make_chroot()

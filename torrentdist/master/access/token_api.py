@@ -1,4 +1,4 @@
-"""Tokens over HTTP: create, list and revoke them, and who the sender is.
+"""Tokens over HTTP: create, limit, list and revoke them, and who the sender is.
 
 Always: a master sees the hash of a token's secret only.
 """
@@ -14,12 +14,12 @@ from starlette.responses import Response
 from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.operation import Operation, about, body_of
 from torrentdist.host.http.web import decode_body, json_response
-from torrentdist.master.access.token_operations import TokenOperations, token_view
+from torrentdist.master.access.token_operations import TokenOperations, quota_view, token_view
 from torrentdist.master.http.mutation_requests import answered, mutation_of
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.reads.saved_records import Records
 from torrentdist.model import ids
-from torrentdist.model.access.token_messages import TokenBody, TokenView, WhoamiView
+from torrentdist.model.access.token_messages import QuotaBody, QuotaView, TokenBody, TokenView, WhoamiView
 from torrentdist.security.principal import Role
 
 MAX_TOKEN_BYTES = 16 * 1024
@@ -43,6 +43,21 @@ class TokenApi:
             "create a token from the hash of its secret",
             Role.OPERATOR,
             body=TokenBody,
+            max_body=MAX_TOKEN_BYTES,
+            changes=True,
+            dry_runs=True,
+        )
+        quota = "/v1/tokens/{name}/quota"
+        summary = "what the holder of a token may use, and uses"
+        yield Operation("GET", quota, self.quota, QuotaView, summary, Role.READER)
+        yield Operation(
+            "PUT",
+            quota,
+            self.set_quota,
+            QuotaView,
+            "limit what the holder of a token may use",
+            Role.OPERATOR,
+            body=QuotaBody,
             max_body=MAX_TOKEN_BYTES,
             changes=True,
             dry_runs=True,
@@ -74,6 +89,15 @@ class TokenApi:
         about(request, body.name)
         mutation = await mutation_of(request, raw)
         return answered(await self._operations.create(mutation, body, principal_of(request).name))
+
+    async def quota(self, request: Request) -> Response:
+        return json_response(quota_view(self._records.snapshot(), ids.token_name(request.path_params["name"])))
+
+    async def set_quota(self, request: Request) -> Response:
+        self._leadership.fence()
+        raw = await body_of(request)
+        name, body = ids.token_name(request.path_params["name"]), decode_body(raw, QuotaBody)
+        return answered(await self._operations.set_quota(await mutation_of(request, raw), name, body))
 
     async def revoke(self, request: Request) -> Response:
         self._leadership.fence()

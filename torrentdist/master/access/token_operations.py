@@ -1,4 +1,4 @@
-"""The changes of tokens: create one, and revoke it.
+"""The changes of tokens: create one, change its quotas, and revoke it.
 
 Each is a pure function from a snapshot to ZooKeeper operations, which changes/commit.py commits.
 Always: a usable token is never replaced by another one of its name.
@@ -16,8 +16,9 @@ from torrentdist.cluster.records.snapshot import ClusterSnapshot, TokenEntry
 from torrentdist.cluster.session.znode_operations import Create, Delete, Op, Set
 from torrentdist.master.changes.answered_requests import Mutation
 from torrentdist.master.changes.commit import LeaderChanges
+from torrentdist.master.policies.quotas import bytes_kept, distributions_running
 from torrentdist.model import ids
-from torrentdist.model.access.token_messages import TokenBody, TokenState, TokenView
+from torrentdist.model.access.token_messages import QuotaBody, QuotaView, TokenBody, TokenState, TokenView
 from torrentdist.model.access.token_record import TokenRecord
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.records import encode
@@ -33,6 +34,7 @@ LONGEST_TTL_SECS = 10 * 365 * 86400.0
 KEEP_SECS = 30 * 86400.0
 """How long a token that has ended is still shown."""
 MOST_FORGOTTEN = 50
+MOST_QUOTA = 2**62
 
 
 class TokenOperations:
@@ -48,6 +50,13 @@ class TokenOperations:
             mutation,
             lambda s: creation_ops(s, record),
             lambda s: token_view(s.tokens[record.name].record, record.created_at),
+        )
+
+    async def set_quota(self, mutation: Mutation | None, name: str, body: QuotaBody) -> bytes:
+        return await self._changes.make(
+            mutation,
+            lambda s: quota_ops(s, name, body),
+            lambda s: quota_view(s, name),
         )
 
     async def revoke(self, mutation: Mutation | None, name: str) -> bytes:
@@ -76,7 +85,42 @@ def new_record(body: TokenBody, by: str, now: float) -> TokenRecord:
         created_at=now,
         created_by=by,
         expires_at=None if body.ttl_secs is None else now + body.ttl_secs,
+        max_bytes=checked_quota(body.max_bytes),
+        max_distributions=checked_quota(body.max_distributions),
     )
+
+
+def checked_quota(limit: int) -> int:
+    if not 0 <= limit <= MOST_QUOTA:
+        raise TorrentdistError("invalid_request", detail=f"a quota is 0 (no limit) to {MOST_QUOTA}")
+    return limit
+
+
+def quota_ops(snapshot: ClusterSnapshot, name: str, body: QuotaBody) -> Sequence[Op]:
+    """Changes the quotas of a token."""
+    entry = _known(snapshot, name)
+    given = {"max_bytes": body.max_bytes, "max_distributions": body.max_distributions}
+    changes = {key: checked_quota(limit) for key, limit in given.items() if limit is not None}
+    record = msgspec.structs.replace(entry.record, **changes)
+    return [] if record == entry.record else [Set(paths.token(name), encode(record), entry.version)]
+
+
+def quota_view(snapshot: ClusterSnapshot, name: str) -> QuotaView:
+    record = _known(snapshot, name).record
+    return QuotaView(
+        name=name,
+        max_bytes=record.max_bytes,
+        bytes=bytes_kept(snapshot, name),
+        max_distributions=record.max_distributions,
+        distributions=distributions_running(snapshot, name),
+    )
+
+
+def _known(snapshot: ClusterSnapshot, name: str) -> TokenEntry:
+    entry = snapshot.tokens.get(name)
+    if entry is None:
+        raise TorrentdistError("not_found", what=f"a token {name!r}")
+    return entry
 
 
 def creation_ops(snapshot: ClusterSnapshot, record: TokenRecord) -> Sequence[Op]:
@@ -96,9 +140,7 @@ def creation_ops(snapshot: ClusterSnapshot, record: TokenRecord) -> Sequence[Op]
 
 def revocation_ops(snapshot: ClusterSnapshot, name: str, now: float) -> Sequence[Op]:
     """Marks a token as revoked; nothing changes if it was revoked before."""
-    entry = snapshot.tokens.get(name)
-    if entry is None:
-        raise TorrentdistError("not_found", what=f"a token {name!r}")
+    entry = _known(snapshot, name)
     if entry.record.revoked_at is not None:
         return []
     return [Set(paths.token(name), encode(msgspec.structs.replace(entry.record, revoked_at=now)), entry.version)]

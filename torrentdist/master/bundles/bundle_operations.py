@@ -1,4 +1,4 @@
-"""The changes of bundles: open an upload, finish it, sign, pin, distribute, remove.
+"""The changes of bundles: open an upload, finish it, sign, pin, remove.
 
 Each change is a pure function from a snapshot to ZooKeeper operations, which changes/commit.py
 commits.
@@ -9,7 +9,7 @@ needs.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -21,11 +21,13 @@ from torrentdist.cluster.records.snapshot import BundleEntry, ClusterSnapshot
 from torrentdist.cluster.session.znode_operations import Check, Create, Op, Set
 from torrentdist.master.bundles.bundle_views import bundle_view, not_found, other_content
 from torrentdist.master.changes.answered_requests import Mutation
-from torrentdist.master.changes.commit import LeaderChanges, Render
+from torrentdist.master.changes.commit import LeaderChanges
+from torrentdist.master.policies.distribution_changes import untell_ops
+from torrentdist.master.policies.quotas import check_bytes
 from torrentdist.model.access.envelope import MAX_SIGNATURES, Envelope
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import BundleId, SupervisorId
-from torrentdist.model.records import AssignmentRecord, BundleRecord, BundleState, encode
+from torrentdist.model.ids import BundleId
+from torrentdist.model.records import BundleRecord, BundleState, encode
 from torrentdist.security.signing.signatures import BundleStatement, difference, parse_statement
 
 SIGNING_SCHEMA = 2
@@ -54,11 +56,12 @@ class BundleOperations:
         meta: Metafile,
         min_replicas: int | None,
         recipe: str = "",
+        owner: str = "",
     ) -> bytes:
         default = self._default_min_replicas
         return await self._changes.make(
             mutation,
-            lambda s: upload_ops(s, bundle, meta, min_replicas or default(s), self._now(), recipe),
+            lambda s: upload_ops(s, bundle, meta, min_replicas or default(s), self._now(), recipe, owner),
             lambda s: bundle_view(s, bundle),
         )
 
@@ -71,10 +74,7 @@ class BundleOperations:
         )
 
     async def remove(self, mutation: Mutation | None, bundle: BundleId) -> bytes:
-        """Removes a bundle in batches, as distribute() does.
-
-        The last batch writes the tombstone.
-        """
+        """Removes a bundle in batches. The last one writes the tombstone."""
 
         def decide(snapshot: ClusterSnapshot) -> Sequence[Op]:
             self._index.follow(snapshot)
@@ -93,19 +93,6 @@ class BundleOperations:
             mutation, lambda s: _rewrite(_live(s, bundle), pinned=pinned), lambda s: bundle_view(s, bundle)
         )
 
-    async def distribute(
-        self,
-        mutation: Mutation | None,
-        bundle: BundleId,
-        supervisors: Sequence[SupervisorId] | None,
-        labels: Mapping[str, str],
-        render: Render,
-    ) -> bytes:
-        """Adds a bundle to assignments, in batches. The first batch claims the request id."""
-        return await self._changes.make(
-            mutation, lambda s: distribution_ops(s, bundle, supervisors, labels), render, batch=BATCH
-        )
-
 
 def _live(snapshot: ClusterSnapshot, bundle: BundleId) -> BundleEntry:
     entry = snapshot.bundles.get(bundle)
@@ -122,9 +109,16 @@ def _rewrite(entry: BundleEntry, **changes: Any) -> list[Op]:
 
 
 def upload_ops(
-    snapshot: ClusterSnapshot, bundle: BundleId, meta: Metafile, min_replicas: int, now: float, recipe: str = ""
+    snapshot: ClusterSnapshot,
+    bundle: BundleId,
+    meta: Metafile,
+    min_replicas: int,
+    now: float,
+    recipe: str = "",
+    owner: str = "",
 ) -> Sequence[Op]:
-    """Opens an upload; raises `conflict` if the id has other content.
+    """Opens an upload; raises `conflict` if the id has other content, and `quota_exceeded` if its
+    owner may not keep so much.
 
     The same content changes nothing, or brings the record to life again. An old minimum of replicas
     counts no longer where fewer masters are left, or where the bundle has no holders.
@@ -132,6 +126,8 @@ def upload_ops(
     entry = snapshot.bundles.get(bundle)
     if entry is not None and entry.record.digest != meta.digest:
         raise other_content(entry.record)
+    if entry is None or entry.record.state is BundleState.REMOVED:
+        check_bytes(snapshot, owner, bundle, meta.size)
     if entry is None:
         record = BundleRecord(
             id=bundle,
@@ -142,10 +138,11 @@ def upload_ops(
             min_replicas=min_replicas,
             created_at=now,
             recipe=recipe,
+            owner=owner,
         )
         return [Create(paths.bundle(bundle), encode(record))]
     if entry.record.state is BundleState.REMOVED:
-        return _rewrite(entry, state=BundleState.UPLOADING, min_replicas=min_replicas, created_at=now)
+        return _rewrite(entry, state=BundleState.UPLOADING, min_replicas=min_replicas, created_at=now, owner=owner)
     if entry.record.state is not BundleState.UPLOADING and not snapshot.holders(bundle):
         return _rewrite(entry, min_replicas=min_replicas)
     attainable = min(entry.record.min_replicas, len(snapshot.masters))
@@ -188,49 +185,5 @@ def removal_ops(snapshot: ClusterSnapshot, bundle: BundleId, index: RecordIndex 
     users = index.live_jobs_of(bundle)
     if users:
         raise TorrentdistError("in_use", id=bundle, detail=f"job {users[0]} needs it")
-    ops: list[Op] = []
-    for supervisor in index.told_to_keep(bundle):
-        assignment = snapshot.assignments[supervisor]
-        left = tuple(b for b in assignment.record.bundles if b != bundle)
-        ops.append(_assign(supervisor, assignment.record, left, assignment.version))
-    return [*ops, *_rewrite(entry, state=BundleState.REMOVED)]
-
-
-def _assign(supervisor: SupervisorId, old: AssignmentRecord, bundles: tuple[BundleId, ...], version: int) -> Op:
-    record = msgspec.structs.replace(old, bundles=bundles, generation=old.generation + 1)
-    return Set(paths.assignment(supervisor), encode(record), version)
-
-
-def targets(
-    snapshot: ClusterSnapshot, supervisors: Sequence[SupervisorId] | None, labels: Mapping[str, str]
-) -> list[SupervisorId]:
-    """Returns the named supervisors, or those that have all the labels.
-
-    An unknown name is `not_found`.
-    """
-    if supervisors is not None:
-        for id_ in supervisors:
-            if id_ not in snapshot.supervisors:
-                raise TorrentdistError("not_found", what=f"supervisor {id_!r}")
-        return sorted(set(supervisors))
-    return sorted(id_ for id_, s in snapshot.supervisors.items() if labels.items() <= s.labels.items())
-
-
-def distribution_ops(
-    snapshot: ClusterSnapshot,
-    bundle: BundleId,
-    supervisors: Sequence[SupervisorId] | None,
-    labels: Mapping[str, str],
-) -> Sequence[Op]:
-    """Adds the bundle to the assignments of these supervisors that do not have it yet."""
-    entry = _live(snapshot, bundle)
-    if entry.record.state is BundleState.UPLOADING:
-        raise not_found(bundle, entry)
-    ops: list[Op] = []
-    for id_ in targets(snapshot, supervisors, labels):
-        assignment = snapshot.assignments.get(id_)
-        if assignment is None:
-            ops.append(Create(paths.assignment(id_), encode(AssignmentRecord(generation=1, bundles=(bundle,)))))
-        elif bundle not in assignment.record.bundles:
-            ops.append(_assign(id_, assignment.record, (*assignment.record.bundles, bundle), assignment.version))
-    return ops
+    untold = untell_ops(snapshot, bundle, index.told_to_keep(bundle))
+    return [*untold, *_rewrite(entry, state=BundleState.REMOVED)]

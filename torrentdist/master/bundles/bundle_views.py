@@ -13,6 +13,7 @@ from torrentdist.cluster.records.snapshot import BundleEntry, ClusterSnapshot
 from torrentdist.master.reads.paging import WHOLE, Page
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, MasterId, PeerId, SupervisorId
+from torrentdist.model.policies.distribution_record import DistributionState
 from torrentdist.model.records import BundleRecord, BundleState, FailoverRecord
 from torrentdist.model.wire.bundle_messages import BundleView
 from torrentdist.model.wire.cluster_messages import BundleCounts, ClusterView, MasterView, SupervisorView
@@ -201,14 +202,33 @@ def failover_view(record: FailoverRecord) -> FailoverView:
 
 
 def fleet_view(snapshot: ClusterSnapshot, bundle: BundleId, said: Mapping[PeerId, SwarmEntry]) -> FleetView:
-    """Returns the progress of each host whose assignment names the bundle."""
+    """Returns the progress of each host whose assignment names the bundle, or whose wave has not
+    begun."""
     record = snapshot.bundles[bundle].record
     hosts = [
         host_progress(snapshot, id_, said.get(PeerId(id_)), record.size)
         for id_, assignment in sorted(snapshot.assignments.items())
         if bundle in assignment.record.bundles
     ]
-    return FleetView(id=bundle, digest=record.digest, size=record.size, hosts=hosts)
+    order = snapshot.distributions.get(bundle)
+    if order is None:
+        return FleetView(id=bundle, digest=record.digest, size=record.size, hosts=hosts)
+    if not order.record.is_over:
+        told = {host.supervisor for host in hosts}
+        waiting = HostProgress(
+            supervisor=SupervisorId(""), state=HostState.WAITING, size=record.size, reason="its wave has not begun"
+        )
+        later = (msgspec.structs.replace(waiting, supervisor=id_) for id_ in order.record.hosts if id_ not in told)
+        hosts = sorted([*hosts, *later], key=lambda host: host.supervisor)
+    failed = order.record.state in (DistributionState.STOPPED, DistributionState.CANCELLED)
+    return FleetView(
+        id=bundle,
+        digest=record.digest,
+        size=record.size,
+        hosts=hosts,
+        distribution=order.record.state.value,
+        stopped=order.record.reason if failed else "",
+    )
 
 
 def host_progress(snapshot: ClusterSnapshot, id_: SupervisorId, said: SwarmEntry | None, size: int) -> HostProgress:

@@ -94,6 +94,7 @@ class Intake:
         meta: Metafile,
         min_replicas: int | None,
         recipe: str = "",
+        owner: str = "",
     ) -> bytes:
         """`recipe`: the hash of the recipe that was offered before."""
         before = await self._changes.recall(mutation)
@@ -113,7 +114,7 @@ class Intake:
                 self._tell_files(bundle, meta)
             if failure is not None and entry is not None and not self._mirror.snapshot.holders(bundle):
                 raise failure  # the uploader asks because nothing moves, and this is the reason
-        return before or await self._operations.open_upload(mutation, bundle, meta, min_replicas, recipe)
+        return before or await self._operations.open_upload(mutation, bundle, meta, min_replicas, recipe, owner)
 
     def _tell_files(self, bundle: BundleId, meta: Metafile) -> None:
         files = [FileFact(root=file.root.hex(), size=file.size) for file in meta.files[:MOST_FILES] if file.size]

@@ -18,7 +18,7 @@ from torrentdist.master.changes.commit import LeaderChanges
 from torrentdist.master.master_session import MasterSession
 from torrentdist.model.ids import BundleId
 from torrentdist.model.records import BundleState
-from torrentdist.model.wire.prune_views import UnprunedView, UnusedView
+from torrentdist.model.wire.prune_views import UnprunedView, UnusedBundle, UnusedView
 
 
 class Pruning:
@@ -28,22 +28,28 @@ class Pruning:
 
     async def prune(self, mutation: Mutation | None, older_than: float, dry_run: bool) -> bytes:
         """Removes the bundles that nobody uses, or only names them."""
-        removed: dict[BundleId, int] = {}
+        removed: dict[BundleId, UnusedBundle] = {}
         kept: dict[BundleId, tuple[str, ...]] = {}
 
         def decide(snapshot: ClusterSnapshot) -> Sequence[Op]:
             now = self._session.server_now()
             why = why_kept(snapshot, now, older_than)
-            removed.update({id_: snapshot.bundles[id_].record.size for id_, reasons in why.items() if not reasons})
+            removed.update({id_: _unused(snapshot.bundles[id_], now) for id_, reasons in why.items() if not reasons})
             kept.clear()
             kept.update({id_: reasons for id_, reasons in why.items() if reasons})
             return [] if dry_run else prune_ops(snapshot, now, older_than)
 
         def view(_: ClusterSnapshot) -> UnusedView:
             stays = tuple(UnprunedView(id=id_, reasons=list(reasons)) for id_, reasons in kept.items())
-            return UnusedView(removed=sorted(removed), bytes=sum(removed.values()), kept=len(kept), stays=stays)
+            goes = tuple(removed[id_] for id_ in sorted(removed))
+            size = sum(bundle.size for bundle in goes)
+            return UnusedView(removed=sorted(removed), bytes=size, kept=len(kept), stays=stays, goes=goes)
 
         return await self._changes.make_alone(mutation, decide, view, batch=BATCH)
+
+
+def _unused(entry: BundleEntry, now: float) -> UnusedBundle:
+    return UnusedBundle(id=entry.record.id, size=entry.record.size, unchanged_secs=max(0.0, now - entry.mtime))
 
 
 def why_kept(snapshot: ClusterSnapshot, server_now: float, older_than: float) -> dict[BundleId, tuple[str, ...]]:

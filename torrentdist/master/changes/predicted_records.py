@@ -16,15 +16,19 @@ from torrentdist.cluster.records.snapshot import (
     AssignmentEntry,
     BundleEntry,
     ClusterSnapshot,
+    DistributionEntry,
     HostEntry,
     InvitationEntry,
     JobEntry,
+    RetentionEntry,
     TokenEntry,
 )
-from torrentdist.cluster.session.znode_operations import Create, Op, Set
+from torrentdist.cluster.session.znode_operations import Check, Create, Delete, Op, Set
 from torrentdist.model.access.host_record import HostRecord, InvitationRecord
 from torrentdist.model.access.token_record import TokenRecord
 from torrentdist.model.ids import BundleId, JobId, SupervisorId
+from torrentdist.model.policies.distribution_record import DistributionRecord
+from torrentdist.model.policies.retention_record import RetentionRecord
 from torrentdist.model.records import AssignmentRecord, BundleRecord, JobRecord, decode
 
 
@@ -61,7 +65,7 @@ def predicted(snapshot: ClusterSnapshot, ops: Sequence[Op]) -> ClusterSnapshot:
                     invitation = decode(data, InvitationRecord, path=path)
                     invitations[invitation.id] = InvitationEntry(invitation, version=0)
     return dataclasses.replace(
-        snapshot,
+        _with_policies(snapshot, ops),
         bundles={**snapshot.bundles, **bundles} if bundles else snapshot.bundles,
         assignments={**snapshot.assignments, **assignments} if assignments else snapshot.assignments,
         jobs={**snapshot.jobs, **jobs} if jobs else snapshot.jobs,
@@ -69,6 +73,28 @@ def predicted(snapshot: ClusterSnapshot, ops: Sequence[Op]) -> ClusterSnapshot:
         hosts={**snapshot.hosts, **hosts} if hosts else snapshot.hosts,
         invitations={**snapshot.invitations, **invitations} if invitations else snapshot.invitations,
     )
+
+
+def _with_policies(snapshot: ClusterSnapshot, ops: Sequence[Op]) -> ClusterSnapshot:
+    """Returns the snapshot with the distributions and rules that `ops` write or delete."""
+    distributions, retention = {**snapshot.distributions}, {**snapshot.retention}
+    found = False
+    for op in ops:
+        parent, name = paths.parent(op.path), paths.name(op.path)
+        if isinstance(op, Check) or parent not in (paths.DISTRIBUTIONS, paths.RETENTION):
+            continue
+        found = True
+        if isinstance(op, Delete):
+            distributions.pop(BundleId(name), None) if parent == paths.DISTRIBUTIONS else retention.pop(name, None)
+        elif parent == paths.DISTRIBUTIONS:
+            record = decode(op.data, DistributionRecord, path=op.path)
+            told = distributions.get(record.bundle)
+            distributions[record.bundle] = DistributionEntry(record, version=told.version + 1 if told else 0)
+        else:
+            known = retention.get(name)
+            rule = decode(op.data, RetentionRecord, path=op.path)
+            retention[name] = RetentionEntry(rule, version=known.version + 1 if known else 0)
+    return dataclasses.replace(snapshot, distributions=distributions, retention=retention) if found else snapshot
 
 
 def _bundle(old: BundleEntry | None, record: BundleRecord) -> BundleEntry:

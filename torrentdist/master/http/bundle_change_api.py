@@ -1,4 +1,4 @@
-"""Changes of bundles: remove, pin, distribute to hosts, and prune.
+"""Changes of bundles: remove, sign, pin, and prune.
 
 Always: a standby refuses them; the leader's operations make them, once for each request id.
 """
@@ -7,23 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.host.http.operation import Operation, body_of
 from torrentdist.host.http.web import decode_body, number_parameter
-from torrentdist.master.bundles.bundle_operations import BundleOperations, targets
-from torrentdist.master.bundles.bundle_views import fleet_view
+from torrentdist.master.bundles.bundle_operations import BundleOperations
 from torrentdist.master.bundles.pruning import Pruning
 from torrentdist.master.http.mutation_requests import LONGEST_WAIT, answered, bundle_of, bundle_target, mutation_of
 from torrentdist.master.leading.leadership import Leadership
-from torrentdist.master.swarm.swarms import Swarms
-from torrentdist.model import ids
 from torrentdist.model.access.envelope import Envelope
 from torrentdist.model.wire.bundle_messages import BundleView
-from torrentdist.model.wire.fleet_messages import DistributeBody, FleetView
 from torrentdist.model.wire.prune_views import UnusedView
 from torrentdist.security.principal import Role
 
@@ -32,16 +26,10 @@ MOST_SIGNATURE_BYTES = 4096
 
 
 class BundleChangeApi:
-    """`max_body` is the largest body of a request in bytes."""
-
-    def __init__(
-        self, operations: BundleOperations, leadership: Leadership, pruning: Pruning, swarms: Swarms, max_body: int
-    ) -> None:
+    def __init__(self, operations: BundleOperations, leadership: Leadership, pruning: Pruning) -> None:
         self._operations = operations
         self._leadership = leadership
         self._pruning = pruning
-        self._swarms = swarms
-        self._max_body = max_body
 
     def operations(self) -> Iterator[Operation]:
         role = Role.OPERATOR
@@ -64,19 +52,6 @@ class BundleChangeApi:
             dry_runs=True,
             target=bundle_target,
         )
-        yield Operation(
-            "POST",
-            "/v1/bundles/{id}/distribute",
-            self.distribute,
-            FleetView,
-            "tell hosts to fetch and keep it",
-            Role.UPLOADER,
-            body=DistributeBody,
-            max_body=self._max_body,
-            changes=True,
-            dry_runs=True,
-            target=bundle_target,
-        )
         summary = "remove the bundles that nobody uses"
         yield Operation("POST", "/v1/prune", self.prune, UnusedView, summary, Role.OPERATOR, changes=True)
 
@@ -95,21 +70,6 @@ class BundleChangeApi:
         bundle = bundle_of(request)
         mutation = await mutation_of(request)
         return answered(await self._operations.set_pinned(mutation, bundle, request.method == "PUT"))
-
-    async def distribute(self, request: Request) -> Response:
-        bundle = bundle_of(request)
-        raw = await body_of(request)
-        body = decode_body(raw or b"{}", DistributeBody)
-        named = None if body.supervisors is None else [ids.supervisor_id(s) for s in body.supervisors]
-
-        def render(snapshot: ClusterSnapshot) -> FleetView:
-            meant = targets(snapshot, named, body.labels)
-            fleet = fleet_view(snapshot, bundle, self._swarms.members(snapshot.bundles[bundle].record.digest))
-            hosts = [host for host in fleet.hosts if host.supervisor in meant]
-            return msgspec.structs.replace(fleet, hosts=hosts)
-
-        mutation = await mutation_of(request, raw)
-        return answered(await self._operations.distribute(mutation, bundle, named, body.labels, render))
 
     async def prune(self, request: Request) -> Response:
         older_than = number_parameter(request, "older_than", 0.0, low=0.0, high=LONGEST_WAIT)

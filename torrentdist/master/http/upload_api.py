@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from torrentdist.bundle.metafile import parse_metafile
+from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.operation import Operation, body_of
 from torrentdist.host.http.web import json_response, number_parameter
 from torrentdist.host.process.heavy_work import in_heavy_thread
@@ -75,8 +76,8 @@ class UploadApi:
         self._leadership.fence()
         body = await body_of(request)
         meta = await in_heavy_thread(parse_metafile, body)
-        mutation = await mutation_of(request, body)
-        return answered(await self._intake.open(mutation, bundle, meta, wanted or None, recipe))
+        mutation, owner = await mutation_of(request, body), principal_of(request).name
+        return answered(await self._intake.open(mutation, bundle, meta, wanted or None, recipe, owner))
 
     async def upload_bytes(self, request: Request) -> Response:
         digest = digest_of(request)

@@ -134,8 +134,7 @@ class LeaderRounds:
     async def _complete_tree(self, fence: Fence) -> None:
         """Makes what a tree of an older release lacks."""
         if not self._tree_is_whole:
-            parents = (paths.BUNDLES, paths.ASSIGNMENTS, paths.SUPERVISORS, paths.JOBS)
-            for path in (*parents, paths.TOKENS, paths.HOSTS, paths.INVITATIONS):
+            for path in (paths.BUNDLES, paths.ASSIGNMENTS, paths.SUPERVISORS, *paths.LATER_PARENTS):
                 await self._zookeeper.ensure(path)
             await make_buckets(self._zookeeper, fence)
             self._tree_is_whole = True

@@ -25,6 +25,29 @@ class TokenBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """None: it never expires."""
     hash: str
     """SHA-256 of the secret, in hex."""
+    max_bytes: int = 0
+    max_distributions: int = 0
+
+
+class QuotaBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """PUT /v1/tokens/<name>/quota. None: as before. 0: no limit."""
+
+    max_bytes: int | None = None
+    max_distributions: int | None = None
+
+
+class QuotaView(View, frozen=True, kw_only=True):
+    """What the holder of a token may use, and uses."""
+
+    name: str
+    max_bytes: int
+    """0: no limit."""
+    bytes: int
+    """Of the bundles that it uploaded and that are not removed."""
+    max_distributions: int
+    """0: no limit."""
+    distributions: int
+    """Those of its distributions that run now."""
 
 
 class TokenView(View, frozen=True, kw_only=True):

@@ -24,6 +24,10 @@ class TokenRecord(Record, frozen=True, kw_only=True):
     """None: never."""
     revoked_at: float | None = None
     """None: it was not revoked."""
+    max_bytes: int = 0
+    """Most bytes that the bundles of its holder may have together; 0: no limit."""
+    max_distributions: int = 0
+    """Most distributions of its holder that may run at once; 0: no limit."""
 
     def is_usable(self, now: float) -> bool:
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)

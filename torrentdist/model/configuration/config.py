@@ -198,6 +198,12 @@ class ReplicationConfig(Section, frozen=True, kw_only=True):
     tombstone_secs: float = 7 * 24 * 3600.0
 
 
+class DistributionConfig(Section, frozen=True, kw_only=True):
+    patience_secs: float = 30.0
+    """A host that was told to fetch a bundle and makes no progress for this long counts as broken.
+    A broken canary stops the distribution; in other waves, the next one begins without it."""
+
+
 class RequestsConfig(Section, frozen=True, kw_only=True):
     keep_secs: float = 600.0
     """How long the answer to a change is kept for its retries. It must exceed every client's
@@ -276,6 +282,7 @@ class Config(Section, frozen=True, kw_only=True):
     swarm: SwarmConfig = SwarmConfig()
     store: StoreConfig = StoreConfig()
     replication: ReplicationConfig = ReplicationConfig()
+    distribution: DistributionConfig = DistributionConfig()
     requests: RequestsConfig = RequestsConfig()
     jobs: JobsConfig = JobsConfig()
     codedistributor: CodeDistributorConfig = CodeDistributorConfig()

@@ -133,6 +133,7 @@ RULES: dict[str, Rule] = {
     "replication.abandon_secs": PERIOD,
     "replication.lost_secs": PERIOD,
     "replication.tombstone_secs": PERIOD,
+    "distribution.patience_secs": PERIOD,
     "requests.keep_secs": PERIOD,
     "jobs.user": Rule(
         lambda text: bool(_USERS.fullmatch(text)) and text not in ("0", "root"),

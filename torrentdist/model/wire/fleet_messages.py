@@ -9,6 +9,7 @@ import msgspec
 
 from torrentdist.model.access.envelope import Envelope
 from torrentdist.model.ids import BundleId, Digest, SupervisorId
+from torrentdist.model.policies.bundle_terms import Priority
 from torrentdist.model.wire.transfer_messages import Sources, TransferView
 from torrentdist.model.wire.view import View
 
@@ -20,6 +21,20 @@ class DistributeBody(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unk
     """The supervisors that should get the bundle. None: those with the labels."""
     labels: dict[str, str] = {}
     """Only supervisors with all of these labels get the bundle."""
+    share: float = 1.0
+    """Only this share of these supervisors gets the bundle. A larger share holds a smaller one."""
+    canary: int = 0
+    """So many supervisors get it first. If one of them fails, the others are not told; 0: none."""
+    concurrency: int = 0
+    """So many supervisors fetch it at a time; 0: all."""
+    everywhere: bool = False
+    """Supervisors that register later and have the labels get it too."""
+    keep_secs: float = 0.0
+    """Supervisors keep it for this long; 0: until it is removed."""
+    rate: int = 0
+    """Most bytes per second that each supervisor fetches; 0: no limit."""
+    priority: Priority = Priority.NORMAL
+    """A supervisor fetches bundles of a higher priority first."""
 
 
 class HostState(StrEnum):
@@ -55,6 +70,10 @@ class FleetView(View, frozen=True, kw_only=True):
     digest: Digest
     size: int
     hosts: list[HostProgress]
+    distribution: str = ""
+    """The state of the bundle's distribution; empty: nobody distributes it."""
+    stopped: str = ""
+    """Why its distribution was stopped or cancelled; empty: it was not."""
 
 
 class FailedHost(View, frozen=True, kw_only=True):

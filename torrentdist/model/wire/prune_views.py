@@ -20,12 +20,26 @@ class KeptView(View, frozen=True, kw_only=True):
     """pinned, assigned, in_use, last_copy, copies_unknown, used_lately."""
 
 
+class GoingView(View, frozen=True, kw_only=True):
+    """A bundle that `bundle prune` removes from a host's store: nobody here has a claim on it."""
+
+    digest: Digest
+    ids: list[BundleId]
+    size: int
+    unused_secs: float
+    """Since it was last used on this host."""
+    copies_elsewhere: int
+    """Live masters that hold it."""
+
+
 class PruneView(View, frozen=True, kw_only=True):
     removed: list[Digest]
     freed_bytes: int
     kept: int
     stays: tuple[KeptView, ...] = ()
     """The bundles that stay, and why."""
+    goes: tuple[GoingView, ...] = ()
+    """The bundles that go, and why they may."""
 
 
 class UnprunedView(View, frozen=True, kw_only=True):
@@ -36,6 +50,15 @@ class UnprunedView(View, frozen=True, kw_only=True):
     """pinned, uploading, needed (by a live job), assigned (to a host), written_lately."""
 
 
+class UnusedBundle(View, frozen=True, kw_only=True):
+    """A bundle that no job needs, that no host is told to keep, and that is not pinned."""
+
+    id: BundleId
+    size: int
+    unchanged_secs: float
+    """Since its record was last written."""
+
+
 class UnusedView(View, frozen=True, kw_only=True):
     """The answer of `bundle prune --cluster`: the bundles that were removed, or would be."""
 
@@ -44,3 +67,5 @@ class UnusedView(View, frozen=True, kw_only=True):
     kept: int
     stays: tuple[UnprunedView, ...] = ()
     """The bundles that stay, and why."""
+    goes: tuple[UnusedBundle, ...] = ()
+    """The bundles that go, and for how long nobody has changed them."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import msgspec
 
@@ -24,16 +24,19 @@ from torrentdist.log import get_logger
 from torrentdist.model.backoff import pause_secs
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
+from torrentdist.model.policies.bundle_terms import ANY_TERMS, BundleTerms
 from torrentdist.model.wire.fleet_messages import HostBundleView, HostState
 from torrentdist.model.wire.transfer_messages import TransferView
 from torrentdist.supervisor.bundles import keeping_plan
 from torrentdist.supervisor.bundles.bundle_signatures import BundleSignatures
-from torrentdist.supervisor.bundles.keeping_plan import DropBundle, FetchBundle, StopSeeding
+from torrentdist.supervisor.bundles.keeping_plan import CancelFetch, DropBundle, FetchBundle, StopSeeding
 
 log = get_logger()
 
 LOOK_SECS = 10.0
 """Longest time between two rounds."""
+GIVE_UP_SECS = 10.0
+"""How long a fetch that is given up may take to end."""
 
 
 class Keeper:
@@ -54,6 +57,7 @@ class Keeper:
         self._plain_metafile = joins_uploads
         self._seed_secs = seed_secs
         self._assigned: frozenset[BundleId] = frozenset()
+        self._terms: Mapping[BundleId, BundleTerms] = {}
         self._requested: set[BundleId] = set()
         self._removed: set[Digest] = set()
         self._fetches: dict[BundleId, asyncio.Task[None]] = {}
@@ -65,9 +69,18 @@ class Keeper:
         self._wake = asyncio.Event()
         self._changed = asyncio.Condition()
 
-    def assign(self, bundles: frozenset[BundleId]) -> None:
-        self._assigned = bundles
+    def assign(self, bundles: frozenset[BundleId], terms: Mapping[BundleId, BundleTerms]) -> None:
+        """Sets which bundles this host keeps, and how it fetches some of them."""
+        self._assigned, self._terms = bundles, terms
+        for bundle in self._fetches:
+            if (digest := self._runtime.store.lookup(bundle)) is not None:
+                self._limit(bundle, digest)
         self._wake.set()
+
+    def _limit(self, bundle: BundleId, digest: Digest) -> None:
+        """Limits a fetch as the assignment says. A local user waits for no limit."""
+        terms = self._terms.get(bundle, ANY_TERMS)
+        self._runtime.transfers.limit(digest, 0 if bundle in self._requested else terms.rate)
 
     def poke(self) -> None:
         self._wake.set()
@@ -190,7 +203,14 @@ class Keeper:
             removed=frozenset(self._removed),
             not_before=dict(self._not_before),
             seed_secs=self._seed_secs,
+            priorities={bundle: terms.priority for bundle, terms in self._terms.items()},
+            stuck=self._stuck() if self._fetches else frozenset(),
         )
+
+    def _stuck(self) -> frozenset[BundleId]:
+        """Returns the bundles that are fetched and do not come."""
+        digests = {entry.digest for entry in self._runtime.swarm_entries() if entry.problem}
+        return frozenset(bundle for bundle in self._fetches if self._runtime.store.lookup(bundle) in digests)
 
     async def _carry_out(self, action: keeping_plan.Action) -> None:
         match action:
@@ -205,12 +225,27 @@ class Keeper:
                 for bundle in names:
                     await self._runtime.store.unbind(bundle)
                 await asyncio.to_thread(self._signatures.forget, names)
+            case CancelFetch(bundle):
+                await self._give_up(bundle)
             case StopSeeding(digest):
                 await self._runtime.transfers.stop_seeding(digest)
+
+    async def _give_up(self, bundle: BundleId) -> None:
+        """Ends a fetch that nobody wants any more. What has arrived is dropped."""
+        log.info("a fetch is given up, nobody wants the bundle any more", bundle=bundle)
+        digest, fetch = self._runtime.store.lookup(bundle), self._fetches.get(bundle)
+        if fetch is None:
+            return
+        fetch.cancel()
+        await asyncio.wait({fetch}, timeout=GIVE_UP_SECS)
+        others = () if digest is None else self._runtime.store.names(digest) & (self._assigned | self._requested)
+        if digest is not None and not others and self._runtime.store.get(digest) is None:
+            await self._runtime.drop(digest)
 
     async def _fetch(self, bundle: BundleId) -> None:
         try:
             meta = await self._trusted_metafile(bundle)
+            self._limit(bundle, meta.digest)
             plugin = None if self._plain_metafile else await self._links.plugin_metafile(meta.digest)
             await self._runtime.fetches.fetch(bundle, meta, plugin_metafile=plugin)
             self._failures.pop(bundle, None)

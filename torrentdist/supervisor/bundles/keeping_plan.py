@@ -1,4 +1,4 @@
-"""Plans which bundles a supervisor fetches, drops and stops seeding.
+"""Plans which bundles a supervisor fetches, gives up, drops and stops seeding.
 
 Always: a bundle is dropped only after a master reported that it was removed. A bundle that is no
 longer assigned stays in the store until its room is needed.
@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from torrentdist.model.ids import BundleId, Digest
+from torrentdist.model.policies.bundle_terms import Priority
 
 
 @dataclass(frozen=True)
@@ -28,10 +29,16 @@ class StopSeeding:
     digest: Digest
 
 
-Action = FetchBundle | DropBundle | StopSeeding
+@dataclass(frozen=True)
+class CancelFetch:
+    bundle: BundleId
+
+
+Action = FetchBundle | DropBundle | StopSeeding | CancelFetch
 
 FIRST_RETRY_SECS = 1.0
 LONGEST_RETRY_SECS = 30.0
+_RANKS = {Priority.LOW: 0, Priority.NORMAL: 1, Priority.HIGH: 2}
 
 
 @dataclass(frozen=True)
@@ -48,19 +55,39 @@ class KeepingState:
     """Digests that a master reported as removed."""
     not_before: Mapping[BundleId, float] = field(default_factory=dict)
     seed_secs: float = -1.0
+    priorities: Mapping[BundleId, Priority] = field(default_factory=dict)
+    """Of assigned bundles. Others have the normal one."""
+    stuck: frozenset[BundleId] = frozenset()
+    """Bundles that are fetched and do not come. Nothing waits for them."""
+
+    def rank(self, bundle: BundleId) -> int:
+        return _RANKS[self.priorities.get(bundle, Priority.NORMAL)]
 
 
 def plan(host: KeepingState, now: float) -> list[Action]:
     arriving = {host.bindings[bundle] for bundle in host.fetching if bundle in host.bindings}
     actions: list[Action] = [DropBundle(d) for d in sorted(host.removed & (host.idle_secs.keys() | arriving))]
     wanted = host.assigned | host.requested
-    for bundle in sorted(wanted - host.fetching):
-        digest = host.bindings.get(bundle)
-        have = digest is not None and digest in host.idle_secs and digest not in host.removed
-        if not have and host.not_before.get(bundle, now) <= now:
-            actions.append(FetchBundle(bundle))
+    unwanted = sorted(host.fetching - wanted)
+    actions += [CancelFetch(bundle) for bundle in unwanted if host.bindings.get(bundle) not in host.removed]
+    actions += [FetchBundle(bundle) for bundle in _first(host, wanted, now)]
     if host.seed_secs >= 0:
         kept = {host.bindings.get(bundle) for bundle in wanted}
         idle = sorted(d for d in host.seeding - host.removed if host.idle_secs.get(d, 0.0) > host.seed_secs)
         actions += [StopSeeding(digest) for digest in idle if digest not in kept]
     return actions
+
+
+def _first(host: KeepingState, wanted: frozenset[BundleId], now: float) -> list[BundleId]:
+    """Returns the bundles to fetch now. One waits while another of a higher priority arrives or may
+    begin. A local user waits for nobody, and nobody for a local user."""
+
+    def is_due(bundle: BundleId) -> bool:
+        digest = host.bindings.get(bundle)
+        have = digest is not None and digest in host.idle_secs and digest not in host.removed
+        return not have and host.not_before.get(bundle, now) <= now
+
+    due = [bundle for bundle in sorted(wanted - host.fetching) if is_due(bundle)]
+    arriving = (wanted & host.fetching) - host.stuck
+    highest = max((host.rank(bundle) for bundle in {*due, *arriving} - host.requested), default=0)
+    return [bundle for bundle in due if bundle in host.requested or host.rank(bundle) == highest]

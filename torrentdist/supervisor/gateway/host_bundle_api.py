@@ -5,12 +5,14 @@ Always: a view that says `done` has been checked against the files on disk.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from torrentdist.bundle.store.store_values import StoredBundle
 from torrentdist.host.http.operation import Operation
 from torrentdist.host.http.web import json_response, number_parameter
 from torrentdist.host.runtime import HostRuntime
@@ -18,7 +20,7 @@ from torrentdist.model import ids
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
 from torrentdist.model.wire.fleet_messages import HostBundleView, HostProblem, HostState
-from torrentdist.model.wire.prune_views import KeptView, PruneView
+from torrentdist.model.wire.prune_views import GoingView, KeptView, PruneView
 from torrentdist.security.principal import Role
 from torrentdist.supervisor.bundles.keeper import Keeper
 
@@ -104,10 +106,20 @@ class HostBundleApi:
         plan = await store.plan_prune(older_than=older_than)
         reasons = await store.reasons_to_stay(older_than=older_than)
         stays = tuple(KeptView(digest=d, ids=sorted(store.names(d)), reasons=sorted(why)) for d, why in reasons.items())
+        goes = tuple(self._going(stored) for stored in plan)
         kept = len(store.published()) - len(plan)
         if not dry_run:
             for stored in plan:
                 await self._runtime.drop(stored.digest)
         freed = sum(stored.size for stored in plan)
         removed = [stored.digest for stored in plan]
-        return json_response(PruneView(removed=removed, freed_bytes=freed, kept=kept, stays=stays))
+        return json_response(PruneView(removed=removed, freed_bytes=freed, kept=kept, stays=stays, goes=goes))
+
+    def _going(self, stored: StoredBundle) -> GoingView:
+        return GoingView(
+            digest=stored.digest,
+            ids=sorted(self._runtime.store.names(stored.digest)),
+            size=stored.size,
+            unused_secs=max(0.0, time.time() - stored.used_at),
+            copies_elsewhere=self._runtime.known.replicas_elsewhere(stored.digest) or 0,
+        )

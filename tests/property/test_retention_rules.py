@@ -1,0 +1,120 @@
+"""Retention rules remove old versions, and never what somebody needs."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from property_size import examples
+from records_of import bundle, digest_of, job, snapshot
+
+from torrentdist.cluster.records.snapshot import ClusterSnapshot
+from torrentdist.master.bundles.bundle_operations import removal_ops
+from torrentdist.master.changes.predicted_records import predicted
+from torrentdist.master.policies.retention_rules import doomed, retained
+from torrentdist.model.ids import BundleId
+from torrentdist.model.policies.distribution_record import DistributionRecord, DistributionState
+from torrentdist.model.policies.retention_record import RetentionRecord
+from torrentdist.model.records import BundleState
+
+NOW = 1000.0
+NAMES = [f"{family}-{n}" for family in ("etl", "ml") for n in range(6)]
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> ClusterSnapshot:
+    names = draw(st.lists(st.sampled_from(NAMES), unique=True, max_size=10))
+    bundles = [
+        bundle(
+            name,
+            content=draw(st.sampled_from(["x", "y", None])),
+            state=draw(st.sampled_from([BundleState.AVAILABLE] * 4 + [*BundleState])),
+            holders=draw(st.lists(st.sampled_from(["m1", "m2", "gone"]), unique=True)),
+            pinned=draw(st.sampled_from([False, False, False, True])),
+            mtime=draw(st.floats(0.0, NOW)),
+            created_at=draw(st.floats(0.0, NOW)),
+        )
+        for name in names
+    ]
+    some = st.lists(st.sampled_from(names), unique=True, min_size=1, max_size=2) if names else st.just([])
+    needed = draw(some)
+    distributed = [
+        DistributionRecord(
+            bundle=BundleId(name),
+            state=draw(st.sampled_from([*DistributionState])),
+            ends_at=draw(st.sampled_from([None, NOW + 1])),
+        )
+        for name in draw(some)
+    ]
+    rules = [
+        RetentionRecord(pattern=pattern, keep=draw(st.integers(1, 4)), for_secs=draw(st.floats(0.0, NOW)))
+        for pattern in draw(st.lists(st.sampled_from(["etl-*", "*", "ml-?", "etl-1"]), unique=True))
+    ]
+    jobs = [job("lives", needed)] if needed else []
+    assigned = {"h1": draw(some)}
+    return snapshot(bundles, jobs=jobs, distributions=distributed, retention=rules, assigned=assigned)
+
+
+@settings(max_examples=examples(300))
+@given(clusters())
+def test_what_somebody_needs_stays(seen: ClusterSnapshot) -> None:
+    """If this fails, a rule takes the code of a running job, what an operator pinned, what is on
+    its way to hosts, or the only bytes that another bundle lives on."""
+    going = doomed(seen, NOW)
+    needed = {id_ for entry in seen.jobs.values() for id_ in entry.record.needs}
+
+    for id_ in going:
+        record, order = seen.bundles[id_].record, seen.distributions.get(id_)
+        assert (record.pinned, record.state, id_ in needed) == (False, BundleState.AVAILABLE, False)
+        assert order is None or (order.record.is_over and order.record.ends_at is None)
+    after = predicted(seen, [op for id_ in going for op in removal_ops(seen, id_)])
+    for entry in after.bundles.values():
+        twins = [e for e in after.bundles.values() if e.record.digest == entry.record.digest]
+        lost = all(e.record.state is BundleState.REMOVED for e in twins if after.holders(e.record.id))
+        living = [e.record.id for e in twins if seen.bundles[e.record.id].record.state is not BundleState.REMOVED]
+        held = any(seen.holders(id_) for id_ in living)
+        assert entry.record.state is BundleState.REMOVED or not held or not lost
+
+
+@settings(max_examples=examples(300))
+@given(clusters())
+def test_a_rule_keeps_as_many_as_it_says(seen: ClusterSnapshot) -> None:
+    """If this fails, a rule removes more than it was told to, or hides why something stays."""
+    going = set(doomed(seen, NOW))
+    rules = {name: entry.record for name, entry in seen.retention.items()}
+    for name, found in retained(seen, rules, NOW).items():
+        rule = rules[name]
+        there = len(found.goes) + len(found.stays)
+        young = [id_ for id_ in found.goes if NOW - seen.bundles[id_].mtime < rule.for_secs]
+
+        assert len(found.stays) >= min(rule.keep, there)
+        assert [] == young
+        assert set(found.goes) <= going
+        assert all(found.stays.values())
+
+
+def test_the_newest_five_stay() -> None:
+    """If this fails, a nightly upload fills the disk, or the rule takes the newest version."""
+    seen = snapshot(
+        [bundle(f"etl-{n}", created_at=float(n), holders=["m1"]) for n in range(8)],
+        retention=[RetentionRecord(pattern="etl-*", keep=5)],
+        assigned={"h1": ["etl-0"]},
+    )
+
+    assert ["etl-0", "etl-1", "etl-2"] == doomed(seen, NOW)
+
+
+def test_a_bundle_that_lives_on_anothers_copies_keeps_them() -> None:
+    """If this fails, the removal of one name deletes the only bytes of another that stays."""
+    seen = snapshot(
+        [
+            bundle("etl-1", content="same", created_at=1.0, holders=["m1"]),
+            bundle("etl-2", created_at=2.0, holders=["m1"]),
+            bundle("other", content="same"),
+        ],
+        retention=[RetentionRecord(pattern="etl-*", keep=1)],
+    )
+    (found,) = retained(seen, {"r": RetentionRecord(pattern="etl-*", keep=1)}, NOW).values()
+
+    assert [] == doomed(seen, NOW)
+    assert {"etl-1": ("last_copy",), "etl-2": ("newest",)} == found.stays
+    assert digest_of("same") == seen.bundles[BundleId("other")].record.digest

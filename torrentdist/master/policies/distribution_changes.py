@@ -1,0 +1,141 @@
+"""The changes of distributions as ZooKeeper operations: begin, tell hosts, end, cancel, release.
+
+Pure: each is a function of a snapshot.
+Always: a distribution whose request is repeated begins once. Only hosts that have the whole bundle
+keep it after a cancellation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import msgspec
+
+from torrentdist.cluster import paths
+from torrentdist.cluster.records.snapshot import ClusterSnapshot, DistributionEntry
+from torrentdist.cluster.session.znode_operations import Create, Delete, Op, Set
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId, SupervisorId
+from torrentdist.model.policies.bundle_terms import ANY_TERMS, BundleTerms
+from torrentdist.model.policies.distribution_record import DistributionRecord, DistributionState
+from torrentdist.model.records import AssignmentRecord, BundleState, encode
+from torrentdist.model.rendezvous import rendezvous
+
+MOST_RECORD_BYTES = 512 * 1024
+"""Largest record of a distribution; ZooKeeper takes 1 MB."""
+
+
+def chosen(hosts: Sequence[SupervisorId], share: float, bundle: BundleId) -> list[SupervisorId]:
+    """Returns a share of the hosts. A larger share holds the smaller ones, and each bundle has
+    another part of the hosts."""
+    count = -(-len(hosts) * round(share * 1_000_000) // 1_000_000)
+    first = set(rendezvous(hosts, bundle)[:count])
+    return [host for host in hosts if host in first]
+
+
+def told_of(snapshot: ClusterSnapshot, bundle: BundleId, hosts: Iterable[SupervisorId]) -> set[SupervisorId]:
+    """Returns those of the hosts whose assignment names the bundle."""
+    assignments = snapshot.assignments
+    return {host for host in hosts if host in assignments and bundle in assignments[host].record.bundles}
+
+
+def hosts_of(snapshot: ClusterSnapshot, record: DistributionRecord) -> list[SupervisorId]:
+    """Returns every host that a distribution is for, in the order of its waves."""
+    if not record.everywhere:
+        return list(record.hosts)
+    return list(dict.fromkeys([*record.hosts, *with_labels(snapshot, record.labels)]))
+
+
+def with_labels(snapshot: ClusterSnapshot, labels: Mapping[str, str]) -> list[SupervisorId]:
+    return sorted(id_ for id_, s in snapshot.supervisors.items() if labels.items() <= s.labels.items())
+
+
+def begin_ops(snapshot: ClusterSnapshot, record: DistributionRecord) -> list[Op]:
+    """Writes the record of a new distribution. One that runs is widened: its hosts come first."""
+    path, known = paths.distribution(record.bundle), snapshot.distributions.get(record.bundle)
+    if known is not None and known.record.begun_at == record.begun_at:
+        return []
+    if known is not None and known.record.state is DistributionState.RUNNING:
+        both = tuple(dict.fromkeys([*known.record.hosts, *record.hosts]))
+        record = msgspec.structs.replace(record, hosts=both)
+    data = encode(record)
+    if len(data) > MOST_RECORD_BYTES:
+        what = "the record of a distribution, in bytes,"
+        raise TorrentdistError("too_large", what=what, size=len(data), limit=MOST_RECORD_BYTES)
+    return [Create(path, data) if known is None else Set(path, data, known.version)]
+
+
+def tell_ops(
+    snapshot: ClusterSnapshot, bundle: BundleId, hosts: Iterable[SupervisorId], terms: BundleTerms = ANY_TERMS
+) -> list[Op]:
+    """Adds the bundle and its terms to the assignments of these hosts."""
+    ops: list[Op] = []
+    for host in hosts:
+        entry = snapshot.assignments.get(host)
+        old = AssignmentRecord() if entry is None else entry.record
+        bundles = old.bundles if bundle in old.bundles else (*old.bundles, bundle)
+        others = {id_: said for id_, said in old.terms.items() if id_ != bundle}
+        said = others if terms == ANY_TERMS else {**others, bundle: terms}
+        if (bundles, said) == (old.bundles, old.terms):
+            continue
+        data = encode(msgspec.structs.replace(old, bundles=bundles, terms=said, generation=old.generation + 1))
+        path = paths.assignment(host)
+        ops.append(Create(path, data) if entry is None else Set(path, data, entry.version))
+    return ops
+
+
+def untell_ops(snapshot: ClusterSnapshot, bundle: BundleId, hosts: Iterable[SupervisorId]) -> list[Op]:
+    """Takes the bundle out of the assignments of these hosts. Their copies stay until room is
+    needed."""
+    ops: list[Op] = []
+    for host in sorted(told_of(snapshot, bundle, hosts)):
+        entry = snapshot.assignments[host]
+        left = tuple(b for b in entry.record.bundles if b != bundle)
+        terms = {id_: said for id_, said in entry.record.terms.items() if id_ != bundle}
+        generation = entry.record.generation + 1
+        record = msgspec.structs.replace(entry.record, bundles=left, terms=terms, generation=generation)
+        ops.append(Set(paths.assignment(host), encode(record), entry.version))
+    return ops
+
+
+def end_ops(entry: DistributionEntry, state: DistributionState, reason: str = "") -> list[Op]:
+    record = msgspec.structs.replace(entry.record, state=state, reason=reason)
+    if record == entry.record:
+        return []
+    return [Set(paths.distribution(record.bundle), encode(record), entry.version)]
+
+
+def cancel_ops(snapshot: ClusterSnapshot, bundle: BundleId, done: Collection[SupervisorId]) -> list[Op]:
+    """Ends a distribution. The hosts that are not done are told to give up."""
+    entry = snapshot.distributions.get(bundle)
+    if entry is None:
+        raise TorrentdistError("not_found", what=f"a distribution of bundle {bundle!r}")
+    if entry.record.is_over and entry.record.state is not DistributionState.CANCELLED:
+        raise TorrentdistError("distribution_over", id=bundle, state=entry.record.state)
+    pending = [host for host in hosts_of(snapshot, entry.record) if host not in done]
+    ended = end_ops(entry, DistributionState.CANCELLED, "it was cancelled")
+    return [*ended, *untell_ops(snapshot, bundle, pending)]
+
+
+def release_ops(snapshot: ClusterSnapshot, bundle: BundleId) -> list[Op]:
+    """Ends what hosts promised for a time: they may drop the bundle for room. The record goes
+    last, so that a new leader goes on."""
+    entry = snapshot.distributions[bundle]
+    return [
+        *untell_ops(snapshot, bundle, hosts_of(snapshot, entry.record)),
+        Delete(paths.distribution(bundle), entry.version),
+    ]
+
+
+def is_useless(snapshot: ClusterSnapshot, bundle: BundleId, now: float, keep_secs: float) -> bool:
+    """Whether nobody needs the record of a distribution any more."""
+    entry, of = snapshot.distributions[bundle], snapshot.bundles.get(bundle)
+    if of is None or of.record.state is BundleState.REMOVED:
+        return True
+    return entry.record.is_over and entry.record.ends_at is None and now - entry.mtime > keep_secs
+
+
+def is_due(record: DistributionRecord, now: float) -> bool:
+    """Whether the time is over for which the hosts keep the bundle. A distribution that runs ends
+    first."""
+    return record.ends_at is not None and now >= record.ends_at and record.state is not DistributionState.RUNNING

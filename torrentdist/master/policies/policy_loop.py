@@ -1,0 +1,179 @@
+"""The leader's loop over distributions and retention rules: it does what is due.
+
+Always: every change is a decision of wave_plan.py, distribution_changes.py or retention_rules.py,
+committed through the leader's fence. What fails is seen again in the next round.
+Never: work on a master that does not lead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from torrentdist.cluster.records.record_index import Follower
+from torrentdist.cluster.records.snapshot import ClusterSnapshot
+from torrentdist.cluster.session.znode_operations import Op
+from torrentdist.log import get_logger
+from torrentdist.master.bundles.bundle_operations import BATCH
+from torrentdist.master.bundles.bundle_views import fleet_view
+from torrentdist.master.changes.commit import LeaderChanges
+from torrentdist.master.leading.leadership import Leadership
+from torrentdist.master.master_session import MasterSession
+from torrentdist.master.policies import distribution_changes as changes_of
+from torrentdist.master.policies.distribution_operations import Members
+from torrentdist.master.policies.retention_operations import RetentionOperations
+from torrentdist.master.policies.wave_plan import (
+    AwaitHosts,
+    EndDistribution,
+    HostOutcome,
+    TellHosts,
+    newcomers,
+    next_step,
+)
+from torrentdist.model.backoff import Retry
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId, SupervisorId
+from torrentdist.model.policies.distribution_record import DistributionState
+from torrentdist.model.wire.fleet_messages import HostState
+
+log = get_logger()
+_Decide = Callable[[ClusterSnapshot], Sequence[Op]]
+
+LOOK_SECS = 10.0
+"""Longest time between two rounds."""
+RUNNING_SECS = 0.5
+"""The same while a distribution runs: the hosts' progress is no change of a record."""
+RETENTION_SECS = 30.0
+"""Longest time after which bundles that have grown old are looked for."""
+SETTLE_SECS = 2.0
+"""A retention rule that has just been written waits for this long, and a burst of changes too."""
+KEEP_SECS = 7 * 86400.0
+"""How long the record of a distribution that is over is kept."""
+
+
+@dataclass(frozen=True)
+class PolicyParts:
+    """What the loop carries its decisions out with."""
+
+    changes: LeaderChanges
+    retention: RetentionOperations
+    members: Members
+
+
+class PolicyLoop:
+    def __init__(self, session: MasterSession, leadership: Leadership, parts: PolicyParts, patience: float) -> None:
+        """`patience`: seconds after which a host without progress counts as broken."""
+        self._mirror = session.mirror
+        self._zookeeper = session.zookeeper
+        self._leadership = leadership
+        self._parts = parts
+        self._patience = patience
+        self._seen: dict[tuple[BundleId, SupervisorId], tuple[HostState, float]] = {}
+        """The state of each host that is waited for, and time.monotonic() since when."""
+        self._follower = Follower()
+        self._retention_at = 0.0
+        self._trouble = Retry(1.0, LOOK_SECS)
+
+    async def run(self) -> None:
+        while True:
+            snapshot, wait = self._mirror.snapshot, LOOK_SECS
+            try:
+                if self._leadership.is_leader() and snapshot.present:
+                    wait = await self._round(snapshot)
+                self._trouble.succeeded()
+            except TorrentdistError as error:
+                if self._trouble.failed(error.code):
+                    log.info("distributions and retention wait", error=error.message)
+                wait = self._trouble.pause_secs
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await self._mirror.changed(snapshot.version)
+
+    async def _round(self, snapshot: ClusterSnapshot) -> float:
+        """Does what is due. Returns the seconds after which to look again though no record
+        changes."""
+        now = self._zookeeper.server_now()
+        if now is None:
+            return LOOK_SECS
+        running = False
+        for bundle in snapshot.distributions:
+            running |= await self._attend(snapshot, bundle, now)
+        self._seen = {
+            key: seen
+            for key, seen in self._seen.items()
+            if key[0] in snapshot.distributions
+            and snapshot.distributions[key[0]].record.state is DistributionState.RUNNING
+        }
+        return min(RUNNING_SECS if running else LOOK_SECS, await self._retain(snapshot))
+
+    async def _attend(self, snapshot: ClusterSnapshot, bundle: BundleId, now: float) -> bool:
+        """Does what is due for one distribution. Returns whether hosts are waited for."""
+        entry = snapshot.distributions[bundle]
+        if changes_of.is_useless(snapshot, bundle, now, KEEP_SECS) or changes_of.is_due(entry.record, now):
+            log.info("hosts need not keep a bundle any more", bundle=bundle)
+            await self._change(bundle, lambda s: changes_of.release_ops(s, bundle))
+        elif entry.record.state is DistributionState.RUNNING:
+            return await self._advance(snapshot, bundle)
+        elif entry.record.state is DistributionState.STANDING:
+            hosts = changes_of.with_labels(snapshot, entry.record.labels)
+            told = changes_of.told_of(snapshot, bundle, hosts)
+            if len(told) < len(hosts):
+                pending = sum(not outcome.done for outcome in self._outcomes(snapshot, bundle).values())
+                new = newcomers(entry.record, hosts, told, pending)
+                terms = entry.record.terms
+                await self._change(bundle, lambda s: changes_of.tell_ops(s, bundle, new, terms))
+                return True
+        return False
+
+    async def _advance(self, snapshot: ClusterSnapshot, bundle: BundleId) -> bool:
+        entry = snapshot.distributions[bundle]
+        told = changes_of.told_of(snapshot, bundle, entry.record.hosts)
+        step = next_step(entry.record, told, self._outcomes(snapshot, bundle), self._patience)
+        match step:
+            case TellHosts(hosts):
+                log.info("the next hosts of a distribution are told", bundle=bundle, hosts=len(hosts))
+                terms = entry.record.terms
+                await self._change(bundle, lambda s: changes_of.tell_ops(s, bundle, hosts, terms))
+            case EndDistribution(state, reason):
+                log.info("a distribution is over", bundle=bundle, state=state.value, reason=reason)
+                await self._change(bundle, lambda s: changes_of.end_ops(s.distributions[bundle], state, reason))
+            case AwaitHosts():
+                pass
+        return True
+
+    async def _change(self, bundle: BundleId, decide: _Decide) -> None:
+        """Commits a decision, unless somebody else has changed or ended the distribution."""
+        begun = self._mirror.snapshot.distributions[bundle].record
+
+        def still(snapshot: ClusterSnapshot) -> Sequence[Op]:
+            entry = snapshot.distributions.get(bundle)
+            return decide(snapshot) if entry is not None and entry.record == begun else []
+
+        await self._parts.changes.make(None, still, lambda _: None, batch=BATCH)
+
+    def _outcomes(self, snapshot: ClusterSnapshot, bundle: BundleId) -> dict[SupervisorId, HostOutcome]:
+        record, now = snapshot.bundles[bundle].record, time.monotonic()
+        outcomes = {}
+        fleet = fleet_view(snapshot, bundle, self._parts.members(record.digest)).hosts
+        told = changes_of.told_of(snapshot, bundle, (host.supervisor for host in fleet))
+        for host in (host for host in fleet if host.supervisor in told):
+            key = (bundle, host.supervisor)
+            if self._seen.get(key, (None, 0.0))[0] is not host.state:
+                self._seen[key] = (host.state, now)
+            outcomes[host.supervisor] = HostOutcome(host.state, now - self._seen[key][1], host.reason)
+        return outcomes
+
+    async def _retain(self, snapshot: ClusterSnapshot) -> float:
+        """Applies the retention rules when it is time. Returns the seconds until the next time."""
+        news = self._follower.news(snapshot)
+        if not snapshot.retention:
+            return LOOK_SECS
+        if news is None or news.bundles or news.policies or news.jobs:
+            self._retention_at = min(self._retention_at, time.monotonic() + SETTLE_SECS)
+        if time.monotonic() >= self._retention_at:
+            await self._parts.retention.remove_doomed()
+            self._retention_at = time.monotonic() + RETENTION_SECS
+        return max(0.05, self._retention_at - time.monotonic())

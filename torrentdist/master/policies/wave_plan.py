@@ -1,0 +1,129 @@
+"""Plans which hosts of a distribution are told next, and when it is over. Pure.
+
+The hosts are told in waves: first the canaries, then so many hosts at a time.
+Always: the hosts of a wave are told only when the wave before is complete. A canary that does not
+get the bundle, or a wave that no host of gets it, stops the rest.
+Always: in every other wave a broken host holds nobody up; its supervisor tries again by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from torrentdist.model.ids import SupervisorId
+from torrentdist.model.policies.distribution_record import DistributionRecord, DistributionState
+from torrentdist.model.wire.fleet_messages import HostState
+
+LAST_PATIENCE = 20
+"""How many times as long the last wave waits for a broken host. Nobody waits behind it."""
+MOST_NAMED = 5
+"""Most hosts that a reason names."""
+
+
+@dataclass(frozen=True)
+class HostOutcome:
+    """What is known of a host that was told to fetch the bundle."""
+
+    state: HostState
+    secs: float = 0.0
+    """For how long it has been seen in this state without any progress."""
+    reason: str = ""
+
+    def broken(self, patience: float) -> bool:
+        """Whether it is unlikely to get the bundle soon. A host that fetches is never broken."""
+        return self.state not in (HostState.DONE, HostState.FETCHING) and self.secs >= patience
+
+    @property
+    def done(self) -> bool:
+        return self.state is HostState.DONE
+
+
+@dataclass(frozen=True)
+class TellHosts:
+    hosts: tuple[SupervisorId, ...]
+
+
+@dataclass(frozen=True)
+class AwaitHosts:
+    """The hosts that were told are still at it."""
+
+
+@dataclass(frozen=True)
+class EndDistribution:
+    state: DistributionState
+    reason: str = ""
+
+
+WaveStep = TellHosts | AwaitHosts | EndDistribution
+
+
+def waves(record: DistributionRecord) -> list[tuple[SupervisorId, ...]]:
+    """Returns the hosts of each wave."""
+    return list(_waves(record))
+
+
+def _waves(record: DistributionRecord) -> Iterator[tuple[SupervisorId, ...]]:
+    hosts, at = record.hosts, 0
+    while at < len(hosts):
+        size = record.canary if record.canary and at == 0 else record.concurrency or len(hosts)
+        yield hosts[at : at + size]
+        at += size
+
+
+def current_wave(record: DistributionRecord, told: Collection[SupervisorId]) -> int:
+    """Returns the number of the last wave with a host that was told, from 1; 0: none was."""
+    return max((n for n, wave in enumerate(waves(record), 1) if not set(told).isdisjoint(wave)), default=0)
+
+
+def next_step(
+    record: DistributionRecord,
+    told: Collection[SupervisorId],
+    outcomes: Mapping[SupervisorId, HostOutcome],
+    patience: float,
+) -> WaveStep:
+    """Returns what is due for a running distribution.
+
+    `told`: the hosts whose assignment names the bundle. `outcomes`: of these hosts. `patience`: the
+    seconds after which a host without progress counts as broken.
+    """
+    planned = waves(record)
+    for number, wave in enumerate(planned, 1):
+        untold = tuple(host for host in wave if host not in told)
+        if untold:
+            return TellHosts(untold)
+        seen = {host: outcomes[host] for host in wave if host in outcomes}
+        last = number == len(planned)
+        is_canary = number == 1 and record.canary > 0
+        waits = patience if is_canary or not last else patience * LAST_PATIENCE
+        broken = {host: outcome for host, outcome in seen.items() if outcome.broken(waits)}
+        if is_canary and broken:
+            return EndDistribution(DistributionState.STOPPED, f"a canary failed: {_told_of(broken)}")
+        if any(host not in broken and not (host in seen and seen[host].done) for host in wave):
+            return AwaitHosts()
+        if len(broken) == len(wave) and not last:
+            return EndDistribution(DistributionState.STOPPED, f"no host of wave {number} got it: {_told_of(broken)}")
+    over = DistributionState.STANDING if record.everywhere else DistributionState.COMPLETE
+    return EndDistribution(over, _lacking(record, outcomes))
+
+
+def _lacking(record: DistributionRecord, outcomes: Mapping[SupervisorId, HostOutcome]) -> str:
+    lack = {host: outcomes[host] for host in record.hosts if host in outcomes and not outcomes[host].done}
+    return f"these hosts lack it: {_told_of(lack)}" if lack else ""
+
+
+def _told_of(hosts: Mapping[SupervisorId, HostOutcome]) -> str:
+    named = sorted(hosts)[:MOST_NAMED]
+    more = f" and {len(hosts) - len(named)} more" if len(hosts) > len(named) else ""
+    return ", ".join(f"{host} ({hosts[host].reason or hosts[host].state})" for host in named) + more
+
+
+def newcomers(
+    record: DistributionRecord, matching: Collection[SupervisorId], told: Collection[SupervisorId], pending: int
+) -> tuple[SupervisorId, ...]:
+    """Returns the hosts that a standing order tells now.
+
+    `matching`: registered hosts with the labels. `pending`: those that were told and are not done.
+    """
+    new = sorted(set(matching) - set(told))
+    return tuple(new[: max(0, record.concurrency - pending)] if record.concurrency else new)

@@ -1,0 +1,53 @@
+"""The record of a distribution in ZooKeeper: which hosts should get a bundle, and in which order.
+
+Always: all times are by ZooKeeper's clock.
+Never: hold progress. The hosts announce it, and every master has it in memory.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from torrentdist.model.ids import BundleId, SupervisorId
+from torrentdist.model.policies.bundle_terms import ANY_TERMS, BundleTerms
+from torrentdist.model.records import Record
+
+
+class DistributionState(StrEnum):
+    RUNNING = "running"
+    COMPLETE = "complete"
+    """Every host has been told. Its reason names those that still lack the bundle."""
+    STANDING = "standing"
+    """Every host has been told, and those that register later will be."""
+    STOPPED = "stopped"
+    """A canary, or a whole wave, failed. The hosts behind it were not told."""
+    CANCELLED = "cancelled"
+
+
+class DistributionRecord(Record, frozen=True, kw_only=True):
+    """The record at /distributions/<bundle-id>. A later distribution of the bundle replaces it."""
+
+    bundle: BundleId
+    owner: str = ""
+    """The name of the sender who asked for it."""
+    state: DistributionState = DistributionState.RUNNING
+    reason: str = ""
+    begun_at: float = 0.0
+    hosts: tuple[SupervisorId, ...] = ()
+    """In the order of their waves."""
+    canary: int = 0
+    """The number of hosts in the first wave, all of which must get the bundle; 0: none."""
+    concurrency: int = 0
+    """The number of hosts in each further wave; 0: all."""
+    everywhere: bool = False
+    """Whether hosts that register later and have the labels get it too."""
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    ends_at: float | None = None
+    """When the hosts no longer have to keep it; None: never."""
+    terms: BundleTerms = ANY_TERMS
+
+    @property
+    def is_over(self) -> bool:
+        return self.state not in (DistributionState.RUNNING, DistributionState.STANDING)

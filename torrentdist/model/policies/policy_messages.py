@@ -1,0 +1,60 @@
+"""What the API says about distributions and about retention rules.
+
+docs/protocol.md promises these keys.
+Always: a key may be added.
+Never: a key changes its meaning.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from torrentdist.model.ids import BundleId
+from torrentdist.model.wire.view import View
+
+
+class DistributionStatusView(View, frozen=True, kw_only=True):
+    """A distribution: GET /v1/distributions."""
+
+    bundle: BundleId
+    owner: str
+    state: str
+    """running, complete, standing, stopped, cancelled."""
+    reason: str
+    begun_at: float
+    hosts: int
+    """The hosts that are to get it."""
+    told: int
+    """The hosts that have been told."""
+    wave: int
+    """The wave that is under way or was the last, from 1."""
+    waves: int
+    everywhere: bool
+    labels: dict[str, str]
+    ends_at: float | None
+    rate: int
+    priority: str
+
+
+class RetentionBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """PUT /v1/retention: a rule for the bundles whose ids match a pattern."""
+
+    pattern: str
+    keep: int
+    for_secs: float = 0.0
+
+
+class RetentionView(View, frozen=True, kw_only=True):
+    """A retention rule, and what it means now."""
+
+    pattern: str
+    keep: int
+    for_secs: float
+    created_by: str
+    bundles: int
+    """The bundles that match the pattern."""
+    goes: dict[BundleId, str] = msgspec.field(default_factory=dict)
+    """The bundles that the leader removes next, and why."""
+    stays: dict[BundleId, list[str]] = msgspec.field(default_factory=dict)
+    """The bundles that stay, and why: newest, young, pinned, uploading, needed, distributed,
+    standing, promised, last_copy, other_rule."""

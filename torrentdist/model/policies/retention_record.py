@@ -1,0 +1,17 @@
+"""The record of a retention rule in ZooKeeper: how many versions of a bundle the cluster keeps."""
+
+from __future__ import annotations
+
+from torrentdist.model.records import Record
+
+
+class RetentionRecord(Record, frozen=True, kw_only=True):
+    """The record at /retention/<name>, where the name is a hash of the pattern."""
+
+    pattern: str
+    """The pattern of bundle ids, such as `etl-*`."""
+    keep: int
+    """The newest so many of these bundles stay."""
+    for_secs: float = 0.0
+    """A bundle whose record was written less than so many seconds ago stays."""
+    created_by: str = ""
