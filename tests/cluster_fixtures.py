@@ -131,10 +131,10 @@ class Running:
 
     def end(self, timeout: float = 60.0) -> Ran:
         try:
-            stdout, stderr = self.process.communicate(timeout=timeout)
+            stdout, stderr = self.process.communicate(timeout=patient(timeout))
         except subprocess.TimeoutExpired:
             self.kill()
-            pytest.fail(f"still running after {timeout:g} s: {self.process.args!r}")
+            pytest.fail(f"still running after {patient(timeout):g} s: {self.process.args!r}")
         return Ran(self.process.wait(), stdout, stderr, time.monotonic() - self._began)
 
     def running(self) -> bool:
@@ -173,7 +173,7 @@ class Cluster:
         self.dir = dev.dir
         self._work = work
         self._commands: list[Running] = []
-        self.http = httpx.Client(trust_env=False, timeout=10.0, headers={CLIENT: "1"}, auth=self._with_token)
+        self.http = httpx.Client(trust_env=False, timeout=patient(10.0), headers={CLIENT: "1"}, auth=self._with_token)
 
     def close(self) -> None:
         for command in self._commands:
