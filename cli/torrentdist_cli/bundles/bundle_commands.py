@@ -25,7 +25,10 @@ COMMANDS = {
     "distribute": Lazy(
         "torrentdist_cli.bundles.distribute_command:distribute", "Bring a bundle to every host, and watch it arrive."
     ),
-    "history": Lazy("torrentdist_cli.bundles.history_command:history", "Show what past distributions did."),
+    "history": Lazy(
+        "torrentdist_cli.bundles.history_command:history",
+        "Show what distributions did, of one bundle or of all, the newest first.",
+    ),
     "sign": Lazy("torrentdist_cli.bundles.sign_command:sign", "Sign a bundle that is in the cluster."),
     "verify": Lazy(
         "torrentdist_cli.bundles.verify_command:verify", "Compare a directory or a file with a bundle, byte by byte."
