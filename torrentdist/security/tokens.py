@@ -11,11 +11,13 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from torrentdist.model.access.token_record import TokenRecord
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.security.principal import Principal, Proof, Role
+
+if TYPE_CHECKING:
+    from torrentdist.model.access.token_record import TokenRecord
 
 PREFIX: Final = "td"
 SECRET_BYTES: Final = 32

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
 
 import click
 
-from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, bundle_id
 from torrentdist.model.wire.bundle_messages import BundleView
@@ -20,6 +20,9 @@ from torrentdist_cli.frame.invocation import Session
 from torrentdist_cli.frame.rendering import facts, grid, show, show_all
 from torrentdist_cli.frame.units import duration, size
 from torrentdist_cli.shell.candidates import bundle_ids
+
+if TYPE_CHECKING:
+    from torrentdist.client.masters.master_client import MasterClient
 
 COMMANDS = {
     "distribute": Lazy(
@@ -65,7 +68,7 @@ def ls(session: Session) -> None:
 
     With -q: their ids.
     """
-    views = ask_masters(session, MasterClient.bundles)
+    views = ask_masters(session, lambda client: client.bundles())
     show_all(session, views, value=lambda view: view.id, table=lambda: _list_table(views))
 
 
@@ -91,7 +94,7 @@ def rm(session: Session, id: str) -> None:
 
     With -q: its id.
     """
-    _change(session, id, MasterClient.remove, "removed")
+    _change(session, id, lambda client, name: client.remove(name), "removed")
 
 
 @bundle.command(cls=Command)
@@ -103,7 +106,7 @@ def pin(session: Session, id: str) -> None:
 
     With -q: its id.
     """
-    _change(session, id, MasterClient.pin, "pinned")
+    _change(session, id, lambda client, name: client.pin(name), "pinned")
 
 
 @bundle.command(cls=Command)
@@ -115,10 +118,10 @@ def unpin(session: Session, id: str) -> None:
 
     With -q: its id.
     """
-    _change(session, id, MasterClient.unpin, "unpinned")
+    _change(session, id, lambda client, name: client.unpin(name), "unpinned")
 
 
-Call = Callable[[MasterClient, BundleId], Awaitable[BundleView]]
+Call = Callable[["MasterClient", BundleId], Awaitable[BundleView]]
 
 
 def _change(session: Session, id: str, call: Call, done: str) -> None:

@@ -8,7 +8,6 @@ from typing import TypeVar
 
 import click
 
-from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.model.ids import master_id
 from torrentdist.model.wire.ha_views import FailoverView, RoleView
 from torrentdist_cli.frame.asking_masters import ask_masters
@@ -45,7 +44,7 @@ def leader(session: Session) -> None:
 
     With -q: the id of the leader.
     """
-    view = ask_masters(session, MasterClient.leader)
+    view = ask_masters(session, lambda client: client.leader())
     led = duration(max(0.0, time.time() - view.since))
     pairs = [("leader", view.leader), ("epoch", str(view.epoch)), ("leads for", led)]
     if view.stale_secs is not None:
@@ -62,7 +61,7 @@ def roles(session: Session) -> None:
 
     With -q: their ids.
     """
-    views = ask_masters(session, MasterClient.roles)
+    views = ask_masters(session, lambda client: client.roles())
     show_all(session, views, value=lambda view: view.id, table=lambda: _roles_table(views))
 
 

@@ -10,8 +10,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from torrentdist.client.masters.master_client import MasterClient
-from torrentdist.model.configuration.config import ClientConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist_cli.frame.interruption import run
 from torrentdist_cli.frame.invocation import Session
@@ -19,6 +17,8 @@ from torrentdist_cli.frame.terminal import say
 
 if TYPE_CHECKING:
     from torrentdist.api.async_client import AsyncClient
+    from torrentdist.client.masters.master_client import MasterClient
+    from torrentdist.model.configuration.config import ClientConfig
 
 T = TypeVar("T")
 Show = TypeVar("Show")
@@ -26,6 +26,8 @@ Show = TypeVar("Show")
 
 @contextlib.asynccontextmanager
 async def masters(config: ClientConfig, *, dry_run: bool = False) -> AsyncIterator[MasterClient]:
+    from torrentdist.client.masters.master_client import MasterClient
+
     async with MasterClient(config, on_wait=lambda why: say(why, label="waiting", color="yellow")) as client:
         client.dry_run = dry_run
         yield client

@@ -11,11 +11,14 @@ import gc
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar, cast
 
 import click
 
 from torrentdist_cli.frame.invocation import OutputFormat, ProgressStyle, Session
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 SHARED_NAMES = frozenset({"output", "quiet", "verbose", "config_file", "masters", "progress"})
@@ -133,6 +136,15 @@ class Group(SharedOptions, click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*self.lazy, *super().list_commands(ctx)]
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Offers commands by what is written next to their addresses, and imports none of them."""
+        from click.shell_completion import CompletionItem
+
+        found = [(name, each.short_help) for name, each in self.lazy.items()]
+        found += [(name, each.get_short_help_str()) for name, each in self.commands.items()]
+        offered = [CompletionItem(name, help=text) for name, text in found if name.startswith(incomplete)]
+        return [*offered, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.lazy:

@@ -1,11 +1,14 @@
-"""`torrentdist job`: submits, shows, steers and kills jobs."""
+"""`torrentdist job`: submits, shows, steers and kills jobs.
+
+Never: import the calls of jobs before a command needs them, since completion waits for imports.
+"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from torrentdist.client import job_client as client_jobs
-from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.model.ids import job_id
 from torrentdist.model.wire.job_messages import JobView
 from torrentdist_cli.frame.asking_masters import ask_masters
@@ -15,6 +18,9 @@ from torrentdist_cli.frame.rendering import show, show_all
 from torrentdist_cli.frame.units import DURATION
 from torrentdist_cli.jobs.job_tables import job_list, job_page, show_changed
 from torrentdist_cli.shell.candidates import job_ids
+
+if TYPE_CHECKING:
+    from torrentdist.client.masters.master_client import MasterClient
 
 COMMANDS = {
     "submit": Lazy(
@@ -37,7 +43,9 @@ def ls(session: Session) -> None:
 
     With -q: their ids.
     """
-    rows = ask_masters(session, client_jobs.jobs)
+    from torrentdist.client import job_client
+
+    rows = ask_masters(session, lambda client: job_client.jobs(client))
     show_all(session, rows, value=lambda row: row.id, table=lambda: job_list(rows))
 
 
@@ -49,7 +57,9 @@ def show_one(session: Session, name: str) -> None:
 
     With -q: its status.
     """
-    view = ask_masters(session, lambda client: client_jobs.job(client, job_id(name)))
+    from torrentdist.client import job_client
+
+    view = ask_masters(session, lambda client: job_client.job(client, job_id(name)))
     show(session, view, value=view.status.value, table=lambda: job_page(view))
 
 
@@ -62,7 +72,9 @@ def activate(session: Session, name: str) -> None:
 
     With -q: the job's id.
     """
-    show_changed(session, ask_masters(session, lambda client: client_jobs.activate(client, job_id(name))))
+    from torrentdist.client import job_client
+
+    show_changed(session, ask_masters(session, lambda client: job_client.activate(client, job_id(name))))
 
 
 @job.command(cls=Command)
@@ -74,7 +86,9 @@ def deactivate(session: Session, name: str) -> None:
 
     With -q: the job's id.
     """
-    show_changed(session, ask_masters(session, lambda client: client_jobs.deactivate(client, job_id(name))))
+    from torrentdist.client import job_client
+
+    show_changed(session, ask_masters(session, lambda client: job_client.deactivate(client, job_id(name))))
 
 
 @job.command(cls=Command)
@@ -88,9 +102,10 @@ def rebalance(session: Session, name: str, wait: float, workers: int | None) -> 
 
     With -q: the job's id.
     """
+    from torrentdist.client import job_client
 
     async def work(client: MasterClient) -> JobView:
-        return await client_jobs.rebalance(client, job_id(name), wait=wait, workers=workers)
+        return await job_client.rebalance(client, job_id(name), wait=wait, workers=workers)
 
     show_changed(session, ask_masters(session, work))
 
@@ -105,4 +120,6 @@ def kill(session: Session, name: str, wait: float | None) -> None:
 
     With -q: the job's id.
     """
-    show_changed(session, ask_masters(session, lambda client: client_jobs.kill(client, job_id(name), wait=wait)))
+    from torrentdist.client import job_client
+
+    show_changed(session, ask_masters(session, lambda client: job_client.kill(client, job_id(name), wait=wait)))

@@ -22,50 +22,70 @@ from torrentdist.model.configuration.config import ClientConfig
 from torrentdist_cli.frame.invocation import Session
 
 if TYPE_CHECKING:
-    from torrentdist.client.masters.master_client import MasterClient
+    from torrentdist.client.masters.master_requests import MasterRequests
 
 ANSWER_SECS = 0.15
 """The user waits at the Tab key for this, and for the start of the command."""
 FRESH_SECS = 5.0
 """The names of an earlier completion are good for this long."""
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
-Names = Callable[["MasterClient"], Awaitable[list[str]]]
+Names = Callable[["MasterRequests"], Awaitable[list[str]]]
 
 
-async def _bundles(client: MasterClient) -> list[str]:
-    return [view.id for view in await client.bundles()]
+class _Named(msgspec.Struct):
+    """What a completion needs of an entry of a list."""
+
+    id: str
 
 
-async def _jobs(client: MasterClient) -> list[str]:
-    from torrentdist.client.job_client import jobs
-
-    return [view.id for view in await jobs(client)]
-
-
-async def _supervisors(client: MasterClient) -> list[str]:
-    return [view.id for view in (await client.cluster()).supervisors]
+class _Cluster(msgspec.Struct):
+    supervisors: list[_Named]
+    masters: list[_Named]
 
 
-async def _masters(client: MasterClient) -> list[str]:
-    return [view.id for view in (await client.cluster()).masters]
+class _Group(msgspec.Struct):
+    group: str
 
 
-async def _groups(client: MasterClient) -> list[str]:
-    from torrentdist.client.group_client import list_groups
-
-    return [view.group for view in await list_groups(client)]
+class _Token(msgspec.Struct):
+    name: str
 
 
-async def _tokens(client: MasterClient) -> list[str]:
-    from torrentdist.client.access_client import list_tokens
-
-    return [view.name for view in await list_tokens(client)]
+async def _bundles(client: MasterRequests) -> list[str]:
+    return await _ids(client, "/v1/bundles")
 
 
-async def _hosts(client: MasterClient) -> list[str]:
-    from torrentdist.client.host_client import list_hosts
+async def _jobs(client: MasterRequests) -> list[str]:
+    return await _ids(client, "/v1/jobs", any="true")
 
-    return [view.id for view in await list_hosts(client)]
+
+async def _ids(client: MasterRequests, path: str, **params: str) -> list[str]:
+    from torrentdist.client.masters.list_pages import all_pages
+
+    found = await all_pages(
+        lambda page: client.read("GET", path, list[_Named], params={**page, **params}), lambda entry: entry.id
+    )
+    return [entry.id for entry in found]
+
+
+async def _supervisors(client: MasterRequests) -> list[str]:
+    return [entry.id for entry in (await client.read("GET", "/v1/cluster", _Cluster)).supervisors]
+
+
+async def _masters(client: MasterRequests) -> list[str]:
+    return [entry.id for entry in (await client.read("GET", "/v1/cluster", _Cluster)).masters]
+
+
+async def _groups(client: MasterRequests) -> list[str]:
+    return [entry.group for entry in await client.read("GET", "/v1/groups", list[_Group])]
+
+
+async def _tokens(client: MasterRequests) -> list[str]:
+    return [entry.name for entry in await client.read("GET", "/v1/tokens", list[_Token])]
+
+
+async def _hosts(client: MasterRequests) -> list[str]:
+    return [entry.id for entry in await client.read("GET", "/v1/hosts", list[_Named])]
 
 
 def _completing(kind: str, names: Names) -> Complete:
@@ -110,9 +130,9 @@ def _recall(path: Path) -> tuple[list[str], float]:
 async def _ask(config: ClientConfig, names: Names) -> list[str]:
     import asyncio
 
-    from torrentdist.client.masters.master_client import MasterClient
+    from torrentdist.client.masters.master_requests import MasterRequests
 
-    async with MasterClient(config) as client, asyncio.timeout(ANSWER_SECS):
+    async with MasterRequests(config) as client, asyncio.timeout(ANSWER_SECS):
         return await names(client)
 
 
