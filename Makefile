@@ -80,6 +80,7 @@ cases: setup ## every case of docs/cases.md with its tests
 	@$(PY) scripts/cases.py
 
 wheel: setup ## our wheel in dist/, with the lock files that a host installs it by
+	@$(PY) scripts/man_pages.py build/man
 	@$(PY) -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 	@rm -rf torrentdist.egg-info # Python would believe it rather than what is installed
 	@cp requirements/host.txt dist/torrentdist-host.txt
