@@ -36,6 +36,7 @@ COMMANDS = {
     "cluster": Lazy(
         "torrentdist_cli.cluster.cluster_command:cluster", "Show the cluster: leader, masters, supervisors, bundles."
     ),
+    "top": Lazy("torrentdist_cli.cluster.top_command:top", "Show what happens in the cluster now, until Ctrl-C."),
     "supervisor": Lazy(
         "torrentdist_cli.hosts.supervisor_commands:supervisor", "Run this host's supervisor, or list all supervisors."
     ),

@@ -19,6 +19,7 @@ from torrentdist_cli.frame.command import Command, Group, Lazy, dry_run_option
 from torrentdist_cli.frame.invocation import Session
 from torrentdist_cli.frame.rendering import facts, grid, show, show_all
 from torrentdist_cli.frame.units import duration, size
+from torrentdist_cli.frame.watching import watch, watch_option
 from torrentdist_cli.shell.candidates import bundle_ids
 
 if TYPE_CHECKING:
@@ -74,15 +75,25 @@ def ls(session: Session) -> None:
 
 @bundle.command(name="show", cls=Command)
 @click.argument("id", shell_complete=bundle_ids)
+@watch_option
 @click.pass_obj
-def show_bundle(session: Session, id: str) -> None:
+def show_bundle(session: Session, id: str, watches: bool) -> None:
     """Show one bundle.
 
     With -q: its digest.
     """
     name = bundle_id(id)
-    view = ask_masters(session, lambda client: client.bundle(name))
-    show(session, view, value=view.digest, table=lambda: _one_table(view, _trust(session, view)))
+
+    def picture(view: BundleView) -> str:
+        return _one_table(view, _trust(session, view))
+
+    def tell(view: BundleView) -> None:
+        show(session, view, value=view.digest, table=lambda: picture(view))
+
+    if watches:
+        watch(session, lambda client: client.bundle(name), picture, tell)
+    else:
+        tell(ask_masters(session, lambda client: client.bundle(name)))
 
 
 @bundle.command(cls=Command)

@@ -12,18 +12,27 @@ from torrentdist_cli.frame.invocation import Session
 from torrentdist_cli.frame.rendering import facts, grid, show
 from torrentdist_cli.frame.terminal import say
 from torrentdist_cli.frame.units import duration
+from torrentdist_cli.frame.watching import watch, watch_option
 
 
 @click.command(cls=Command)
+@watch_option
 @click.pass_obj
-def cluster(session: Session) -> None:
+def cluster(session: Session, watches: bool) -> None:
     """Show the cluster: leader, masters, supervisors, bundles.
 
     With -q: the id of the leader.
     """
+    if watches:
+        watch(session, lambda client: client.cluster(), _table, lambda view: _show(session, view))
+        return
     view = ask_masters(session, lambda client: client.cluster())
     if sentence := insecure_sentence(view):
         say(sentence, label="warning:", color="yellow")
+    _show(session, view)
+
+
+def _show(session: Session, view: ClusterView) -> None:
     show(session, view, value=view.leader or "", table=lambda: _table(view))
 
 

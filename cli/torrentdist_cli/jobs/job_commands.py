@@ -16,6 +16,7 @@ from torrentdist_cli.frame.command import Command, Group, Lazy, dry_run_option
 from torrentdist_cli.frame.invocation import Session
 from torrentdist_cli.frame.rendering import show, show_all
 from torrentdist_cli.frame.units import DURATION
+from torrentdist_cli.frame.watching import watch, watch_option
 from torrentdist_cli.jobs.job_tables import job_list, job_page, show_changed
 from torrentdist_cli.shell.candidates import job_ids
 
@@ -51,16 +52,24 @@ def ls(session: Session) -> None:
 
 @job.command("show", cls=Command)
 @click.argument("name", shell_complete=job_ids)
+@watch_option
 @click.pass_obj
-def show_one(session: Session, name: str) -> None:
+def show_one(session: Session, name: str, watches: bool) -> None:
     """Show one job, its workers and its story.
 
     With -q: its status.
     """
     from torrentdist.client import job_client
 
-    view = ask_masters(session, lambda client: job_client.job(client, job_id(name)))
-    show(session, view, value=view.status.value, table=lambda: job_page(view))
+    id_ = job_id(name)
+
+    def tell(view: JobView) -> None:
+        show(session, view, value=view.status.value, table=lambda: job_page(view))
+
+    if watches:
+        watch(session, lambda client: job_client.job(client, id_), job_page, tell)
+    else:
+        tell(ask_masters(session, lambda client: job_client.job(client, id_)))
 
 
 @job.command(cls=Command)

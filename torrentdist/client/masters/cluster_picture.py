@@ -1,0 +1,141 @@
+"""What `torrentdist top` shows: the cluster, what needs attention, and how far distributions are.
+
+Always: the number of requests is bounded, however many bundles and hosts there are. What no master
+answers is left out, and said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections.abc import Sequence
+
+from torrentdist.client.masters import policy_client
+from torrentdist.client.masters.master_client import MasterClient
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId, MasterId
+from torrentdist.model.policies.policy_messages import DistributionStatusView
+from torrentdist.model.wire.cluster_messages import BundleCounts, ClusterView
+from torrentdist.model.wire.fleet_messages import FleetView, HostProgress, HostState
+from torrentdist.model.wire.view import View
+
+MOST_FOLLOWED = 5
+"""Most distributions whose hosts are asked for at a time."""
+SLOWEST = 5
+SILENT_SECS = 10.0
+"""A heartbeat that is late by more is worth a look."""
+UNDER_WAY = frozenset({"running"})
+
+
+class DistributionPicture(View, frozen=True, kw_only=True):
+    """A distribution that is under way."""
+
+    bundle: BundleId
+    wave: int
+    waves: int
+    hosts: int
+    done: int
+    size: int
+    arrived: int
+    """The bytes that all its hosts have."""
+    rate: float
+    eta: float | None
+    """Seconds until the last host that fetches has it; null: nobody knows."""
+    slowest: list[HostProgress]
+
+
+class ClusterPicture(View, frozen=True, kw_only=True):
+    """The answer of `top`."""
+
+    leader: MasterId | None
+    epoch: int
+    masters: int
+    supervisors: int
+    jobs: int
+    bundles: BundleCounts
+    attention: list[str]
+    distributions: list[DistributionPicture]
+    distributions_total: int
+    """Distributions that are under way. The list has the oldest of them."""
+    standing: int
+    """Standing orders."""
+    stale_secs: float | None = None
+
+
+async def cluster_picture(client: MasterClient) -> ClusterPicture:
+    """Asks the masters for the cluster, its distributions, and the hosts of the oldest of these."""
+    cluster, known = await asyncio.gather(client.cluster(), _distributions(client))
+    running = sorted((one for one in known if one.state in UNDER_WAY), key=lambda one: one.begun_at)
+    fleets = await asyncio.gather(*(_hosts(client, one.bundle) for one in running[:MOST_FOLLOWED]))
+    pictures = [distribution_picture(one, fleet) for one, fleet in zip(running, fleets, strict=False) if fleet]
+    return ClusterPicture(
+        leader=cluster.leader,
+        epoch=cluster.epoch,
+        masters=len(cluster.masters),
+        supervisors=len(cluster.supervisors),
+        jobs=len(cluster.jobs),
+        bundles=cluster.bundles,
+        attention=attention(cluster, known, pictures),
+        distributions=pictures,
+        distributions_total=len(running),
+        standing=sum(one.state == "standing" for one in known),
+        stale_secs=cluster.stale_secs,
+    )
+
+
+async def _distributions(client: MasterClient) -> list[DistributionStatusView]:
+    """Returns no distribution if the masters are of a release that tells of none."""
+    with contextlib.suppress(TorrentdistError):
+        return await policy_client.distributions(client)
+    return []
+
+
+async def _hosts(client: MasterClient, bundle: BundleId) -> FleetView | None:
+    with contextlib.suppress(TorrentdistError):
+        return await client.hosts(bundle)
+    return None
+
+
+def distribution_picture(one: DistributionStatusView, fleet: FleetView) -> DistributionPicture:
+    fetching = [host for host in fleet.hosts if host.state is HostState.FETCHING]
+    etas = [(host.size - host.done) / host.rate for host in fetching if host.rate > 0]
+    behind = [host for host in fleet.hosts if host.state is not HostState.DONE]
+    return DistributionPicture(
+        bundle=one.bundle,
+        wave=one.wave,
+        waves=one.waves,
+        hosts=one.hosts,
+        done=sum(host.state is HostState.DONE for host in fleet.hosts),
+        size=fleet.size,
+        arrived=sum(host.done for host in fleet.hosts),
+        rate=sum(host.rate for host in fetching),
+        eta=max(etas, default=None),
+        slowest=sorted(behind, key=_lateness)[:SLOWEST],
+    )
+
+
+def _lateness(host: HostProgress) -> tuple[bool, float, str]:
+    """Orders hosts: in trouble first, then those that have the longest way to go."""
+    broken = host.state in (HostState.STUCK, HostState.GONE, HostState.FAILED)
+    left = (host.size - host.done) / host.rate if host.rate > 0 else math.inf
+    return (not broken, -left, host.supervisor)
+
+
+def attention(
+    cluster: ClusterView, known: Sequence[DistributionStatusView], running: Sequence[DistributionPicture]
+) -> list[str]:
+    """Returns what an operator should look at, the worst first."""
+    bundles = cluster.bundles
+    told = [cluster.problem] if cluster.problem else [] if cluster.leader else ["no master leads"]
+    if bundles.lost:
+        told.append(f"{bundles.lost} bundles are lost")
+    if bundles.under_replicated:
+        told.append(f"{bundles.under_replicated} bundles have too few replicas")
+    silent = [s.id for s in cluster.supervisors if s.silent_secs is not None and s.silent_secs > SILENT_SECS]
+    told += [f"supervisor {id_} is silent" for id_ in silent]
+    told += [f"the distribution of {one.bundle} was stopped: {one.reason}" for one in known if one.state == "stopped"]
+    for one in running:
+        stuck = [host for host in one.slowest if host.state in (HostState.STUCK, HostState.GONE, HostState.FAILED)]
+        told += [f"{one.bundle} on {host.supervisor}: {host.reason or host.state}" for host in stuck]
+    return told
