@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from zookeeper_fixtures import eventually
 
 from torrentdist.host.certificates.swarm_memberships import SwarmMemberships
 from torrentdist.http.connection_pool import Http
@@ -17,7 +18,7 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.security.authority.certificates import new_key
 from torrentdist.security.authority.membership_files import read_memberships
 from torrentdist.security.authority.pem_texts import key_pem
-from torrentdist.security.private_files import write_private
+from torrentdist.security.private_files import replace_private, write_private
 
 
 def started(home: Path, *, key: bool, kept_in: Path, must_issue: bool = True) -> list[Sequence[SwarmMembership]]:
@@ -41,6 +42,33 @@ def test_a_master_is_a_member_from_its_start_on(tmp_path: Path) -> None:
     (held,) = started(tmp_path, key=True, kept_in=tmp_path)
 
     assert tuple(held) == read_memberships(tmp_path / "swarm.pem")
+
+
+@pytest.mark.case("F7")
+def test_a_key_that_changes_while_certificates_are_made_is_used(tmp_path: Path) -> None:
+    """If this failed, a master would issue under the old CA of the swarm for another quarter of an
+    hour, when two steps of a rotation follow each other closely."""
+    old, new = key_pem(new_key()), key_pem(new_key())
+    write_private(tmp_path / "ca.key", old)
+    tls = TlsConfig(mode="mutual", key_file=str(tmp_path / "key.pem"), ca_key_file=str(tmp_path / "ca.key"))
+    held: list[int] = []
+
+    def join(memberships: Sequence[SwarmMembership]) -> None:
+        if not held:
+            replace_private(tmp_path / "ca.key", old + new)
+        held.append(len(memberships))
+
+    async def scenario() -> None:
+        async with Http() as http:
+            members = SwarmMemberships(Config(tls=tls), http, list, join)
+            await members.start(must_issue=True)
+            following = asyncio.create_task(members.follow())
+            try:
+                await eventually(lambda: held[-1] == 2)
+            finally:
+                following.cancel()
+
+    asyncio.run(scenario())
 
 
 def test_a_file_that_cannot_be_written_stops_no_daemon(tmp_path: Path) -> None:

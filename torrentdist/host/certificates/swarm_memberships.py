@@ -113,7 +113,8 @@ class SwarmMemberships:
             await asyncio.to_thread(keep_memberships, self._path, fresh)
         except TorrentdistError as error:  # such as a directory that is mounted read-only
             log.warning("the certificates of the swarm are not kept for the next start", reason=error.message)
-        self._stamp = await asyncio.to_thread(self._stamps)
+        # The key may have changed since it was read, and is then looked at again.
+        self._stamp = (await asyncio.to_thread(_stamp, self._path), *self._stamp[1:])
         log.info("this host has new certificates of the swarm", expires_at=fresh[0].expires_at)
 
     async def _obtain(self, public_key: str) -> Sequence[IssuedMembership]:
