@@ -115,7 +115,11 @@ def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def metafile(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    source = tmp_path_factory.mktemp("fuzz") / "source"
+    return made_metafile(tmp_path_factory.mktemp("fuzz") / "source")
+
+
+def made_metafile(source: Path) -> bytes:
+    """Returns the metafile of a new directory with all kinds of entries."""
     (source / "d").mkdir(parents=True)
     (source / "void").mkdir()
     (source / "a").write_bytes(b"a" * 70_000)
@@ -133,40 +137,27 @@ def tried(work: Callable[[], object], *expected: type[Exception]) -> None:
             return
 
 
-@fuzzed
-@given(st.data())
-def test_fuzzed_metafiles(metafile: bytes, data: st.DataObject) -> None:
-    """An upload would end a master's request with a bug, or never."""
-    raw = data.draw(damaged(metafile))
+def try_metafile(raw: bytes) -> None:
     tried(lambda: parse_metafile(raw), TorrentdistError)
     tried(lambda: with_trackers(raw, ["http://127.0.0.1/"]), TorrentdistError)
 
 
-@fuzzed
-@given(damaged(b"d1:ali1e2:bcd1:xi-5eee1:bi0ee", b"l" * 90 + b"e" * 90, b"d0:d6:lengthi0eee"))
-def test_fuzzed_bencode(raw: bytes) -> None:
-    """A stray error would come out of whatever reads a torrent."""
+def try_bencode(raw: bytes) -> None:
     tried(lambda: bencode.decode(raw), bencode.BencodeError)
     tried(lambda: bencode.spans(raw), bencode.BencodeError)
 
 
-@fuzzed
-@given(damaged(QUERY), damaged(ANNOUNCE))
-def test_fuzzed_announces(query: bytes, body: bytes) -> None:
-    """One peer could end the tracker, or an agent's request, with a bug."""
-    directory = SwarmDirectory()
-    tracker = Tracker(directory, secret=SECRET, digests=lambda _: [DIGEST])
+def try_query(query: bytes) -> None:
+    tracker = Tracker(SwarmDirectory(), secret=SECRET, digests=lambda _: [DIGEST])
     tried(lambda: bencode.decode(tracker.answer(query, key=KEY, source_host="10.0.0.2", now=0.0)))
-    tried(
-        lambda: directory.announce(decode_body(body, SwarmAnnounce), source_host="10.0.0.3", now=0.0), TorrentdistError
-    )
 
 
-@fuzzed
-@given(damaged(HEAD), damaged(ANSWER))
-def test_fuzzed_http_heads(request: bytes, answer: bytes) -> None:
-    """A server or a client would fail with a bug at the first odd header."""
+def try_announce(body: bytes) -> None:
+    announce = SwarmDirectory().announce
+    tried(lambda: announce(decode_body(body, SwarmAnnounce), source_host="10.0.0.3", now=0.0), TorrentdistError)
 
+
+def try_request(request: bytes) -> None:
     def serve() -> None:
         connection = h11.Connection(h11.SERVER)
         connection.receive_data(request)
@@ -175,14 +166,56 @@ def test_fuzzed_http_heads(request: bytes, answer: bytes) -> None:
             given = Headers({name.decode("latin-1"): value.decode("latin-1") for name, value in event.headers})
             foreign_sign(event.method.decode("latin-1"), given, names_of(["master-1"]))
 
+    tried(serve, h11.RemoteProtocolError)
+
+
+def try_answer(answer: bytes) -> None:
     def ask() -> None:
         head = read_head(answer)
         length_in(head.headers)
         unpacked(answer, head.headers, 1000)
 
-    tried(serve, h11.RemoteProtocolError)
     tried(ask, HttpError)
     tried(lambda: chunk_size(answer), HttpError)
+
+
+def try_events(directory: Path, raw: bytes) -> None:
+    (directory / "events-1.jsonl").write_bytes(raw)
+    tried(lambda: list(told_in(directory)))
+
+
+def try_job(raw: bytes) -> None:
+    tried(lambda: parse_job(raw.decode("utf-8", "surrogateescape"), origin="job.toml"), TorrentdistError)
+
+
+@fuzzed
+@given(st.data())
+def test_fuzzed_metafiles(metafile: bytes, data: st.DataObject) -> None:
+    """An upload would end a master's request with a bug, or never."""
+    try_metafile(data.draw(damaged(metafile)))
+
+
+@fuzzed
+@given(damaged(b"d1:ali1e2:bcd1:xi-5eee1:bi0ee", b"l" * 90 + b"e" * 90, b"d0:d6:lengthi0eee"))
+def test_fuzzed_bencode(raw: bytes) -> None:
+    """A stray error would come out of whatever reads a torrent."""
+    try_bencode(raw)
+
+
+@fuzzed
+@given(damaged(QUERY), damaged(ANNOUNCE))
+def test_fuzzed_announces(query: bytes, body: bytes) -> None:
+    """One peer could end the tracker, or an agent's request, with a bug."""
+    try_query(query)
+    try_announce(body)
+
+
+@fuzzed
+@given(damaged(HEAD), damaged(ANSWER))
+def test_fuzzed_http_heads(request: bytes, answer: bytes) -> None:
+    """A server or a client would fail with a bug at the first odd header."""
+    try_request(request)
+    try_answer(answer)
 
 
 @fuzzed
@@ -190,12 +223,11 @@ def test_fuzzed_http_heads(request: bytes, answer: bytes) -> None:
 @example(EVENT.replace(b"ann", b"\xff"))
 def test_fuzzed_events(events: Path, raw: bytes) -> None:
     """A torn or foreign line in a master's events would keep it from starting again."""
-    (events / "events-1.jsonl").write_bytes(raw)
-    tried(lambda: list(told_in(events)))
+    try_events(events, raw)
 
 
 @fuzzed
 @given(damaged(JOB))
 def test_fuzzed_job_files(raw: bytes) -> None:
     """A bundle with an odd job.toml would be called a bug of torrentdist."""
-    tried(lambda: parse_job(raw.decode("utf-8", "surrogateescape"), origin="job.toml"), TorrentdistError)
+    try_job(raw)
