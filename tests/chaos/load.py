@@ -57,7 +57,7 @@ class Entry:
 
 
 class Load:
-    def __init__(self, directory: Path, masters: Sequence[str], token: Path, seed: int) -> None:
+    def __init__(self, directory: Path, masters: Sequence[str], token: Path, seed: int, ca: str = "") -> None:
         self._dir = directory
         self._rng = random.Random(seed)
         self.config = Config(
@@ -65,6 +65,7 @@ class Load:
                 masters=list(masters),
                 supervisor="",
                 token_file=str(token),
+                ca_file=ca,
                 token_in_the_clear=True,
                 deadline_secs=PATIENCE_SECS,
             )
@@ -77,22 +78,27 @@ class Load:
         self.journal: list[str] = []
         """What was refused and when, for the investigation of a finding."""
         self._numbers = iter(range(1_000_000))
+        self._end_at = 0.0
 
     async def run(self, seconds: float) -> None:
-        """Works for `seconds`. Then it finishes what is under way, or gives up at its own
-        deadline."""
-        end = asyncio.get_running_loop().time() + seconds
+        """Works for `seconds`, or until `end`. Then it finishes what is under way, or gives up at
+        its own deadline."""
+        self._end_at = asyncio.get_running_loop().time() + seconds
         async with asyncio.TaskGroup() as group:
             for work in (self._upload, self._upload, self._download, self._download, self._remove, self._distribute):
-                group.create_task(self._repeat(work, end))
-            group.create_task(self._repeat(self._transfer, end))
+                group.create_task(self._repeat(work))
+            group.create_task(self._repeat(self._transfer))
 
-    async def _repeat(self, work: object, end: float) -> None:
+    def end(self) -> None:
+        """Ends `run` before its time."""
+        self._end_at = min(self._end_at, asyncio.get_running_loop().time())
+
+    async def _repeat(self, work: object) -> None:
         pause = {"_upload": 0.6, "_download": 0.5, "_remove": 3.0, "_distribute": 3.0, "_transfer": 11.0}
         name = work.__name__  # type: ignore[attr-defined]
         while True:
             await asyncio.sleep(self._rng.uniform(0.3, 2.0) * pause[name])
-            late = asyncio.get_running_loop().time() - end
+            late = asyncio.get_running_loop().time() - self._end_at
             if late > (PATIENCE_SECS if work == self._upload and self.done["upload"] < LEAST_UPLOADS else 0.0):
                 return
             try:

@@ -1,4 +1,5 @@
-"""`make chaos`: a cluster under load, a random schedule of faults, and then the verdict.
+"""`make chaos`: a cluster under load, a random schedule of faults, and then the verdict. Last, the
+certificates of a second cluster are replaced under the same load.
 
 Prints the seed first. The same seed gives the same schedule, although the daemons may react
 differently. Exits with 1 if anything was found.
@@ -28,6 +29,7 @@ from chaos.faults import Injector, expendable
 from chaos.jobs import JobLoad
 from chaos.load import Load, State
 from chaos.network import Network
+from chaos.rotation import rotate_under_load
 from chaos.schedule import DAEMONS, MASTERS, SESSION_SECS, schedule
 from chaos.txnlog import committed
 from chaos.world import World
@@ -53,6 +55,9 @@ class Report:
     judge_secs: dict[str, float] = field(default_factory=dict)
     lost: int = 0
     job: dict[str, float] = field(default_factory=dict)
+    rotation: dict[str, int] = field(default_factory=dict)
+    """What was done while certificates and CAs were replaced."""
+    rotation_secs: float = 0.0
     findings: list[str] = field(default_factory=list)
 
 
@@ -144,6 +149,9 @@ def main() -> int:
     os.environ |= {"XDG_CACHE_HOME": str(directory / "cache"), "XDG_CONFIG_HOME": str(directory / "config")}
     print(f"seed {seed}, {args.time:g} s, in {directory}", file=sys.stderr, flush=True)
     report = asyncio.run(run(seed, args.time, directory, Network(directory, MASTERS) if in_lab else None))
+    rotated = asyncio.run(rotate_under_load(directory / "rotation", seed))
+    report.rotation, report.rotation_secs = rotated.work, rotated.seconds
+    report.findings += rotated.findings
     print(json.dumps(asdict(report), indent=1))
     if report.findings:
         print(f"{len(report.findings)} findings; everything is kept in {directory}", file=sys.stderr)

@@ -27,9 +27,10 @@ LONGEST_SECS = 600.0
 @pytest.mark.case("E4")
 @pytest.mark.case("E6")
 @pytest.mark.case("E8")
+@pytest.mark.case("F7")
 def test_two_minutes_of_chaos_lose_nothing() -> None:
-    """If this fails, something acknowledged is lost, two masters led at once, or a daemon did not
-    come back."""
+    """If this fails, something acknowledged is lost, two masters led at once, a daemon did not come
+    back, or requests fail while certificates are replaced."""
     directory = Path(tempfile.mkdtemp(prefix="torrentdist-chaos-"))
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), str(ROOT)]), "TMPDIR": str(directory)}
     command = [sys.executable, "-m", "chaos.run", "--time", f"{CI_SECS:g}", "--seed", str(CI_SEED)]
@@ -45,4 +46,5 @@ def test_two_minutes_of_chaos_lose_nothing() -> None:
     assert (report["lost"], done.returncode) == (0, 0)
     assert report["epochs"] > 1, "the faults changed nothing"
     assert report["job"]["stints"] > 8, "hardly any worker was restarted or moved"
+    assert report["rotation"]["upload"] > 0, "nothing was done while certificates were replaced"
     assert report["work"]["upload"] >= LEAST_UPLOADS, "hardly anything was done"
