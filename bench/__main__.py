@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import download, failover, groups, jobs, metafile, package_index, seeding, upload
+from bench import download, failover, groups, jobs, metafile, mutual, package_index, seeding, upload
 from bench.results import Row, conditions, read, renewed, table, write
 
 MISSED = 3
@@ -41,6 +41,8 @@ class Form:
     group: tuple[int, int]
     """Numbers of members and resources."""
     wheels: int
+    requests: tuple[int, int]
+    """Numbers of pairs, and of requests on each side of a pair."""
 
 
 FULL = Form(
@@ -59,6 +61,7 @@ FULL = Form(
     jobs=10,
     group=(50, 1000),
     wheels=100,
+    requests=(15, 300),
 )
 SHORT = Form(
     name="short",
@@ -76,6 +79,7 @@ SHORT = Form(
     jobs=2,
     group=(10, 100),
     wheels=20,
+    requests=(5, 100),
 )
 
 
@@ -97,6 +101,7 @@ def measurements(form: Form, directory: Path) -> dict[str, Callable[[], list[Row
         "jobs": lambda: jobs.measure(directory, runs=form.jobs),
         "groups": lambda: groups.measure(members=form.group[0], resources=form.group[1]),
         "package-index": lambda: package_index.measure(directory, wheels=form.wheels, rounds=3),
+        "mutual": lambda: mutual.measure(directory, pairs=form.requests[0], requests=form.requests[1], helps=9),
     }
 
 
@@ -105,7 +110,7 @@ def main() -> int:
     parser.add_argument("--short", action="store_const", const=SHORT, default=FULL, dest="form", help="for CI")
     parser.add_argument(
         "--only",
-        help="some of metafile,download,upload,seeding,failover,handover,catch-up,jobs,groups,package-index",
+        help="some of metafile,download,upload,seeding,failover,handover,catch-up,jobs,groups,package-index,mutual",
     )
     parser.add_argument("--results", type=Path, default=None, help="where the results are kept")
     parser.add_argument("--dir", type=Path, default=None, help="the disk to measure on: 20 GB in the full form")
