@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import hashlib
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from torrentdist.bundle.metafile import FileEntry
 from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import Digest
 from torrentdist.supervisor.bundles.host_content import HostContent
-from torrentdist.supervisor.repositories.file_facts import FileFacts, hashed_by
+from torrentdist.supervisor.repositories.file_facts import AT_ONCE, FileFacts, hashed_by
 
 pytestmark = pytest.mark.anyio
 DATA = b"some content" * 10_000
@@ -81,6 +84,32 @@ async def test_a_client_that_leaves_ends_nothing_for_others(tmp_path: Path, cont
     leaving.cancel()
 
     assert "of file" == await staying
+
+
+async def test_a_bundle_that_does_not_arrive_delays_no_other(tmp_path: Path, content: HostContent) -> None:
+    """If this fails, one stalled bundle stops the indexes of all."""
+    (file,) = content.meta.files
+    arriving = dataclasses.replace(content, meta=msgspec.structs.replace(content.meta, digest=Digest("ab" * 32)))
+    facts = facts_in(tmp_path)
+
+    async def wait(_: HostContent, __: FileEntry) -> str:
+        await asyncio.Event().wait()
+        return ""
+
+    stalled = [asyncio.create_task(facts.get(arriving, file, f"kind-{n}", wait)) for n in range(2 * AT_ONCE)]
+    try:
+        async with asyncio.timeout(10):
+            found = await facts.get(content, file, "kind", Counted())
+    finally:
+        await facts.close()
+
+    assert "of file" == found
+    assert all(task.cancelled() for task in await done_of(stalled))
+
+
+async def done_of(tasks: list[asyncio.Task[str]]) -> list[asyncio.Task[str]]:
+    await asyncio.wait(tasks, timeout=10)
+    return tasks
 
 
 async def test_a_failure_is_not_remembered(tmp_path: Path, content: HostContent) -> None:

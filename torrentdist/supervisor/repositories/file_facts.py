@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -27,8 +27,8 @@ log = get_logger()
 Compute = Callable[[HostContent, FileEntry], Awaitable[str]]
 KEPT = 8
 """Bundles whose facts are in memory."""
-AT_ONCE = 4
-"""Files that are read at once, so that readers of a large bundle leave time for others."""
+AT_ONCE = 16
+"""Files of one bundle that are read at once. Each holds a part in memory; some wait to arrive."""
 MOST_BYTES = 64 * 1024 * 1024
 """Size of the largest file of facts that is read."""
 
@@ -49,7 +49,8 @@ class FileFacts:
         self._known: OrderedDict[Digest, asyncio.Task[dict[tuple[str, str], str]]] = OrderedDict()
         """Facts by root and kind, of the bundles that were used last."""
         self._computing: dict[tuple[Digest, str, str], asyncio.Task[str]] = {}
-        self._room = asyncio.Semaphore(AT_ONCE)
+        self._rooms: defaultdict[Digest, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(AT_ONCE))
+        """One for each bundle, so that a bundle that does not arrive delays no other."""
 
     async def get(self, content: HostContent, file: FileEntry, kind: str, compute: Compute) -> str:
         """Returns a fact of this kind about a file, which `compute` finds out if it is not
@@ -73,7 +74,7 @@ class FileFacts:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _compute(self, content: HostContent, file: FileEntry, kind: str, compute: Compute) -> str:
-        async with self._room:
+        async with self._rooms[content.meta.digest]:
             value = await compute(content, file)
         fact = KeptFact(file.root.hex(), kind, value)
         (await self._of(content.meta.digest))[fact.root, kind] = value
@@ -90,7 +91,8 @@ class FileFacts:
         if task is None:
             task = self._known[digest] = asyncio.create_task(asyncio.to_thread(self._load, digest))
             if len(self._known) > KEPT:
-                self._known.popitem(last=False)
+                forgotten, _ = self._known.popitem(last=False)
+                self._rooms.pop(forgotten, None)
         self._known.move_to_end(digest)
         return await asyncio.shield(task)
 
