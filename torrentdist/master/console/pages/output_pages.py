@@ -56,7 +56,7 @@ class OutputPages:
     async def _view(self, job: JobId, wanted: OutputLine) -> JobOutputView:
         told = await self._jobs.told(self._records.snapshot(), job)
         hosts = [worker.supervisor for worker in told.workers] + [event.supervisor for event in told.events or ()]
-        return await self._asking.output(job, (SupervisorId(host) for host in hosts if host), wanted)
+        return await self._asking.output(told.id, (SupervisorId(host) for host in hosts if host), wanted)
 
 
 def _wanted(request: Request) -> OutputLine:
