@@ -46,7 +46,7 @@ class HostState(StrEnum):
     GONE = "gone"
 
 
-class HostProgress(View, frozen=True, kw_only=True):
+class HostProgress(View, frozen=True, kw_only=True, gc=False):
     """The progress of a bundle on one host."""
 
     supervisor: SupervisorId
