@@ -10,7 +10,7 @@ PYTEST_ARGS ?=
 DURATIONS := --durations=25 --durations-min=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast breaks lint style format docs site bench bench-short bench-spark bench-versions swarm chaos cases property fuzz wheel lock sbom clean
+.PHONY: help setup demo test test-fast breaks lint style format docs site bench bench-short bench-spark bench-versions swarm chaos cases property fuzz wheel deb lock sbom clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.* ## /  make \1 \t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -91,6 +91,9 @@ wheel: setup ## our wheel in dist/, with the lock files that a host installs it 
 	@cp requirements/host.txt dist/torrentdist-host.txt
 	@cp requirements/server.txt dist/torrentdist-server.txt
 	@ls dist/torrentdist-*
+
+deb: setup ## a Debian package in dist/: /opt/torrentdist, the systemd units, and the users
+	@scripts/deb dist
 
 lock: setup ## the lock files in requirements/ anew, after a change of pyproject.toml: make lock [UPGRADE=--upgrade]
 	@scripts/lock $(UPGRADE)

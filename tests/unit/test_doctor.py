@@ -14,6 +14,7 @@ from torrentdist.client.diagnosis import (
     ServerFacts,
     judge_access,
     judge_disk,
+    judge_distributions,
     judge_isolation,
     judge_leader,
     judge_limits,
@@ -21,6 +22,7 @@ from torrentdist.client.diagnosis import (
     judge_open_files,
     judge_ports,
     judge_records,
+    judge_retention,
     judge_servers,
     judge_versions,
     judge_way_back,
@@ -31,7 +33,8 @@ from torrentdist.client.doctor import sessions
 from torrentdist.client.zookeeper_probe import NotUnderstood, TreeAccess, parse_access
 from torrentdist.model.configuration.config import Config, ZooKeeperConfig
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import MasterId
+from torrentdist.model.ids import BundleId, MasterId
+from torrentdist.model.policies.policy_messages import DistributionStatusView, RetentionView
 from torrentdist.model.wire.cluster_messages import BundleCounts, ClusterView
 from torrentdist.model.wire.doctor_views import Finding, IsolationView, Verdict, exit_code, worst
 from torrentdist.model.wire.ha_views import DialView, MasterState, RoleView
@@ -293,3 +296,29 @@ def test_what_runs_of_a_host_get_is_said(said: IsolationView, verdict: Verdict, 
 
     assert (verdict, True) == (finding.verdict, word in finding.detail)
     assert (verdict is Verdict.OK) == (not finding.hint)
+
+
+def test_a_distribution_that_was_stopped_or_takes_long_is_named_with_its_page() -> None:
+    """The hosts behind a failed canary would wait until somebody looks for them by chance."""
+    well = DistributionStatusView(
+        bundle=BundleId("etl-1"), owner="", state="running", reason="", begun_at=1000.0, hosts=9, told=3, wave=1,
+        waves=3, everywhere=False, labels={}, ends_at=None, rate=0, priority="normal",
+    )  # fmt: skip
+    stopped = msgspec.structs.replace(well, state="stopped", reason="a canary failed: h1 (its disk is full)")
+    (ok,) = judge_distributions([well], 1060.0)
+    (failed, late) = judge_distributions([stopped, well], 1000.0 + 7200.0)
+
+    assert Verdict.OK == ok.verdict
+    assert (Verdict.WARN, "it was stopped: a canary failed: h1 (its disk is full)") == (failed.verdict, failed.detail)
+    assert "under way for 2 h, in wave 1 of 3" == late.detail
+    assert {"docs/operations.md#distribution-stalled"} == {failed.hint, late.hint}
+
+
+def test_a_retention_rule_that_matches_nothing_is_named() -> None:
+    """A mistyped pattern would let the disks fill up."""
+    rule = RetentionView(pattern="elt-*", keep=5, for_secs=0.0, created_by="", bundles=0)
+    (idle,) = judge_retention([rule])
+    (busy,) = judge_retention([msgspec.structs.replace(rule, bundles=7, goes={BundleId("elt-1"): "old"})])
+
+    assert (Verdict.WARN, "elt-*") == (idle.verdict, idle.subject)
+    assert (Verdict.OK, "1 rule, 1 bundle to go") == (busy.verdict, busy.detail)

@@ -19,6 +19,7 @@ from torrentdist.model.errors import (
     EXIT_USAGE,
     TorrentdistError,
 )
+from torrentdist.model.policies.policy_messages import DistributionStatusView, RetentionView
 from torrentdist.model.wire.cluster_messages import ClusterView
 from torrentdist.model.wire.doctor_views import Finding, IsolationView, Verdict
 from torrentdist.model.wire.ha_views import DialView, MasterState, RoleView
@@ -58,6 +59,11 @@ def of_error(check: str, subject: str, error: TorrentdistError) -> Finding:
 # this host
 
 
+DISK_PAGE = "docs/operations.md#disk-nearly-full"
+SLOW_DISTRIBUTION_SECS = 3600.0
+"""A distribution that takes longer is worth a look."""
+
+
 @dataclass(frozen=True)
 class DiskFacts:
     path: str
@@ -72,11 +78,22 @@ def judge_disk(disk: DiskFacts, reserve: int) -> Finding:
         return failure("disk", disk.path, "it is not writable", "Check the owner and the mount.", EXIT_DISK)
     if disk.free <= reserve:
         detail = f"{disk.free} bytes free, {reserve} are kept in reserve"
-        return failure("disk", disk.path, detail, "Free some space, or `torrentdist bundle prune`.", EXIT_DISK)
+        return failure(
+            "disk",
+            disk.path,
+            detail,
+            "Free some space, or `torrentdist bundle prune`: docs/operations.md#disk-nearly-full",
+            EXIT_DISK,
+        )
     if disk.free_inodes is not None and disk.free_inodes < 1000:
         return failure("disk", disk.path, f"{disk.free_inodes} inodes left", "Delete small files.", EXIT_DISK)
     if disk.free < disk.total * LOW_DISK_SHARE:
-        return warning("disk", disk.path, f"{disk.free} of {disk.total} bytes free", "Free some space soon.")
+        return warning(
+            "disk",
+            disk.path,
+            f"{disk.free} of {disk.total} bytes free",
+            "Free some space soon: docs/operations.md#disk-nearly-full",
+        )
     return Finding(check="disk", subject=disk.path, detail=f"{disk.free} of {disk.total} bytes free")
 
 
@@ -296,6 +313,38 @@ def judge_records(cluster: ClusterView) -> list[Finding]:
         detail = f"{counts.under_replicated} with fewer replicas than wanted"
         findings.append(warning("bundles", "", detail, "They are replicated if enough masters run and have room."))
     return findings or [Finding(check="bundles", detail=f"{counts.available} available")]
+
+
+def judge_distributions(known: Sequence[DistributionStatusView], now: float) -> list[Finding]:
+    """Judges the distributions of the last days. One that was stopped waits for an operator."""
+    running = [one for one in known if one.state == "running"]
+    findings = [
+        warning("distributions", one.bundle, f"it was stopped: {one.reason}", "docs/operations.md#distribution-stalled")
+        for one in known
+        if one.state == "stopped"
+    ]
+    findings += [
+        warning(
+            "distributions",
+            one.bundle,
+            f"under way for {(now - one.begun_at) / 3600:.0f} h, in wave {one.wave} of {one.waves}",
+            "docs/operations.md#distribution-stalled",
+        )
+        for one in running
+        if now - one.begun_at > SLOW_DISTRIBUTION_SECS
+    ]
+    return findings or [Finding(check="distributions", detail=f"{len(running)} under way, none stopped")]
+
+
+def judge_retention(rules: Sequence[RetentionView]) -> list[Finding]:
+    """Judges the retention rules: what the leader is about to remove, and rules that match
+    nothing."""
+    idle = [rule.pattern for rule in rules if not rule.bundles]
+    hint = "docs/distribution.md#keep-the-newest-versions"
+    findings = [warning("retention", pattern, "the rule matches no bundle", hint) for pattern in idle]
+    going = sum(len(rule.goes) for rule in rules)
+    told = f"{counted(len(rules), 'rule')}, {counted(going, 'bundle')} to go" if rules else "no rule: bundles stay"
+    return findings or [Finding(check="retention", detail=told)]
 
 
 # ports

@@ -36,6 +36,7 @@ from torrentdist.model.configuration.config import Config, ZooKeeperConfig
 from torrentdist.model.configuration.settings import DEFAULT_ORIGIN
 from torrentdist.model.errors import EXIT_UNAVAILABLE, EXIT_USAGE, TorrentdistError
 from torrentdist.model.json_decoding import decode_json
+from torrentdist.model.policies.policy_messages import DistributionStatusView, RetentionView
 from torrentdist.model.wire.cluster_messages import ClusterView, HealthView
 from torrentdist.model.wire.doctor_views import Finding, IsolationView, Verdict
 from torrentdist.model.wire.fleet_messages import HostProblem
@@ -76,7 +77,8 @@ async def examine(config: Config, origins: Mapping[str, str]) -> list[Finding]:
                 masters = await _masters(http, config)
                 if given & {"zookeeper", "master"}:
                     findings += await zookeeper(config.zookeeper, sessions(config, origins, masters))
-                findings += _judged(masters) + await _ports(http, config, given, masters)
+                findings += _judged(masters) + await _policies(http, masters)
+                findings += await _ports(http, config, given, masters)
             findings += await supervisor(config, origins)
     except TimeoutError:
         hint = "Look for hosts that drop packets, or run doctor with fewer client.masters."
@@ -289,6 +291,20 @@ async def _get(http: Http, url: str, path: str, kind: type[T], **params: str) ->
         return await ask(http, url, Request("GET", path, params=params, timeout=PROBE_SECS), kind)
     except Broken as exc:
         raise TorrentdistError("unreachable", detail=f"{url}: {exc.detail}") from exc
+
+
+async def _policies(http: Http, masters: list[MasterFacts]) -> list[Finding]:
+    """Looks at distributions and retention rules, as one master knows them. One of an older release
+    knows none."""
+    url = next((master.url for master in masters if master.cluster is not None), None)
+    if url is None:
+        return []
+    try:
+        distributions = await _get(http, url, "/v1/distributions", list[DistributionStatusView])
+        rules = await _get(http, url, "/v1/retention", list[RetentionView])
+    except TorrentdistError:
+        return []
+    return diagnosis.judge_distributions(distributions, time.time()) + diagnosis.judge_retention(rules)
 
 
 async def _ports(http: Http, config: Config, given: Iterable[str], masters: list[MasterFacts]) -> list[Finding]:

@@ -1,0 +1,100 @@
+"""deploy/kubernetes and the monitoring profile of compose, without a cluster: schemas, and whether
+the files agree with the product and with each other."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import jsonschema  # type: ignore[import-untyped]
+import kubernetes_validate  # type: ignore[import-untyped]
+import pytest
+import yaml
+from deployment_site import COMPOSE
+
+from torrentdist.model.configuration.settings import combine, toml_layer
+
+ROOT = Path(__file__).parent.parent.parent
+FOLDER = ROOT / "deploy/kubernetes"
+SCHEMA = json.loads((ROOT / "tests/servicemonitor.schema.json").read_text())
+KUBERNETES = "1.29"
+
+
+def documents(name: str) -> list[dict[str, Any]]:
+    return [document for document in yaml.safe_load_all((FOLDER / name).read_text()) if document]
+
+
+def of_kind(kind: str) -> dict[str, Any]:
+    (found,) = (d for f in ("masters.yaml", "supervisors.yaml") for d in documents(f) if d["kind"] == kind)
+    return found
+
+
+@pytest.mark.parametrize("name", ["masters.yaml", "supervisors.yaml"])
+def test_the_api_of_kubernetes_takes_the_manifests(name: str) -> None:
+    """If this fails, kubectl refuses the file, or silently drops a misspelt field."""
+    for document in documents(name):
+        kubernetes_validate.validate(document, KUBERNETES, strict=True)
+
+
+def test_the_schema_refuses_a_misspelt_field() -> None:
+    """If this fails, the test above checks nothing."""
+    wrong = of_kind("StatefulSet")
+    wrong["spec"]["template"]["spec"]["containers"][0]["imagePolicy"] = "Always"
+
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(wrong, KUBERNETES, strict=True)
+
+
+def test_the_prometheus_operator_takes_the_service_monitor() -> None:
+    """If this fails, nothing is scraped, and no alert ever fires."""
+    (monitor,) = documents("servicemonitor.yaml")
+    jsonschema.validate(monitor, SCHEMA)
+    (endpoint,) = monitor["spec"]["endpoints"]
+    services = [d for f in ("masters.yaml", "supervisors.yaml") for d in documents(f) if d["kind"] == "Service"]
+    labels = monitor["spec"]["selector"]["matchLabels"]
+
+    assert 2 == len(services)
+    assert all(labels.items() <= service["metadata"]["labels"].items() for service in services)
+    assert all(endpoint["port"] in [port["name"] for port in service["spec"]["ports"]] for service in services)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**monitor, "spec": {**monitor["spec"], "endpoint": []}}, SCHEMA)
+
+
+@pytest.mark.parametrize(("name", "key"), [("masters.yaml", "master.toml"), ("supervisors.yaml", "supervisor.toml")])
+def test_the_daemons_accept_their_configuration(name: str, key: str) -> None:
+    """If this fails, every pod ends with an unknown key."""
+    (config,) = (d for d in documents(name) if d["kind"] == "ConfigMap")
+    combine([toml_layer(tomllib.loads(config["data"][key]), key)])
+
+
+@pytest.mark.parametrize("kind", ["StatefulSet", "DaemonSet"])
+def test_a_pod_mounts_what_it_names_and_runs_as_the_images_user(kind: str) -> None:
+    """If this fails, the pod does not start, or a hole in a daemon is one in the node."""
+    spec = of_kind(kind)["spec"]
+    pod = spec["template"]["spec"]
+    claims = [claim["metadata"]["name"] for claim in spec.get("volumeClaimTemplates", [])]
+    there = {*claims, *(volume["name"] for volume in pod["volumes"])}
+    containers = [*pod["initContainers"], *pod["containers"]]
+
+    assert [] == [m["name"] for c in containers for m in c["volumeMounts"] if m["name"] not in there]
+    assert 10001 == pod["securityContext"]["runAsUser"]
+    assert all(c["securityContext"]["capabilities"]["drop"] == ["ALL"] for c in containers)
+    assert spec["selector"]["matchLabels"].items() <= spec["template"]["metadata"]["labels"].items()
+
+
+def test_compose_has_a_profile_that_watches_the_cluster() -> None:
+    """If this fails, the alerts and the dashboard that ship are not the ones that run."""
+    services = {name: s for name, s in COMPOSE["services"].items() if "monitoring" in s.get("profiles", [])}
+    folder = ROOT / "docker/compose"
+    mounted = [m.split(":")[0] for s in services.values() for m in s["volumes"] if m.startswith(".")]
+    scrape = yaml.safe_load((folder / "monitoring/prometheus.yaml").read_text())
+    targets = [t for job in scrape["scrape_configs"] for s in job["static_configs"] for t in s["targets"]]
+    addresses = [
+        s["networks"]["cluster"]["ipv4_address"] for n, s in COMPOSE["services"].items() if n.startswith("master-")
+    ]
+
+    assert {"prometheus", "grafana"} == set(services)
+    assert [] == [path for path in mounted if "secrets" not in path and not (folder / path).exists()]
+    assert set(addresses) <= {target.partition(":")[0] for target in targets}
