@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import ssl
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -32,6 +34,8 @@ from torrentdist.security.authority.pem_texts import (
 from torrentdist.security.authority.swarm_authority import memberships_of
 from torrentdist.security.certificate_identity import CertificateRole
 from torrentdist.security.private_files import read_private, replace_private, write_public
+
+MIB = 1024 * 1024
 
 
 @pytest.fixture(scope="module")
@@ -234,11 +238,49 @@ def test_a_host_joins_by_invitation_and_is_out_within_seconds_of_its_revocation(
         after = host.get(f"{url}/v1/cluster").json()
     taken = mutual.run("host", "join", "--config", config, "--invitation-file", file)
 
+    kept = read_memberships(Path(joined["key_file"]).parent / "swarm.pem")
+
     assert (joined["serial"], "s9") == (again["serial"], again["id"])
+    assert kept[0].expires_at - time.time() > 29 * 86_400
     assert "used, for another key" in second.stderr
     assert ("live", 200, 403) == (states["s9"], before, key.status_code)
     assert "host_revoked" == after["error"]
     assert (4, True) == (taken.code, "its certificate was revoked" in taken.stderr)
+
+
+def test_the_metrics_of_each_daemon_tell_when_its_certificate_expires(mutual: Cluster) -> None:
+    """A certificate that nobody renews would expire without an alarm."""
+    (supervisor,) = mutual.get("master-1", "/v1/cluster")["supervisors"]
+    told = {}
+    with httpx.Client(trust_env=False, verify=trusting(mutual, "master-1")) as host:
+        for name, url in (("master-2", mutual.url("master-2")), ("supervisor-1", supervisor["url"])):
+            (line,) = re.findall(
+                r"(?m)^torrentdist_certificate_expiry_timestamp_seconds (\S+)$", host.get(f"{url}/metrics").text
+            )
+            told[name] = float(line)
+    files = {name: mutual.dir / "ca" / "hosts" / name / "certificate.pem" for name in told}
+
+    assert {name: facts_of(parse_certificate(path.read_bytes())).expires_at for name, path in files.items()} == told
+
+
+def test_a_download_is_resumed_while_no_master_answers(mutual: Cluster, tmp_path: Path) -> None:
+    """A user whose download was interrupted would have to wait for a master, although other hosts
+    have the bundle."""
+    source = make_source(tmp_path / "source", 79, 5 * MIB)
+    mutual.upload(source, "go-on", 2)
+    mutual.run("bundle", "distribute", "go-on", "--wait", "100%").ok()
+    words = ("download", "go-on", tmp_path / "dest", "--no-supervisor")
+    cut = mutual.run(*words, "--timeout", "3s", swarm__download_limit=MIB)
+    (kept,) = tmp_path.glob(".dest*/swarm.pem")
+    mode = stat.S_IMODE(kept.stat().st_mode)
+    mutual.kill(*mutual.masters())
+    resumed = mutual.run(*words, client__deadline_secs=1)
+    mutual.heal()
+
+    assert (6, 0o600) == (cut.code, mode)
+    assert resumed.ok()["sources"]["peers"] > 0
+    assert picture(source) == picture(tmp_path / "dest")
+    assert [] == [*tmp_path.glob(".dest*")]
 
 
 @pytest.mark.case("F6")

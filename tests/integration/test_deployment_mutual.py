@@ -1,7 +1,9 @@
-"""The hosts' part of docs/deployment.md on loopback: its commands and its three files."""
+"""The hosts' part of docs/deployment.md on loopback: its commands, its three files, and its
+ZooKeeper."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -29,7 +31,7 @@ class MutualSite:
         self.home = home
         ports = {str(port): str(free_port()) for port in (7060, 7061, 7071, 7072)}
         self._replacements = [
-            (r'"10\.0\.0\.1:2181".*?\]', f'"{zookeeper}"]'),
+            (r'"10\.0\.0\.1:2281".*?\]', f'"{zookeeper}"]'),
             (r"10\.0\.[01]\.\d+", "127.0.0.1"),
             (r"/etc/torrentdist", str(home / "etc")),
             (r"/var/lib/torrentdist", str(home / "lib")),
@@ -40,7 +42,11 @@ class MutualSite:
         for name, text in zip(FILES, re.findall(r"(?s)```toml\n(.*?)```", PAGE), strict=True):
             assert f"# /etc/torrentdist/{name}\n" in text
             (home / "etc" / name).write_text(self.here(text))
-        (home / "torrentdist.toml").symlink_to(home / "etc" / "torrentdist.toml")  # every command reads it
+        # Each command reads torrentdist.toml; that of a host without the token lacks its line.
+        shared = (home / "etc" / "torrentdist.toml").read_text()
+        (home / "torrentdist.toml").write_text(shared)
+        (home / "host").mkdir()
+        (home / "host" / "torrentdist.toml").write_text(re.sub(r"(?m)^token_file = .*# leave.*\n", "", shared))
 
     def here(self, text: str) -> str:
         for was, now in self._replacements:
@@ -65,7 +71,8 @@ class MutualSite:
     def start(self, role: str) -> subprocess.Popen[bytes]:
         with (self.home / f"{role}.log").open("wb") as log:
             command = self.command(f"torrentdist {role} --config /etc/torrentdist/{role}.toml")
-            return subprocess.Popen(command, env=self.environment(), cwd=self.home, stdout=log, stderr=log)
+            place = self.home / "host" if role == "supervisor" else self.home
+            return subprocess.Popen(command, env=self.environment(), cwd=place, stdout=log, stderr=log)
 
     def install(self, host: str, role: str, *more: str) -> None:
         """What the page's `install` lines do."""
@@ -73,6 +80,7 @@ class MutualSite:
         place.mkdir(mode=0o700, parents=True)
         for file in [
             *(self.home / "td-ca" / "hosts" / host).glob("*.pem"),
+            self.home / "td-ca" / "hosts" / host / "zookeeper.auth",
             *(self.home / "td-ca" / name for name in more),
         ]:
             shutil.copy(file, place)
@@ -80,8 +88,32 @@ class MutualSite:
 
 
 @pytest.fixture
-def site(zookeeper: EmbeddedZooKeeper, tmp_path: Path) -> MutualSite:
-    return MutualSite(tmp_path, zookeeper.addresses[0])
+def port() -> int:
+    """The secure port of ZooKeeper."""
+    return free_port()
+
+
+@pytest.fixture
+def site(tmp_path: Path, port: int) -> MutualSite:
+    return MutualSite(tmp_path, f"127.0.0.1:{port}")
+
+
+@contextlib.contextmanager
+def secure_zookeeper(site: MutualSite, port: int) -> Iterator[None]:
+    """A server with the page's settings, and with the certificate that the page issues."""
+    files, place = site.home / "td-ca" / "hosts" / "zk-1", site.home / "zk-etc"
+    place.mkdir()
+    (place / "keystore.pem").write_bytes((files / "key.pem").read_bytes() + (files / "certificate.pem").read_bytes())
+    shutil.copy(files / "ca.pem", place)
+    (settings,) = re.findall(r"(?s)```\n(tickTime.*?)```", PAGE)
+    mine = [line for line in settings.splitlines() if line.startswith(("server", "secure", "ssl"))]
+    lines = [line.replace("/etc/zookeeper", str(place)).replace("2281", str(port)) for line in mine]
+    server = EmbeddedZooKeeper(site.home / "zk", config=[*lines, "secureClientPortAddress=127.0.0.1"])
+    server.start()
+    try:
+        yield
+    finally:
+        server.kill()
 
 
 @pytest.fixture
@@ -94,32 +126,36 @@ def started() -> Iterator[list[subprocess.Popen[bytes]]]:
         process.wait(30)
 
 
-def test_the_page_leads_to_a_mutual_cluster(site: MutualSite, started: list[subprocess.Popen[bytes]]) -> None:
-    """An operator who follows the page would have daemons that refuse each other."""
-    for name in ("token", "zookeeper"):
-        (site.home / "etc" / name).write_text("torrentdist:a-long-secret\n")
-        (site.home / "etc" / name).chmod(0o600)
-    chroot = '\nchroot = "/mutual"\n'
-    with (site.home / "etc" / "torrentdist.toml").open("a") as out:
-        out.write(chroot)
+def test_the_page_leads_to_a_mutual_cluster(
+    site: MutualSite, port: int, started: list[subprocess.Popen[bytes]]
+) -> None:
+    """An operator who follows the page would have daemons that refuse each other, or a host that
+    holds what opens the whole cluster."""
+    (site.home / "etc" / "token").write_text("a-token-of-an-operator-of-32-chars\n")
+    (site.home / "etc" / "token").chmod(0o600)
     made = [site.run(line) for line in block_with("torrentdist ca init")]
     site.install("master-1", "master", "ca.key")
     site.install("host-17", "supervisor")
     shutil.copy(site.home / "td-ca" / "ca.pem", site.home / "etc" / "ca.pem")
-    founded = site.run(block_with("sudo -u torrentdist torrentdist ha init")[0])
-    started += [site.start("master"), site.start("supervisor")]
-    until(lambda: '"host-17"' in site.run("torrentdist cluster -o json").stdout, "both daemons take part", 60)
-    make_source(site.home / "my-job", 93)
-    lines = block_with("sudo -u torrentdist torrentdist upload")
-    ran = [site.run(line) for line in lines if "my-job" in line]
-    view = site.run("torrentdist cluster -o json")
-    doctor = site.run("torrentdist doctor --config /etc/torrentdist/master.toml -o json")
-    findings = json.loads(doctor.stdout)["findings"]
+    with secure_zookeeper(site, port):
+        founded = site.run(block_with("sudo -u torrentdist torrentdist ha init")[0])
+        started += [site.start("master"), site.start("supervisor")]
+        until(lambda: '"host-17"' in site.run("torrentdist cluster -o json").stdout, "both daemons take part", 60)
+        make_source(site.home / "my-job", 93)
+        lines = block_with("sudo -u torrentdist torrentdist upload")
+        ran = [site.run(line) for line in lines if "my-job" in line]
+        token = site.run(block_with("sudo -u torrentdist torrentdist token create")[0])
+        view = site.run("torrentdist cluster -o json")
+        doctor = site.run("torrentdist doctor --config /etc/torrentdist/master.toml -o json")
+        findings = json.loads(doctor.stdout)["findings"]
+        kept = [path for path in (site.home / "lib" / "supervisor").rglob("*") if path.is_file()]
 
-    assert [0] * 7 == [done.returncode for done in (*made, founded, *ran, view)], [
-        done.stderr for done in (*made, founded, *ran)
+    assert [0] * 9 == [done.returncode for done in (*made, founded, *ran, token, view)], [
+        done.stderr for done in (*made, founded, *ran, token)
     ]
     assert {"https"} == {master["url"].partition(":")[0] for master in json.loads(view.stdout)["masters"]}
     assert "no TLS" not in view.stderr
     assert [] == [finding for finding in findings if finding["verdict"] == "fail"]
-    assert "certificate" in {finding["check"] for finding in findings}
+    assert {"certificate", "zookeeper"} <= {finding["check"].partition(" ")[0] for finding in findings}
+    masters_password = (site.home / "td-ca" / "zookeeper.auth").read_text().strip()
+    assert [] == [path for path in kept if masters_password.encode() in path.read_bytes()]

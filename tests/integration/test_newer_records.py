@@ -16,6 +16,7 @@ from zookeeper_fixtures import TcpProxy
 from torrentdist.cluster import paths
 from torrentdist.host.http.authentication import Authentication
 from torrentdist.host.http.operation import api_app
+from torrentdist.master.access.host_bundles import HostBundles
 from torrentdist.master.http.swarm_api import SwarmApi
 from torrentdist.master.policies.distribution_orders import DistributionOrder
 from torrentdist.master.swarm.newer_records import NewerRecords, knows_more
@@ -88,7 +89,8 @@ async def test_an_announce_is_answered_from_the_newer_records(enter: Enter, prox
         return SwarmAnswer(interval=1.0, you=sender.address)
 
     swarms = cast(Any, SimpleNamespace(hear=hear))
-    api = SwarmApi(NewerRecords(behind.mirror, nobody), swarms, members_only=False)
+    bundles = HostBundles(lambda: behind.mirror.snapshot, lambda digest: [])
+    api = SwarmApi(NewerRecords(behind.mirror, nobody), swarms, bundles, members_only=False)
     app = Authentication(api_app(api.operations()), None)
     proxy.hold_answers()
     await leader.distributions.begin(request("r1"), DistributionOrder(BUNDLE), lambda _: None)

@@ -19,6 +19,7 @@ from cluster_fixtures import Cluster, NewCluster, make_source, picture
 
 import torrentdist
 from torrentdist import AsyncClient, Client, TorrentdistError, TransferProgress
+from torrentdist.security.signing.signing_keys import NewKeyView, generate_key
 
 PAGES = Path(__file__).parent.parent.parent / "docs"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -129,6 +130,33 @@ def test_a_cached_bundle_is_there_when_no_master_answers(new_cluster: NewCluster
     with pytest.raises(TorrentdistError) as caught:
         client.path("never-asked-for")
     assert "unreachable" == caught.value.code
+
+
+@pytest.mark.case("F12")
+def test_a_signed_bundle_of_the_cache_is_checked_again_when_no_master_answers(
+    new_cluster: NewCluster, tmp_path: Path
+) -> None:
+    """If this fails, a program that wants signatures stops with the masters, although the bundle
+    and its signatures are on this disk; or it takes content that nobody has signed."""
+    cluster = new_cluster(masters=1, supervisors=0)
+    own, other = (generate_key(tmp_path / name) for name in ("own", "other"))
+    plain = cluster.dir / "client.toml"
+
+    def trusting(key: NewKeyView) -> Client:
+        rule = f'[trust]\ncluster = "prod"\nbundles = {{ "*" = {{ mode = "enforce", keys = ["{key.public_key}"] }} }}\n'
+        config = tmp_path / f"{key.id}.toml"
+        config.write_text(plain.read_text() + rule)
+        return Client(supervisor="", config_file=config, settings={"client.deadline_secs": 3.0})
+
+    client = trusting(own)
+    client.upload(make_source(tmp_path / "source", seed=9), id="signed", sign=own.key_file)
+    there = client.path("signed")
+    cluster.kill(*cluster.masters())
+
+    assert there == client.path("signed")
+    with pytest.raises(TorrentdistError) as caught:
+        trusting(other).path("signed")
+    assert "unknown_key" == caught.value.code
 
 
 def test_many_threads_get_one_copy(here: Path, bundle: str) -> None:

@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, JobId
-from torrentdist.security.authorization import BOUND_ROLES, check_bundles, check_own, check_role, may_change, may_use
+from torrentdist.security.authorization import (
+    BOUND_ROLES,
+    check_bundles,
+    check_own,
+    check_role,
+    may_change,
+    may_have,
+    may_use,
+)
 from torrentdist.security.principal import STRANGER, Principal, Proof, Role
 
 pytestmark = pytest.mark.case("F5")
@@ -107,3 +115,23 @@ def test_a_refusal_names_the_pattern_that_does_not_match(role: Role, pattern: st
         repr(pattern) in caught.value.message,
         bundle in caught.value.message,
     )
+
+
+@pytest.mark.case("F6")
+@given(st.one_of(st.just(""), PATTERNS), st.frozensets(IDS, max_size=3), st.frozensets(IDS, max_size=3))
+def test_a_host_may_have_what_is_assigned_to_it_or_matches_its_pattern(
+    pattern: str, assigned: frozenset[str], names: frozenset[str]
+) -> None:
+    """A stolen certificate of one host would open the bundles of all, or a host would not get what
+    its job needs."""
+    matches = pattern != "" and any(fnmatchcase(name, pattern) for name in names)
+
+    assert (pattern == "*" or bool(names & assigned) or matches) == may_have(pattern, assigned, names)
+
+
+@pytest.mark.case("F6")
+@given(st.frozensets(IDS, min_size=1, max_size=3))
+def test_without_a_pattern_a_host_has_nothing_that_is_not_its_own(names: frozenset[str]) -> None:
+    """`host allow --assigned-only` would shut nothing."""
+    assert not may_have("", (), names)
+    assert not may_have("", (), ())

@@ -78,7 +78,7 @@ def test_a_pass_opens_one_jobs_output(guarded: Cluster, senders: dict[Role, dict
     """A pass for one job's output would open those of all jobs, or a metafile."""
     master = guarded.url("master-1")
     with httpx.Client(trust_env=False) as http:
-        text = http.get(f"{master}/v1/jobs/mine/pass", headers=senders[Role.READER]).json()["text"]
+        text = http.get(f"{master}/v1/jobs/mine/pass", headers=senders[Role.READER]).json()["hosts"]["supervisor-1"]
         mine, other, longer, metafile = (
             http.get(f"{outside(guarded)}{path}", params={"pass": text}).status_code
             for path in (

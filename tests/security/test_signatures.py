@@ -299,3 +299,10 @@ def test_what_was_there_before_it_is_checked_too(strict: Cluster, job: Path) -> 
     refusals = (refused, place, archived, hub, index, maven)
     assert [403] * 6 == [answer.status_code for answer in refusals]
     assert "path" not in place.json()
+
+
+def test_the_log_names_the_rules_in_force(strict: Cluster) -> None:
+    """If this fails, nobody can tell whether a changed [trust] is in force already."""
+    said = log_lines(strict, "signatures are checked by [trust] as it is now; a change needs a restart")
+
+    assert {"*": "enforce, 1 keys"} in [line["rules"] for line in said]

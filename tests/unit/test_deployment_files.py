@@ -166,7 +166,7 @@ def test_every_command_and_setting_of_the_page_exists() -> None:
     for text in configurations:
         combine([toml_layer(tomllib.loads(text), "docs/deployment.md")])
 
-    assert 15 == len(commands)
+    assert 16 == len(commands)
     assert 3 == len(configurations)
 
 
@@ -195,9 +195,10 @@ def test_an_example_of_a_supervisor_has_what_a_closed_cluster_asks_for(page: str
     blocks = [tomllib.loads(text) for text in re.findall(r"(?s)```toml\n(.*?)```", page)]
     (example,) = [block for block in blocks if "supervisor" in block]
     shared = next((block for block in blocks if {"client", "zookeeper"} == set(block)), {})
-    config = {**shared, **example}
+    config = {name: {**shared.get(name, {}), **example.get(name, {})} for name in (*shared, *example)}
 
-    assert config["client"]["token_file"] == config["api"]["token_file"]
+    has_certificate = config.get("tls", {}).get("mode") == "mutual"
+    assert has_certificate or config["client"]["token_file"] == config["api"]["token_file"]
     assert config["zookeeper"]["auth_file"]
     assert config["zookeeper"]["servers"]
     assert config["supervisor"]["port"] == 7072

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from records_of import supervisor
 
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.cluster.session.znode_operations import Op
@@ -227,3 +228,51 @@ def test_a_revoked_host_leaves_the_swarms_at_once() -> None:
     after = directory.addresses(records.registered_hosts(current[0]))
 
     assert (["10.0.0.7"], []) == (before, after)
+
+
+def allowing(snapshot: ClusterSnapshot, bundles: str) -> ClusterSnapshot:
+    return applied(snapshot, hosts.bundles_ops(snapshot, "h1", bundles))
+
+
+def with_running(snapshot: ClusterSnapshot = EMPTY) -> ClusterSnapshot:
+    """A cluster in which the supervisor h1 runs."""
+    return dataclasses.replace(snapshot, supervisors={SupervisorId("h1"): supervisor("h1")})
+
+
+@pytest.mark.case("F6")
+def test_the_pattern_of_a_host_comes_with_its_invitation_and_stays() -> None:
+    """A host that renews its certificate could have every bundle again."""
+    snapshot = joined(inviting(bundles="etl-*"))
+    changed = allowing(snapshot, "")
+    late = facts("02", NOW + 40 * DAY)
+    renewed = applied(changed, hosts.renewal_ops(changed, facts(), "PEM2", late, "key-1"))
+
+    assert ["etl-*", "", ""] == [each.hosts["h1"].record.bundles for each in (snapshot, changed, renewed)]
+    assert "*" == joined(inviting(revoking(renewed))).hosts["h1"].record.bundles
+
+
+@pytest.mark.case("F6")
+def test_a_host_of_ca_issue_gets_a_pattern_and_still_renews_its_certificate() -> None:
+    """A host without a recorded certificate could not be limited, or would be shut out by it."""
+    limited = allowing(with_running(), "etl-*")
+    renewed = applied(limited, hosts.renewal_ops(limited, facts(), "PEM2", facts("02"), "key-1"))
+
+    assert ("etl-*", "02") == (renewed.hosts["h1"].record.bundles, renewed.hosts["h1"].record.serial)
+    assert MembershipState.LIVE is hosts.host_view(limited.hosts["h1"].record, NOW).state
+    assert error_of(lambda: inviting(limited)) == "host_exists"
+    assert inviting(dataclasses.replace(limited, supervisors={})).invitations["h1"].record.key == ""
+
+
+@pytest.mark.parametrize(
+    ("work", "code"),
+    [
+        (lambda: allowing(EMPTY, "etl-*"), "not_found"),
+        (lambda: allowing(joined(inviting(role="master"), role=CertificateRole.MASTER), "x"), "invalid_request"),
+        (lambda: inviting(role="master", bundles="etl-*"), "invalid_request"),
+        (lambda: inviting(bundles="etl/*"), "invalid_pattern"),
+    ],
+    ids=["a host that nobody knows", "a master", "a master's invitation", "no pattern"],
+)  # fmt: skip
+def test_a_pattern_is_for_supervisors(work: Callable[[], object], code: str) -> None:
+    """A master would seem to be limited, and is not; or a typing error would pass for a limit."""
+    assert code == error_of(work)

@@ -13,10 +13,12 @@ import contextlib
 import fcntl
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
+
+import msgspec
 
 from torrentdist.bundle.content_check import verify_content
 from torrentdist.bundle.files.disk_failures import disk_failures
@@ -24,8 +26,10 @@ from torrentdist.bundle.files.durability import write_durably
 from torrentdist.bundle.metafile import Metafile, metafile_of
 from torrentdist.client.masters.remembered_masters import cache_dir, memory_path
 from torrentdist.model import ids
+from torrentdist.model.access.envelope import Envelope
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
+from torrentdist.model.json_decoding import decode_json
 
 LOOK_SECS = 0.1
 """Seconds between two looks whether another process has finished."""
@@ -37,6 +41,8 @@ Fetch = Callable[[Path, float], Awaitable[object]]
 class CachedBundle(NamedTuple):
     digest: Digest
     content: Path
+    signatures: tuple[Envelope, ...] = ()
+    """What signers said about it when a master was last asked."""
 
 
 class BundleCache:
@@ -53,7 +59,7 @@ class BundleCache:
             content = self.content(digest)
         except (OSError, TorrentdistError):
             return None
-        return None if content is None else CachedBundle(digest, content)
+        return None if content is None else CachedBundle(digest, content, self._signatures(bundle_id))
 
     def content(self, digest: Digest) -> Path | None:
         """Returns the directory of a cached bundle; None if it is not here, or is damaged."""
@@ -69,8 +75,11 @@ class BundleCache:
         _mark(meta, home)
         return home / "content"
 
-    async def get(self, bundle_id: BundleId, meta: Metafile, timeout: float, fetch: Fetch) -> Path:
-        """Returns the bundle's directory, and fetches the bundle first if it is not here."""
+    async def get(
+        self, bundle_id: BundleId, meta: Metafile, timeout: float, fetch: Fetch, signatures: Sequence[Envelope] = ()
+    ) -> Path:
+        """Returns the bundle's directory, and fetches the bundle first if it is not here. Keeps its
+        signatures for times when no master answers."""
         home = self._home / meta.digest
         deadline = time.monotonic() + timeout
         with disk_failures(home):
@@ -80,7 +89,7 @@ class BundleCache:
             if found is None:
                 await fetch(self._destination(meta), max(0.0, deadline - time.monotonic()))
                 await asyncio.to_thread(_protect, meta, home)
-            await asyncio.to_thread(self._name, bundle_id, meta.digest)
+            await asyncio.to_thread(self._name, bundle_id, meta.digest, signatures)
         return home / "content"
 
     def _destination(self, meta: Metafile) -> Path:
@@ -92,9 +101,20 @@ class BundleCache:
         home.mkdir(exist_ok=True)
         return home / meta.name
 
-    def _name(self, bundle_id: BundleId, digest: Digest) -> None:
+    def _signatures(self, bundle_id: BundleId) -> tuple[Envelope, ...]:
+        with contextlib.suppress(OSError, msgspec.MsgspecError, TorrentdistError):
+            data = self._signature_file(bundle_id).read_bytes()
+            return decode_json(data, tuple[Envelope, ...])
+        return ()
+
+    def _signature_file(self, bundle_id: BundleId) -> Path:
+        return self._names / f".{bundle_id}.signatures"
+
+    def _name(self, bundle_id: BundleId, digest: Digest, signatures: Sequence[Envelope]) -> None:
         with disk_failures(self._names):
             self._names.mkdir(exist_ok=True)
+            if signatures:
+                write_durably(self._signature_file(bundle_id), msgspec.json.encode(signatures))
             link, new = self._names / bundle_id, self._names / f".{bundle_id}"
             with contextlib.suppress(FileNotFoundError):
                 new.unlink()

@@ -36,30 +36,35 @@ def check_trust(config: Config, name: BundleId, digest: Digest, signatures: Sequ
 
 
 async def checked_metafile(client: MasterClient, config: Config, name: BundleId) -> Metafile:
+    return (await _checked(client, config, name))[0]
+
+
+async def _checked(client: MasterClient, config: Config, name: BundleId) -> tuple[Metafile, Sequence[Envelope]]:
+    """Returns the metafile and the signatures of a bundle that [trust] allows."""
     record, meta = await record_and_metafile(client, name)
     if record.digest != meta.digest:
         raise TorrentdistError("corrupt", path=f"the metafile of {name}", detail=f"it is {meta.digest}")
     check_trust(config, name, meta.digest, record.signatures)
-    return meta
+    return meta, record.signatures
 
 
 async def cached_path(client: MasterClient, config: Config, name: BundleId, timeout: float, show: OnProgress) -> Path:
     """Returns a bundle's directory in the user's cache. If no master answers, an earlier copy of
-    the bundle is as good, unless its signatures have to be checked."""
+    the bundle is as good. Its signatures were kept with it, and are checked again."""
     from torrentdist.client.bundles.download import download as download_bundle
 
     cache = BundleCache(config.client.masters)
     try:
-        meta = await checked_metafile(client, config, name)
+        meta, signatures = await _checked(client, config, name)
     except TorrentdistError as error:
         found = await asyncio.to_thread(cache.known, name)
         if found is None or error.exit_code != EXIT_UNAVAILABLE:
             raise
-        check_trust(config, name, found.digest, ())
+        check_trust(config, name, found.digest, found.signatures)
         return found.content
     alone = replace(config, client=replace(config.client, supervisor=""))
 
     async def fetch(dest: Path, secs: float) -> None:
         await download_bundle(client, alone, name, dest, timeout=secs, force=True, progress=show)
 
-    return await cache.get(name, meta, timeout, fetch)
+    return await cache.get(name, meta, timeout, fetch, signatures)

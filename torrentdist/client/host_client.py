@@ -20,6 +20,7 @@ from torrentdist.http.http_errors import HttpError
 from torrentdist.model import ids
 from torrentdist.model.access.host_messages import (
     CertificateView,
+    HostBundlesBody,
     HostView,
     InvitationBody,
     InvitationView,
@@ -31,6 +32,7 @@ from torrentdist.model.configuration.config import ClientConfig, Config, TlsConf
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wording import cause_text
 from torrentdist.security.authority.invitation import Invitation
+from torrentdist.security.authorization import ALL_BUNDLES
 from torrentdist.security.tokens import hash_of, new_secret
 
 
@@ -40,11 +42,14 @@ async def invite_host(
     role: str,
     addresses: Sequence[str],
     ttl_secs: float,
+    bundles: str = ALL_BUNDLES,
     secret: Callable[[], str] = new_secret,
 ) -> tuple[Invitation, float]:
     """Makes an invitation. Returns it with the time at which it expires."""
     text = secret()
-    body = InvitationBody(id=id_, role=role, addresses=list(addresses), ttl_secs=ttl_secs, hash=hash_of(text))
+    body = InvitationBody(
+        id=id_, role=role, addresses=list(addresses), ttl_secs=ttl_secs, hash=hash_of(text), bundles=bundles
+    )
     view = await client.mutate(Request("POST", "/v1/invitations", content=msgspec.json.encode(body)), InvitationView)
     invitation = Invitation(
         id=view.id,
@@ -75,6 +80,13 @@ async def list_hosts(client: MasterClient) -> list[HostView]:
     return await client.read("GET", "/v1/hosts", list[HostView])
 
 
+async def allow_bundles(client: MasterClient, id_: str, bundles: str) -> HostView:
+    """Sets the pattern of the bundles that a supervisor may have besides those that are assigned to
+    it."""
+    content = msgspec.json.encode(HostBundlesBody(bundles=bundles))
+    return await client.mutate(Request("PUT", f"/v1/hosts/{ids.peer_id(id_)}/bundles", content=content), HostView)
+
+
 async def revoke_host(client: MasterClient, id_: str, *, unknown: bool = False) -> HostView:
     """Shuts a host out. `unknown`: also if the cluster has never seen a host of this id."""
     params = {"unknown": "true"} if unknown else {}
@@ -103,6 +115,7 @@ async def join(config: Config, invitation: Invitation) -> JoinedView:
             key = await _from_any_master(client, "/v1/issuing-key")
             await asyncio.to_thread(keep_issuing_key, tls, key)
         await _keep_zookeeper_identity(client, config, invitation)
+        await _keep_swarm_certificate(client, config)
     return JoinedView(
         id=view.id,
         role=invitation.role,
@@ -163,6 +176,20 @@ async def _keep_zookeeper_identity(client: MasterClient, config: Config, invitat
             raise
         return
     await asyncio.to_thread(keep_auth, config.zookeeper.auth_file, text)
+
+
+async def _keep_swarm_certificate(client: MasterClient, config: Config) -> None:
+    """Writes this host's certificate of the swarm where none is, so that the daemon can seed before
+    it has found a master. Where the swarm has no TLS, nothing is written."""
+    from torrentdist.client.swarm_access import swarm_memberships
+    from torrentdist.security.authority.membership_files import keep_memberships, membership_file, read_memberships
+
+    path = membership_file(config)
+    held = await asyncio.to_thread(read_memberships, path) if config.swarm_has_tls else ()
+    if held or not config.swarm_has_tls:
+        return
+    if memberships := await swarm_memberships(client):
+        await asyncio.to_thread(keep_memberships, path, memberships)
 
 
 async def _from_any_master(client: MasterClient, path: str) -> bytes:

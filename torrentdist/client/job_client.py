@@ -17,7 +17,7 @@ from torrentdist.client.bundles.upload import preview_upload, upload
 from torrentdist.client.masters.list_pages import all_pages
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.http.api_calls import Request
-from torrentdist.model.access.token_messages import HostPassView
+from torrentdist.model.access.token_messages import HostPassesView
 from torrentdist.model.configuration.config import SwarmConfig, TrustConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, JobId, SupervisorId
@@ -147,9 +147,9 @@ async def job(client: MasterClient, name: str) -> JobView:
     return await client.read_of_leader(f"/v1/jobs/{name}", JobView, params={"events": "true"})
 
 
-async def output_pass(client: MasterClient, job: JobId) -> str:
-    """Returns what lets us read the job's output at hosts."""
-    return (await client.read("GET", f"/v1/jobs/{job}/pass", HostPassView)).text
+async def output_passes(client: MasterClient, job: JobId) -> Mapping[SupervisorId, str]:
+    """Returns what lets us read the job's output at each supervisor."""
+    return (await client.read("GET", f"/v1/jobs/{job}/pass", HostPassesView)).hosts
 
 
 async def activate(client: MasterClient, name: str) -> JobView:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torrentdist.client import job_client
@@ -33,7 +33,7 @@ POLL_ANSWER_SECS = 3.0
 LOOK_SECS = 1.0
 AT_ONCE = 64
 RENEW_PASS_SECS = 300.0
-"""How old the pass may be. Hosts accept it for three times as long."""
+"""How old the passes may be. Hosts accept them for three times as long."""
 LINE_BYTES = 200
 """First guess of a line's length, for finding the last lines."""
 
@@ -87,22 +87,22 @@ class _Source:
 
 
 @dataclass
-class _HostPass:
+class _HostPasses:
     """What lets us read the job's output at hosts. They don't get our token."""
 
     client: MasterClient
     job: JobId
-    text: str = ""
+    given: Mapping[SupervisorId, str] = field(default_factory=dict)
     renew_at: float = 0.0
 
     async def renew(self) -> None:
         now = asyncio.get_running_loop().time()
         if self.client.config.token_file and now >= self.renew_at:
             self.renew_at = now + RENEW_PASS_SECS
-            self.text = await job_client.output_pass(self.client, self.job)
+            self.given = await job_client.output_passes(self.client, self.job)
 
-    def request(self, path: str, timeout: float, **params: str) -> Request:
-        given = {PARAMETER: self.text} if self.text else {}
+    def request(self, host: SupervisorId, path: str, timeout: float, **params: str) -> Request:
+        given = {PARAMETER: self.given[host]} if host in self.given else {}
         return Request("GET", path, params={**params, **given}, timeout=timeout, anonymously=True)
 
 
@@ -110,7 +110,7 @@ class _HostPass:
 class _Reader:
     client: MasterClient
     job: JobId
-    admission: _HostPass
+    admission: _HostPasses
     wanted: Wanted
     emit: Emit
     note: Note
@@ -123,7 +123,7 @@ class _Reader:
         await self.admission.renew()
 
         async def look(host: SupervisorView) -> list[tuple[SupervisorView, WorkerOutput]]:
-            request = self.admission.request(f"/v1/host/jobs/{self.job}/logs", ASK_SECS)
+            request = self.admission.request(host.id, f"/v1/host/jobs/{self.job}/logs", ASK_SECS)
             try:
                 async with room:
                     found = await ask(self.client.http, host.url, request, list[WorkerOutput])
@@ -145,7 +145,7 @@ class _Reader:
         """Emits the next lines. Returns False at the end of the output."""
         path = f"/v1/host/jobs/{self.job}/{source.worker}/log"
         wanted = {"stream": source.stream, "offset": str(source.offset), "follow": f"{follow:g}"}
-        request = self.admission.request(path, POLL_ANSWER_SECS, **wanted)
+        request = self.admission.request(source.host.id, path, POLL_ANSWER_SECS, **wanted)
         response = await send(self.client.http, source.host.url, request)
         error = error_in(response)
         if error is not None:
@@ -179,7 +179,7 @@ async def read_logs(client: MasterClient, name: str, wanted: Wanted, emit: Emit,
     """Emits all kept output, worker by worker, the oldest first."""
     view, fleet = await asyncio.gather(_job(client, name), client.cluster())
     job = view.id if view else JobId(name)
-    reader = _Reader(client, job, _HostPass(client, job), wanted, emit, note)
+    reader = _Reader(client, job, _HostPasses(client, job), wanted, emit, note)
     kept = await reader.kept(fleet.supervisors)
     if view is None and not kept:
         raise TorrentdistError("job_not_found", id=name)
@@ -212,7 +212,7 @@ async def follow_logs(client: MasterClient, name: str, wanted: Wanted, emit: Emi
     view = await _job(client, name)
     if view is None:
         raise TorrentdistError("job_not_found", id=name)
-    await _Following(_Reader(client, view.id, _HostPass(client, view.id), wanted, emit, note)).run(view)
+    await _Following(_Reader(client, view.id, _HostPasses(client, view.id), wanted, emit, note)).run(view)
 
 
 class _Following:

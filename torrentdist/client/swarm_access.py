@@ -1,13 +1,15 @@
 """Gets a command into the swarm: asks a master for certificates of the swarm, for its token.
 
-Always: they are for this command alone, and are in memory only. Always: a command that takes longer
-than they live gets new ones in time.
+Always: they are for this command alone. They are in memory only, except that a download keeps them
+beside what has arrived, so that it can go on without a master while they are valid. Always: a
+command that takes longer than they live gets new ones in time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -16,7 +18,7 @@ from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.http.api_calls import Request, decode
 from torrentdist.model.access.swarm_certificate_messages import SwarmCertificatesBody, SwarmCertificatesView
 from torrentdist.model.access.swarm_membership import SwarmMembership
-from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.errors import EXIT_UNAVAILABLE, TorrentdistError
 
 if TYPE_CHECKING:
     from torrentdist.swarm.engine.engine import Engine
@@ -24,11 +26,43 @@ if TYPE_CHECKING:
 RETRY_SECS: Final = 30.0
 
 
-async def swarm_memberships(client: MasterClient) -> tuple[SwarmMembership, ...]:
+async def swarm_memberships(client: MasterClient, kept: Path | None = None) -> tuple[SwarmMembership, ...]:
     """Returns what proves that this command is a member of the swarm. Nothing: the swarm has no
-    TLS."""
+    TLS.
+
+    `kept`: the file in which an earlier attempt kept it, and this one does.
+    """
     if not any(url.startswith("https://") for url in client.masters):
         return ()
+    if kept is None:
+        return await _issued(client)
+    from torrentdist.security.authority.membership_files import keep_memberships
+
+    held = await asyncio.to_thread(_still_valid, kept)
+    if held and not held[0].is_due(time.time()):
+        return held
+    try:
+        fresh = await _issued(client)
+    except TorrentdistError as error:
+        if held and error.exit_code == EXIT_UNAVAILABLE:
+            return held
+        raise
+    if fresh:
+        await asyncio.to_thread(keep_memberships, kept, fresh)
+    return fresh
+
+
+def _still_valid(path: Path) -> tuple[SwarmMembership, ...]:
+    from torrentdist.security.authority.membership_files import read_memberships
+
+    try:
+        held = read_memberships(path)
+    except TorrentdistError:
+        return ()  # a new one replaces it
+    return held if all(time.time() < each.expires_at for each in held) else ()
+
+
+async def _issued(client: MasterClient) -> tuple[SwarmMembership, ...]:
     from torrentdist.security.authority.certificates import new_key  # takes long to import
     from torrentdist.security.authority.pem_texts import public_key_pem
     from torrentdist.security.authority.swarm_authority import memberships_of

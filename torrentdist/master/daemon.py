@@ -40,7 +40,9 @@ from torrentdist.log import get_logger
 from torrentdist.master.access.audit_api import AuditApi
 from torrentdist.master.access.audit_trail import AuditTrail
 from torrentdist.master.access.host_api import HostApi
+from torrentdist.master.access.host_bundles import HostBundles
 from torrentdist.master.access.host_issuing import HostIssuing
+from torrentdist.master.access.job_keys import JobKeys
 from torrentdist.master.access.kept_revocations import KeptRevocations
 from torrentdist.master.access.proof_api import ProofApi
 from torrentdist.master.access.token_api import TokenApi
@@ -80,7 +82,7 @@ from torrentdist.master.http.bundle_change_api import BundleChangeApi
 from torrentdist.master.http.cluster_api import ClusterApi
 from torrentdist.master.http.job_api import JobApi
 from torrentdist.master.http.leadership_api import LeadershipApi
-from torrentdist.master.http.master_app import master_app
+from torrentdist.master.http.master_app import Senders, master_app
 from torrentdist.master.http.metafile_api import MetafileApi
 from torrentdist.master.http.supervisor_api import SupervisorApi
 from torrentdist.master.http.swarm_api import SwarmApi
@@ -162,14 +164,7 @@ class Master:
         saved = self.records.snapshot()
         self.raw_metafiles = RawMetafiles(host.runtime.store, host.links, self.mirror)
         self.health = MasterHealth(zookeeper, self.records, self._is_registered)
-        self.swarms = Swarms(
-            PeerId(self.id),
-            self.runtime,
-            self.snapshot,
-            lambda: self.mirror.connected,
-            own_host=self.address(),
-            config=self.config.swarm,
-        )
+        self._make_swarms()
         self.newer = NewerRecords(self.mirror, self.swarms.directory.lists)
         session = MasterSession(self.id, zookeeper, self.mirror)
         self.leadership = self._make_leadership(session)
@@ -195,11 +190,26 @@ class Master:
         api = self._routers()
         pages = self._console(sessions, operations_of(*api), host)
         self.routers = [*api, *pages]
-        app = master_app(self.routers, self.mirror, self.records, self.leadership, host.guard, self.trail.log, sessions)
+        senders = Senders(host.guard, self.trail.log, sessions, self.host_bundles, self._job_keys(host))
+        app = master_app(self.routers, self.mirror, self.records, self.leadership, senders)
         await host.serve(app, host.sockets[0], self.trail.log, host.guard.tls)
         host.announce(self.url())
         self._spawn_loops(host.background)
         log.info("master started", url=self.url(), swarm_port=host.swarm_port)
+
+    def _make_swarms(self) -> None:
+        self.swarms = Swarms(
+            PeerId(self.id),
+            self.runtime,
+            self.records,
+            sees_records=lambda: self.mirror.connected,
+            own_host=self.address(),
+            config=self.config.swarm,
+        )
+        self.host_bundles = HostBundles(self.snapshot, self.swarms.names)
+
+    def _job_keys(self, host: HostDaemon) -> JobKeys:
+        return JobKeys(self.snapshot, self.swarms.hosts_running, self.records.secrets.host_key, host.guard.job_key)
 
     def _bind(self) -> list[socket.socket]:
         return [bind_socket(self.config.api.listen, self.config.api.port, what="the API")]
@@ -221,7 +231,7 @@ class Master:
             RecipeApi(self.records, self.runtime, self.swarms, self.recipes, self.leadership, max_body),
             JobApi(self.jobs, self.leadership, self.records),
             SupervisorApi(self.jobs, self.job_loop, self.heartbeats, self.leadership),
-            SwarmApi(self.newer, self.swarms, members_only=self.config.swarm_is_closed),
+            SwarmApi(self.newer, self.swarms, self.host_bundles, members_only=self.config.swarm_is_closed),
             AuditApi(self.trail),
             HistoryApi(self.history),
             ProofApi(self.records, self.url, self._host.guard.token if self._host else None),

@@ -95,6 +95,7 @@ ERRORS: Mapping[str, ErrorKind] = {
     "hosts_only": ErrorKind(4, 403, "{operation} is for the cluster's hosts, and {name!r} is none", "Only daemons need it: they prove themselves by the token of api.token_file."),
     "pattern_mismatch": ErrorKind(4, 403, "{name!r} may change and run bundles that match {pattern!r}, and {id} does not match", "Choose an id that matches, or ask an operator for a token with another --bundles."),
     "quota_exceeded": ErrorKind(4, 403, "the quota of {name!r} is used up: {detail}", "Remove bundles or wait for a distribution to end; or ask an operator for more: `torrentdist token quota {name}`."),
+    "not_for_host": ErrorKind(4, 403, "the host {name!r} may not have bundle {id}", "It may have what is assigned to it (`bundle distribute`, a job's workers) and what matches its pattern. `torrentdist host allow {name} --bundles PATTERN` sets the pattern."),
     "token_expired": ErrorKind(4, 401, "the token {name!r} has expired", "Ask an operator for a new one: `torrentdist token create`."),
     "token_revoked": ErrorKind(4, 401, "the token {name!r} was revoked", "Ask an operator for a new one: `torrentdist token create`."),
     "job_refused": ErrorKind(4, 403, "job {id!r} is refused: {detail}", "The cluster's own rules (jobs.validator) say so: change the job, or ask the operator."),

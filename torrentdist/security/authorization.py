@@ -70,6 +70,16 @@ def check_own(principal: Principal, named: Mapping[str, object]) -> None:
             raise TorrentdistError("forbidden", name=principal.name, detail=detail)
 
 
+def may_have(pattern: str, assigned: Iterable[str], names: Iterable[str]) -> bool:
+    """Whether a host may have some content: the pattern of its bundles allows one of the ids under
+    which it is known, or one of them is assigned to it.
+    """
+    if pattern == ALL_BUNDLES:
+        return True
+    given = {*assigned}
+    return any(name in given or fnmatchcase(name, pattern) for name in names)
+
+
 def checked_pattern(text: str) -> str:
     """Returns a pattern of bundle ids, or raises the error that says what it may hold."""
     if len(text) > MAX_ID_LENGTH or not _PATTERN.fullmatch(text):

@@ -1,8 +1,9 @@
 """Tokens of jobs: each proves one job's id to the daemons of its cluster.
 
-Always: a token is made of the cluster's secret and the job's id alone, so that every daemon can
-verify it without asking anybody. It is compared in constant time. The secret goes through scrypt
-first: a job that tries out secrets against its token pays for each guess.
+Always: a token is made of a secret and the job's id alone, and is compared in constant time. The
+secret is the token that daemons share, which every daemon can verify without asking anybody; where
+they share none, it is what the worker's host and the masters alone know. A shared token goes
+through scrypt first: a job that tries out secrets against its token pays for each guess.
 Never: I/O. Making a key takes a moment of processor time: make it once, and in a thread.
 """
 
@@ -24,6 +25,16 @@ def key_of(secret: str) -> bytes:
     return hashlib.scrypt(secret.encode(), salt=_SALT, dklen=32, **_COST)
 
 
+def key_of_host(host_key: str) -> bytes:
+    """Returns the key of the tokens that one host gives to its jobs; empty if it has none."""
+    return hmac.new(host_key.encode(), _SALT, hashlib.sha256).digest() if host_key else b""
+
+
+def named_job(token: str) -> JobId:
+    """Returns the job that the token names. It proves nothing."""
+    return JobId(token.removeprefix(PREFIX).rpartition(":")[0])
+
+
 def token_of_job(key: bytes, job: JobId) -> str:
     return f"{PREFIX}{job}:{hmac.new(key, job.encode(), hashlib.sha256).hexdigest()}"
 
@@ -34,7 +45,7 @@ def job_of(key: bytes, token: str) -> JobId | None:
     """
     if not key:
         return None
-    job = JobId(token.removeprefix(PREFIX).rpartition(":")[0])
+    job = named_job(token)
     return job if hmac.compare_digest(token.encode(), token_of_job(key, job).encode()) else None
 
 

@@ -1,8 +1,9 @@
 """Passes: a master lets a sender read one thing from another host, to which no token is sent.
 
-A pass is a message authentication code over what may be read and until when, under a key that
-masters and supervisors read from the cluster's record. Its holder can read that and nothing else.
-Always: a pass ends by itself.
+A pass is a message authentication code over what may be read and until when, under a key that the
+masters and the other host know. Its holder can read that and nothing else.
+Always: a pass ends by itself. Where hosts have identities in ZooKeeper, the key is made of the
+host's password there, so who takes over a host learns no key of another one.
 """
 
 from __future__ import annotations
@@ -20,8 +21,13 @@ PASS_HOLDER: Final = Principal("pass", Role.HOST, Proof.PASS)
 """The sender of a request that a pass admits."""
 
 
+def host_key(password: str) -> str:
+    """Returns what a host and the masters make keys of, from the host's password in ZooKeeper."""
+    return hmac.new(password.encode(), b"torrentdist host key", hashlib.sha256).hexdigest()
+
+
 def new_pass(key: str, prefix: str, now: float) -> str:
-    """Returns a pass for all paths that begin with `prefix`."""
+    """Returns a pass for all paths of one host that begin with `prefix`."""
     until = int(now + LIFETIME_SECS)
     return f"{until}.{_code(key, prefix, until)}.{prefix}"
 

@@ -43,7 +43,8 @@ from torrentdist.model.ids import BundleId, Digest, SupervisorId
 from torrentdist.model.policies.bundle_terms import BundleTerms
 from torrentdist.model.records import SCHEMA, SupervisorRecord
 from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmEntry
-from torrentdist.security.passes import admits
+from torrentdist.security.job_token import key_of_host
+from torrentdist.security.passes import admits, host_key
 from torrentdist.security.principal import Role
 from torrentdist.supervisor.bundles.bundle_signatures import BundleSignatures
 from torrentdist.supervisor.bundles.high_mark import keep_below_mark
@@ -167,7 +168,8 @@ class Supervisor:
         app = gateway_app(routers, users, jobs, lambda client: self._web.cut(client), audit)
         self._web = await host.serve(app, gateway, audit)
         fetches = host.runtime.fetches
-        others: list[Router] = [output, state, PeerApi(fetches.raw_metafile, fetches.raw_recipe), health]
+        peers = PeerApi(fetches.raw_metafile, fetches.raw_recipe, self._is_admitted)
+        others: list[Router] = [output, state, peers, health]
         revocations = Revocations(host.http, self.masters)
         app = outside_app(others, host.guard, self._is_admitted, revocations.covers, audit)
         await host.serve(app, outside, audit, host.guard.tls)
@@ -176,7 +178,13 @@ class Supervisor:
 
     def _is_admitted(self, given: str, path: str) -> bool:
         now = self._zookeeper.server_now() or time.time()
-        return admits(self.znode_watch.pass_key(), given, path, now)
+        return admits(self._own_key() or self.znode_watch.shared_pass_key(), given, path, now)
+
+    def _own_key(self) -> str:
+        """Returns what this host and the masters alone know; empty if it has no identity of its own
+        in ZooKeeper."""
+        identity = self._zookeeper.identity
+        return "" if identity.host is None else host_key(identity.credentials[0].password)
 
     def _make_jobs(self, host: HostDaemon) -> HostWorkers:
         """Creates the workers of this host, including those that the previous process left."""
@@ -190,7 +198,7 @@ class Supervisor:
             lease_sent=self.znode_watch.recheck_masters,
             gateway=self.gateway_url,
             host=self._address(),
-            job_key=host.guard.job_key,
+            job_key=host.guard.job_key or key_of_host(self._own_key()),
         )
         isolation = Isolation(host.http, self.id, self.znode_watch)
         jobs = HostWorkers(

@@ -69,8 +69,9 @@ class ZnodeWatch:
         cluster = self._mirror.snapshot.cluster
         return None if cluster is None else cluster.id
 
-    def pass_key(self) -> str:
-        """Returns the key under which masters give passes; empty while it is not known."""
+    def shared_pass_key(self) -> str:
+        """Returns the key under which masters give passes for hosts without an identity of their
+        own; empty while it is not known."""
         cluster = self._mirror.snapshot.cluster
         return "" if cluster is None else cluster.announce_key
 

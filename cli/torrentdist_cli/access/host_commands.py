@@ -36,18 +36,25 @@ def host() -> None:
 @click.option("--role", type=click.Choice(ROLES), required=True, help="What it becomes.")
 @click.option("--address", "addresses", multiple=True, required=True, metavar="A", help="Where others reach it.")
 @click.option("--ttl", type=DURATION, default=3600.0, show_default="1h", help="How long it is good, at most 7 days.")
+@click.option("--bundles", metavar="GLOB", default="*", show_default=True, help="What its gateway may fetch.")
+@click.option("--assigned-only", is_flag=True, help="Its gateway may fetch nothing that is not assigned to it.")
 @dry_run_option
 @click.pass_obj
-def invite(session: Session, id: str, role: str, addresses: tuple[str, ...], ttl: float) -> None:
+def invite(
+    session: Session, id: str, role: str, addresses: tuple[str, ...], ttl: float, bundles: str, assigned_only: bool
+) -> None:
     """Make a single-use invitation for the host ID, and show it once.
 
     Put it into a file on that host that only its user can read (chmod 600), and run `torrentdist
     host join` there. It is good for exactly this role, id and address. Exits 9 if a live host has
-    the id.
+    the id. `torrentdist host allow` explains --bundles, and changes it later.
 
     With -q: the invitation.
     """
-    invitation, expires_at = ask_masters(session, lambda c: host_client.invite_host(c, id, role, addresses, ttl))
+    pattern = "" if assigned_only else bundles
+    invitation, expires_at = ask_masters(
+        session, lambda c: host_client.invite_host(c, id, role, addresses, ttl, pattern)
+    )
     text = "" if session.dry_run else invitation_text(invitation)  # it would open nothing
     about = {"id": invitation.id, "role": invitation.role, "addresses": invitation.addresses}
     data = {**about, "expires_at": expires_at, "invitation": text}
@@ -80,10 +87,34 @@ def join(session: Session, file: Path) -> None:
     show(session, view, value=view.certificate_file, table=lambda: facts(pairs))
 
 
+@host.command(cls=Command)
+@click.argument("id")
+@click.option("--bundles", metavar="GLOB", help="A pattern of bundle ids.")
+@click.option("--assigned-only", is_flag=True, help="Nothing else.")
+@click.pass_obj
+def allow(session: Session, id: str, bundles: str | None, assigned_only: bool) -> None:
+    """Set which bundles the supervisor ID may have, besides those that are assigned to it.
+
+    A supervisor always may have what `bundle distribute` sends there, and what the workers need
+    that are placed there. The pattern says what else its certificate may fetch: what people and
+    Spark's executors ask its gateway for. It changes nothing about bundles that the host has.
+
+    With -q: its id.
+    """
+    if (bundles is None) is not assigned_only:
+        raise click.UsageError("give either --bundles or --assigned-only")
+    view = ask_masters(session, lambda client: host_client.allow_bundles(client, id, bundles or ""))
+    what = f"bundles that match {view.bundles!r}" if view.bundles else "no other bundles"
+    show(session, view, value=view.id, table=lambda: f"{view.id} may have what is assigned to it, and {what}")
+
+
 @host.command("ls", cls=Command)
 @click.pass_obj
 def list_hosts(session: Session) -> None:
-    """List the hosts whose certificates the leader issued or revoked, and open invitations.
+    """List the hosts that the leader has a record of, and open invitations.
+
+    These are the hosts whose certificates it issued, and those of `ca issue` that were revoked or
+    given a pattern.
 
     With -q: their ids.
     """
@@ -115,13 +146,14 @@ def _moment(at: float) -> str:
 
 def _table(views: Sequence[HostView]) -> str:
     return grid(
-        ("HOST", "ROLE", "STATE", "EXPIRES", "ADDRESSES", "SERIAL"),
+        ("HOST", "ROLE", "STATE", "EXPIRES", "BUNDLES", "ADDRESSES", "SERIAL"),
         [
             (
                 v.id,
                 v.role,
                 v.state.value,
                 _moment(v.expires_at) if v.expires_at else "",
+                v.bundles if v.role != CertificateRole.MASTER else "",
                 ",".join(v.addresses),
                 v.serial,
             )

@@ -118,8 +118,12 @@ class ClientPeer:
 
 
 @asynccontextmanager
-async def client_peer(client: MasterClient, swarm: SwarmConfig) -> AsyncIterator[ClientPeer]:
-    memberships = await swarm_memberships(client)
+async def client_peer(
+    client: MasterClient, swarm: SwarmConfig, membership: Path | None = None
+) -> AsyncIterator[ClientPeer]:
+    """`membership`: the file that keeps this command's certificates of the swarm; None: no file
+    does."""
+    memberships = await swarm_memberships(client, membership)
     engine = Engine(engine_config(swarm, listen_host(client.masters), tls=bool(memberships)))
     engine.join(memberships)
     await engine.start()

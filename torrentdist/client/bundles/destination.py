@@ -60,6 +60,11 @@ class PartDirectory(msgspec.Struct, frozen=True):
     def content(self) -> Path:
         return self.home / "content"
 
+    @property
+    def membership(self) -> Path:
+        """The file with the download's certificate of the swarm, which lives for an hour."""
+        return self.home / "swarm.pem"
+
     def memo(self) -> Memo | None:
         try:
             return msgspec.json.decode((self.home / "memo").read_bytes(), type=Memo)

@@ -212,7 +212,7 @@ class _Download(msgspec.Struct):
             recipe = await self.client.recipe(self.id) if large else None
             filled = await fill_download(meta, recipe, part.content, self.config, directories, self.progress)
             have = filled.have
-            async with client_peer(self.client, self.config.client_swarm) as peer:
+            async with client_peer(self.client, self.config.client_swarm, part.membership) as peer:
                 sources = Sources(local=meta.size)
                 if not have or not all(have):
                     transfer = await self._fetch(peer, part, meta, known, have)

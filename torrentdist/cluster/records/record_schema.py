@@ -20,6 +20,8 @@ ADDED: dict[str, dict[str, int]] = {
     "/jobs/*": {"ended_on": 2, "signature": 2},
     "/code-distributor/*": {"signatures": 2, "recipe": 2, "owner": 2},
     "/assignments/*": {"terms": 2},
+    "/hosts/*": {"bundles": 2},
+    "/invitations/*": {"bundles": 2},
 }
 """Fields that each schema added, by the shape of the path, such as `/code-distributor/*`.
 

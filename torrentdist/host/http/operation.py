@@ -41,7 +41,7 @@ DRY_RUN: Final = "torrentdist.dry_run"
 _OPERATION: Final = "torrentdist.operation"
 """The key of the operation in a request's scope."""
 OK: Final = "ok"
-REFUSALS: Final = frozenset({"role_needed", "hosts_only", "pattern_mismatch", "forbidden"})
+REFUSALS: Final = frozenset({"role_needed", "hosts_only", "pattern_mismatch", "forbidden", "not_for_host"})
 """Codes of requests that are refused for what their sender is."""
 ELSEWHERE: Final = frozenset({"not_leader", "no_leader", "leadership_lost", "not_ready", "closing"})
 """Codes of requests that the client repeats at another master, or a little later."""
@@ -80,6 +80,9 @@ class Operation:
     """Whether it can also be tried: then its handler checks everything and changes nothing."""
     target: Target | None = None
     """The bundle that an operation of uploaders and submitters changes or runs."""
+    hands_out: Target | None = None
+    """The bundle whose content, or what leads to it, the answer holds. A supervisor gets that of
+    the bundles that it may have."""
 
     @property
     def name(self) -> str:
@@ -135,24 +138,25 @@ def about(request: Request, target: str) -> None:
     request.scope[_TARGET] = target
 
 
-def unchanged(handler: Handler) -> Handler:
-    return handler
+def handler_of(operation: Operation) -> Handler:
+    return operation.handler
 
 
 def api_app(
     operations: Iterable[Operation],
     *,
-    around: Callable[[Handler], Handler] = unchanged,
+    around: Callable[[Operation], Handler] = handler_of,
     on_error: OnError = on_torrentdist_error,
     audit: Audit | None = None,
 ) -> Starlette:
     """Builds the application that answers these operations.
 
-    `around` wraps each handler. `on_error` turns an error of the error table into an answer.
+    `around` returns the wrapped handler of an operation. `on_error` turns an error of the error
+    table into an answer.
     """
     room = BodyRoom()
     return Starlette(
-        routes=[_route(op, around(op.handler), room, audit) for op in operations],
+        routes=[_route(op, around(op), room, audit) for op in operations],
         exception_handlers={
             TorrentdistError: on_error,
             404: on_http_error,

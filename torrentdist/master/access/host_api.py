@@ -26,6 +26,7 @@ from torrentdist.master.reads.saved_records import Records
 from torrentdist.model import ids
 from torrentdist.model.access.host_messages import (
     CertificateView,
+    HostBundlesBody,
     HostView,
     InvitationBody,
     InvitationView,
@@ -74,6 +75,9 @@ class HostApi:
         yield _change(redeem, self.redeem, (RedemptionBody, CertificateView), summary, Role.ANYONE)
         summary = "the successor of a certificate, expired or not"
         yield _change(renew, self.renew, (RenewalBody, CertificateView), summary, Role.ANYONE)
+        allowed = "/v1/hosts/{id}/bundles"
+        summary = "which bundles a supervisor may have besides those that are assigned to it"
+        yield _change(allowed, self.allow, (HostBundlesBody, HostView), summary, Role.OPERATOR, method="PUT")
         summary = "shut a host out, with every certificate that it has"
         path, role = "/v1/hosts/{id}", Role.OPERATOR
         yield Operation("DELETE", path, self.revoke_host, HostView, summary, role, changes=True, dry_runs=True)
@@ -110,6 +114,12 @@ class HostApi:
         body = decode_body(await body_of(request), RenewalBody)
         return answered(await self._issuing.renew(_id(request), body))
 
+    async def allow(self, request: Request) -> Response:
+        self._leadership.fence()
+        raw = await body_of(request)
+        body = decode_body(raw, HostBundlesBody)
+        return answered(await self._issuing.allow(await mutation_of(request, raw), _id(request), body.bundles))
+
     async def revoke_host(self, request: Request) -> Response:
         self._leadership.fence()
         mutation = await mutation_of(request)
@@ -118,10 +128,12 @@ class HostApi:
         return answered(await self._issuing.revoke(mutation, _id(request), by, unknown=unknown))
 
 
-def _change(path: str, handler: Handler, types: tuple[Any, Any], summary: str, role: Role) -> Operation:
-    """An operation that POSTs the first type and answers with the second."""
+def _change(
+    path: str, handler: Handler, types: tuple[Any, Any], summary: str, role: Role, method: str = "POST"
+) -> Operation:
+    """An operation whose body is the first type, and whose answer is the second."""
     body, answer = types
-    return Operation("POST", path, handler, answer, summary, role, body=body, max_body=MAX_HOST_BYTES, changes=True)
+    return Operation(method, path, handler, answer, summary, role, body=body, max_body=MAX_HOST_BYTES, changes=True)
 
 
 def _id(request: Request) -> str:

@@ -59,7 +59,11 @@ class HostIssuing:
         await asyncio.to_thread(self._key.authority)  # without the key an invitation would be of no use
         record = hosts.new_invitation(body, by, self._now())
         view = InvitationView(
-            id=record.id, role=record.role, addresses=list(record.addresses), expires_at=record.expires_at
+            id=record.id,
+            role=record.role,
+            addresses=list(record.addresses),
+            expires_at=record.expires_at,
+            bundles=record.bundles,
         )
         return await self._changes.make_alone(mutation, lambda s: hosts.invitation_ops(s, record), lambda _: view)
 
@@ -115,6 +119,15 @@ class HostIssuing:
         return await self._changes.make_alone(
             mutation,
             lambda s: hosts.revocation_ops(s, id_, by, now, unknown=unknown),
+            lambda s: hosts.host_view(s.hosts[id_].record, now),
+        )
+
+    async def allow(self, mutation: Mutation | None, id_: str, bundles: str) -> bytes:
+        """Sets the pattern of the bundles that a supervisor may have."""
+        pattern, now = hosts.checked_host_pattern(bundles), time.time()
+        return await self._changes.make_alone(
+            mutation,
+            lambda s: hosts.bundles_ops(s, id_, pattern),
             lambda s: hosts.host_view(s.hosts[id_].record, now),
         )
 

@@ -22,6 +22,7 @@ from torrentdist.model.access.host_record import HostRecord, InvitationRecord
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.records import encode
 from torrentdist.security.authority.certificates import CertificateFacts, checked_addresses
+from torrentdist.security.authorization import ALL_BUNDLES, checked_pattern
 from torrentdist.security.certificate_identity import CertificateRole
 from torrentdist.security.tokens import hash_of, is_hash
 
@@ -42,10 +43,17 @@ def new_invitation(body: InvitationBody, by: str, now: float) -> InvitationRecor
     addresses = checked_addresses(body.addresses)
     if not addresses:
         raise TorrentdistError("invalid_request", detail="an invitation names the addresses of its host")
-    id_ = ids.peer_id(body.id)
-    until = now + body.ttl_secs
+    bundles = checked_host_pattern(body.bundles)
+    if bundles != ALL_BUNDLES and body.role != CertificateRole.SUPERVISOR:
+        raise TorrentdistError("invalid_request", detail="a master has every bundle; a pattern is for supervisors")
     return InvitationRecord(
-        id=id_, role=body.role, addresses=addresses, hash=body.hash, created_by=by, expires_at=until
+        id=ids.peer_id(body.id),
+        role=body.role,
+        addresses=addresses,
+        hash=body.hash,
+        created_by=by,
+        expires_at=now + body.ttl_secs,
+        bundles=bundles,
     )
 
 
@@ -62,10 +70,10 @@ def invitation_ops(snapshot: ClusterSnapshot, record: InvitationRecord) -> Seque
 def check_free(snapshot: ClusterSnapshot, id_: str) -> None:
     """Raises `host_exists` if a host of this id may be alive."""
     known = snapshot.hosts.get(id_)
-    if known is not None and not known.record.is_revoked:
+    if known is not None and known.record.has_certificate and not known.record.is_revoked:
         raise TorrentdistError("host_exists", id=id_, detail=f"a {known.record.role} with a certificate of its own")
     registered = {*map(str, snapshot.masters), *map(str, snapshot.supervisors)}
-    if known is None and id_ in registered:
+    if (known is None or not known.record.is_revoked) and id_ in registered:
         raise TorrentdistError("host_exists", id=id_, detail="it is running, with a certificate from elsewhere")
 
 
@@ -102,7 +110,7 @@ def redemption_ops(
         raise TorrentdistError("invitation_invalid", id=invitation.id, detail="it was replaced by another one")
     check_free(snapshot, invitation.id)
     host = snapshot.hosts.get(invitation.id)
-    record = new_host(host, certificate, facts, key)
+    record = new_host(host, certificate, facts, key, invitation.bundles)
     used = msgspec.structs.replace(invitation, key=key)
     return [
         _written(paths.host(record.id), encode(record), host),
@@ -117,7 +125,8 @@ def renewal_ops(
     assert old.identity is not None
     check_renewable(snapshot, old, key)
     host = snapshot.hosts.get(old.identity.id)
-    record = new_host(host, certificate, facts, key)
+    bundles = ALL_BUNDLES if host is None else host.record.bundles
+    record = new_host(host, certificate, facts, key, bundles)
     return [_written(paths.host(record.id), encode(record), host)]
 
 
@@ -131,7 +140,7 @@ def check_renewable(snapshot: ClusterSnapshot, old: CertificateFacts, key: str) 
         return  # it was issued by `ca issue`
     if host.record.is_revoked or host.record.refuses(old.begins_at):
         raise TorrentdistError("host_revoked", id=identity.id)
-    if (host.record.key, host.record.role) != (key, identity.role.value):
+    if host.record.has_certificate and (host.record.key, host.record.role) != (key, identity.role.value):
         raise TorrentdistError("host_exists", id=identity.id, detail="its certificate is for another key")
 
 
@@ -156,7 +165,23 @@ def revocation_ops(snapshot: ClusterSnapshot, id_: str, by: str, now: float, *, 
     return ops
 
 
-def new_host(known: HostEntry | None, certificate: str, facts: CertificateFacts, key: str) -> HostRecord:
+def bundles_ops(snapshot: ClusterSnapshot, id_: str, bundles: str) -> Sequence[Op]:
+    """Sets which bundles a supervisor may have besides those that are assigned to it."""
+    host = snapshot.hosts.get(id_)
+    if host is None and id_ not in snapshot.supervisors:
+        raise TorrentdistError("not_found", what=f"a host {id_!r}")
+    known = HostRecord(id=id_) if host is None else host.record
+    if known.role == CertificateRole.MASTER:
+        raise TorrentdistError("invalid_request", detail="a master has every bundle; a pattern is for supervisors")
+    return [_written(paths.host(id_), encode(msgspec.structs.replace(known, bundles=bundles)), host)]
+
+
+def checked_host_pattern(text: str) -> str:
+    """Returns the pattern of a host's bundles. Empty: only what is assigned to it."""
+    return checked_pattern(text) if text else ""
+
+
+def new_host(known: HostEntry | None, certificate: str, facts: CertificateFacts, key: str, bundles: str) -> HostRecord:
     identity = facts.identity
     assert identity is not None
     return HostRecord(
@@ -168,6 +193,7 @@ def new_host(known: HostEntry | None, certificate: str, facts: CertificateFacts,
         key=key,
         expires_at=facts.expires_at,
         revoked_until=known.record.revoked_until if known is not None else 0.0,
+        bundles=bundles,
     )
 
 
@@ -179,7 +205,7 @@ def earliest(snapshot: ClusterSnapshot, id_: str) -> float:
 
 def host_view(record: HostRecord, now: float) -> HostView:
     state = MembershipState.REVOKED if record.is_revoked else MembershipState.LIVE
-    if state is MembershipState.LIVE and now >= record.expires_at:
+    if state is MembershipState.LIVE and record.has_certificate and now >= record.expires_at:
         state = MembershipState.EXPIRED
     return HostView(
         id=record.id,
@@ -188,6 +214,7 @@ def host_view(record: HostRecord, now: float) -> HostView:
         expires_at=record.expires_at,
         state=state,
         addresses=list(record.addresses),
+        bundles=record.bundles,
     )
 
 
@@ -205,6 +232,7 @@ def host_views(snapshot: ClusterSnapshot, now: float, server_now: float) -> list
                 expires_at=record.expires_at,
                 state=MembershipState.INVITED,
                 addresses=list(record.addresses),
+                bundles=record.bundles,
             )
     return [views[id_] for id_ in sorted(views)]
 

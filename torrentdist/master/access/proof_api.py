@@ -60,5 +60,5 @@ class ProofApi:
         now = self._records.server_now() or time.time()
         if entry is not None and entry.record.is_usable(now):
             return entry.record.hash
-        secret = self._nobody if snapshot.cluster is None else snapshot.cluster.announce_key
+        secret = self._nobody if snapshot.cluster is None else self._records.secrets.text()
         return hmac.new(secret.encode(), b"torrentdist nobody\0" + name.encode(), hashlib.sha256).hexdigest()

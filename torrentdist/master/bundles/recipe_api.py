@@ -25,7 +25,7 @@ from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.reads.saved_records import Records
 from torrentdist.master.swarm.swarms import Swarms
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import Digest
+from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.wire.bundle_messages import ReuseView, UploadOffset
 from torrentdist.model.wire.headers import DIGEST
 from torrentdist.security.passes import PARAMETER
@@ -64,11 +64,26 @@ class RecipeApi:
             target=bundle_target,
         )
         summary = "how the large files of a bundle were cut into chunks"
-        yield Operation("GET", of_bundle, self.recipe, None, summary, Role.READER, statuses=(200, 307))
+        yield Operation(
+            "GET", of_bundle, self.recipe, None, summary, Role.READER, statuses=(200, 307), hands_out=bundle_target
+        )
         summary = "the recipe of a digest that this master has"
-        yield Operation("GET", "/v1/recipes/{digest}", self.recipe_by_digest, None, summary, Role.READER)
+        of_digest, names = "/v1/recipes/{digest}", self._names_of_digest
+        yield Operation("GET", of_digest, self.recipe_by_digest, None, summary, Role.READER, hands_out=names)
         summary = "what this master has already of a bundle; the body is its metafile, or that and its recipe"
-        yield Operation("POST", "/v1/reuse", self.reuse, ReuseView, summary, Role.READER, max_body=self._max_body)
+        yield Operation(
+            "POST",
+            "/v1/reuse",
+            self.reuse,
+            ReuseView,
+            summary,
+            Role.READER,
+            max_body=self._max_body,
+            hands_out=_any_bundle,
+        )
+
+    async def _names_of_digest(self, request: Request) -> list[BundleId]:
+        return self._swarms.names(digest_of(request))
 
     async def offer_recipe(self, request: Request) -> Response:
         self._leadership.fence()
@@ -84,7 +99,8 @@ class RecipeApi:
         # Its hash, like a digest, stands for nothing else that goes round.
         if asker and (giver := self._swarms.giver(Digest(recipe_hash(raw)), len(raw), asker)) is not None:
             path = f"/v1/recipes/{self._records.snapshot().bundles[bundle].record.digest}"
-            where = f"{giver}{path}?wait={ARRIVES_SECS}&{PARAMETER}={self._records.new_pass(path)}"
+            admission = self._records.secrets.new_pass(giver.id, path)
+            where = f"{giver.url}{path}?wait={ARRIVES_SECS}&{PARAMETER}={admission}"
             return RedirectResponse(where, headers=headers)
         return Response(raw, media_type="application/octet-stream", headers=headers)
 
@@ -114,3 +130,9 @@ class RecipeApi:
         return json_response(
             ReuseView(size=meta.size, new_bytes=meta.size - reused, reused_bytes=reused, reused_from=named)
         )
+
+
+async def _any_bundle(_: Request) -> tuple[BundleId, ...]:
+    """Which bundles have content in common with the body is known only afterwards, so a host that
+    may not have every bundle is told of none."""
+    return ()

@@ -39,7 +39,7 @@ class HostAsking:
         if record is None or not record.url:
             return None
         try:
-            return await ask(self._http, record.url, self._request(STATE, STATE), HostStateView)
+            return await ask(self._http, record.url, self._request(record, STATE, STATE), HostStateView)
         except (Broken, TorrentdistError):
             return None
 
@@ -56,7 +56,7 @@ class HostAsking:
         return JobOutputView(job=job, lines=lines, shown=chosen, text=text, silent=silent)
 
     async def _listing(self, job: JobId, host: SupervisorRecord) -> list[OutputLine] | None:
-        request = self._request(f"/v1/host/jobs/{job}/logs", f"/v1/host/jobs/{job}/")
+        request = self._request(host, f"/v1/host/jobs/{job}/logs", f"/v1/host/jobs/{job}/")
         try:
             found = await ask(self._http, host.url, request, list[WorkerOutput])
         except (Broken, TorrentdistError):
@@ -68,7 +68,7 @@ class HostAsking:
 
     async def _tail(self, job: JobId, host: SupervisorRecord, line: OutputLine) -> str:
         wanted = {"stream": line.stream, "offset": str(-TAIL_BYTES)}
-        request = self._request(f"/v1/host/jobs/{job}/{line.worker}/log", f"/v1/host/jobs/{job}/", **wanted)
+        request = self._request(host, f"/v1/host/jobs/{job}/{line.worker}/log", f"/v1/host/jobs/{job}/", **wanted)
         try:
             answer = await send(self._http, host.url, request)
         except Broken:
@@ -77,8 +77,8 @@ class HostAsking:
             return ""
         return _readable(answer.content[-TAIL_BYTES:])
 
-    def _request(self, path: str, prefix: str, **params: str) -> Request:
-        given = {**params, PARAMETER: self._records.new_pass(prefix)}
+    def _request(self, host: SupervisorRecord, path: str, prefix: str, **params: str) -> Request:
+        given = {**params, PARAMETER: self._records.secrets.new_pass(host.id, prefix)}
         return Request("GET", path, params=given, timeout=ANSWER_SECS, anonymously=True)
 
 

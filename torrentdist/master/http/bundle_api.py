@@ -16,7 +16,7 @@ from torrentdist.host.http.operation import FILE, Operation
 from torrentdist.host.http.web import json_response, number_parameter
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.master.bundles import bundle_views
-from torrentdist.master.http.mutation_requests import bundle_of, page_of
+from torrentdist.master.http.mutation_requests import bundle_of, bundle_target, page_of
 from torrentdist.master.reads.saved_records import Records
 from torrentdist.master.swarm.swarms import Swarms
 from torrentdist.model.errors import EXIT_DISK, TorrentdistError
@@ -49,7 +49,14 @@ class BundleApi:
         yield Operation("GET", "/v1/bundles/{id}/wait", self.wait, BundleView, summary, Role.READER)
         summary = "one file of a bundle held here"
         yield Operation(
-            "GET", "/v1/bundles/{id}/files/{path:any_path}", self.file, None, summary, Role.JOB, statuses=FILE
+            "GET",
+            "/v1/bundles/{id}/files/{path:any_path}",
+            self.file,
+            None,
+            summary,
+            Role.JOB,
+            statuses=FILE,
+            hands_out=bundle_target,
         )
         summary = "how far each host is that is told to keep it"
         yield Operation("GET", "/v1/bundles/{id}/hosts", self.hosts, FleetView, summary, Role.READER)

@@ -10,6 +10,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.operation import Operation
 from torrentdist.host.http.web import json_response
 from torrentdist.master.bundles import bundle_views
@@ -19,8 +20,9 @@ from torrentdist.master.reads.answer_freshness import require_zookeeper
 from torrentdist.master.reads.saved_records import Records
 from torrentdist.master.swarm.swarms import Swarms
 from torrentdist.model.backup import Backup
-from torrentdist.model.errors import NO_CLUSTER
+from torrentdist.model.errors import NO_CLUSTER, TorrentdistError
 from torrentdist.model.wire.cluster_messages import ClusterView
+from torrentdist.security.certificate_identity import CertificateRole
 from torrentdist.security.principal import Role
 
 
@@ -56,7 +58,11 @@ class ClusterApi:
         problem = NO_CLUSTER if self._records.lacks_cluster() else ""
         return json_response(msgspec.structs.replace(view, stale_secs=self._records.stale_secs(), problem=problem))
 
-    async def saved(self, _: Request) -> Response:
+    async def saved(self, request: Request) -> Response:
+        """They hold what a supervisor must not read, such as keys."""
+        certificate = principal_of(request).certificate
+        if certificate is not None and certificate.role is not CertificateRole.MASTER:
+            raise TorrentdistError("forbidden", detail="the saved records are for masters alone")
         return Response(await asyncio.to_thread(self._records.file), media_type="application/octet-stream")
 
     async def backup(self, _: Request) -> Response:

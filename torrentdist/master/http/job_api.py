@@ -20,7 +20,7 @@ from torrentdist.master.jobs.lifecycle import Activate, Deactivate, Kill, Rebala
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.reads.saved_records import Records
 from torrentdist.model import ids
-from torrentdist.model.access.token_messages import HostPassView
+from torrentdist.model.access.token_messages import HostPassesView
 from torrentdist.model.ids import BundleId
 from torrentdist.model.wire.job_messages import JobView, SubmitBody
 from torrentdist.security.principal import Role
@@ -38,7 +38,7 @@ class JobApi:
         summary = "one job, by id or by the name of a live one"
         yield Operation("GET", one, self.job, JobView, summary, Role.JOB)
         summary = "a pass for what hosts keep of the job's output"
-        yield Operation("GET", f"{one}/pass", self.output_pass, HostPassView, summary, Role.READER)
+        yield Operation("GET", f"{one}/pass", self.output_pass, HostPassesView, summary, Role.READER)
         yield Operation(
             "POST",
             "/v1/jobs",
@@ -88,7 +88,10 @@ class JobApi:
     async def output_pass(self, request: Request) -> Response:
         """Hosts keep the output of a job that is gone, so the job need not exist."""
         job = ids.job_id(request.path_params["job"])
-        return json_response(HostPassView(text=self._records.new_pass(f"/v1/host/jobs/{job}/")))
+        hosts, secrets = self._records.snapshot().supervisors, self._records.secrets
+        return json_response(
+            HostPassesView(hosts={host: secrets.new_pass(host, f"/v1/host/jobs/{job}/") for host in hosts})
+        )
 
     async def submit(self, request: Request) -> Response:
         self._leadership.fence()  # refuse before the body is read

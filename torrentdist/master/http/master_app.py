@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
@@ -23,6 +24,8 @@ from torrentdist.host.http.operation import Router, api_app, open_prefixes, oper
 from torrentdist.host.http.web import on_torrentdist_error
 from torrentdist.host.process.port_guard import PortGuard
 from torrentdist.host.telemetry.audit_log import Audit
+from torrentdist.master.access.host_bundles import HostBundles
+from torrentdist.master.access.job_keys import JobKeys
 from torrentdist.master.console.console_door import ConsoleDoor
 from torrentdist.master.console.visits import Sessions
 from torrentdist.master.http.dry_runs import DryRuns
@@ -32,37 +35,41 @@ from torrentdist.master.reads.saved_records import Records
 from torrentdist.model.access.token_record import TokenRecord
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.security.job_token import PREFIX as JOB_TOKEN
-from torrentdist.security.job_token import job_of, job_principal
 from torrentdist.security.principal import Principal
 from torrentdist.security.tls_contexts import PeerCertificate
 from torrentdist.security.tokens import principal_of_token
 
 
+@dataclass(frozen=True)
+class Senders:
+    """What the application knows of those who send requests."""
+
+    guard: PortGuard
+    audit: Audit
+    sessions: Sessions
+    bundles: HostBundles
+    job_keys: JobKeys
+
+
 def master_app(
-    routers: list[Router],
-    mirror: Mirror,
-    records: Records,
-    leadership: Leadership,
-    guard: PortGuard,
-    audit: Audit,
-    sessions: Sessions,
+    routers: list[Router], mirror: Mirror, records: Records, leadership: Leadership, senders: Senders
 ) -> ASGIApp:
     operations = with_description(operations_of(*routers), "torrentdist master")
     app = api_app(
         operations,
-        around=lambda handler: confirmed(handler, mirror, records),
+        around=lambda operation: confirmed(senders.bundles.checked(operation), mirror, records),
         on_error=_error_answer(records),
-        audit=audit,
+        audit=senders.audit,
     )
     fresh = Fresh(app, mirror, records, leadership.is_leader)
-    by_token = _by_token(records, guard.job_key)
+    by_token = _by_token(records, senders.job_keys)
     known = Authentication(
         fresh,
-        guard.token,
+        senders.guard.token,
         open_prefixes(operations),
-        lambda scope: by_token(scope) or sessions.principal(scope),
-        audit=audit,
-        certificates=guard.rules(lambda peer: _is_revoked(records, peer)),
+        lambda scope: by_token(scope) or senders.sessions.principal(scope),
+        audit=senders.audit,
+        certificates=senders.guard.rules(lambda peer: _is_revoked(records, peer)),
     )
     return DryRuns(ConsoleDoor(known))
 
@@ -72,25 +79,17 @@ def _is_revoked(records: Records, peer: PeerCertificate) -> bool:
     return host is not None and host.record.refuses(peer.begins_at)
 
 
-def _by_token(records: Records, job_key: bytes) -> OtherProof:
+def _by_token(records: Records, keys: JobKeys) -> OtherProof:
     def principal(scope: Scope) -> Principal | None:
         """The principal of a token with a name, or of a job's token. Every master knows the
         records of both, also while ZooKeeper is away."""
         token = bearer_of(Headers(scope=scope).get("authorization", ""))
         if token.startswith(JOB_TOKEN):
-            return _job_of(records, job_key, token)
+            return keys.principal(token)
         now = records.server_now() or time.time()
         return principal_of_token(token, lambda name: _record_of(records, name), now)
 
     return principal
-
-
-def _job_of(records: Records, job_key: bytes, token: str) -> Principal | None:
-    job = job_of(job_key, token)
-    entry = None if job is None else records.snapshot().jobs.get(job)
-    if job is None or entry is None:
-        return None
-    return job_principal(job, frozenset([entry.record.bundle, *entry.record.dependencies]))
 
 
 def _record_of(records: Records, name: str) -> TokenRecord | None:
@@ -100,9 +99,10 @@ def _record_of(records: Records, name: str) -> TokenRecord | None:
 
 def _error_answer(records: Records) -> Callable[[Request, Exception], Awaitable[Response]]:
     async def answer(request: Request, exc: Exception) -> Response:
-        """Saved records may lack a bundle that exists, so the client is told to ask another
-        master."""
-        if isinstance(exc, TorrentdistError) and exc.code == "bundle_not_found" and records.from_file():
+        """Saved records may lack a bundle that exists, or an assignment, so the client is told to
+        ask another master."""
+        known_later = ("bundle_not_found", "not_for_host")
+        if isinstance(exc, TorrentdistError) and exc.code in known_later and records.from_file():
             age = records.stale_secs() or 0
             detail = f"{exc.message} in the records that this master saved {age:.0f} s ago"
             exc = TorrentdistError("zookeeper_unavailable", detail=detail)

@@ -20,11 +20,11 @@ from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.master.bundles import bundle_views
 from torrentdist.master.bundles.raw_metafiles import RawMetafiles
-from torrentdist.master.http.mutation_requests import bundle_of, digest_of
+from torrentdist.master.http.mutation_requests import bundle_of, bundle_target, digest_of
 from torrentdist.master.reads.saved_records import Records
 from torrentdist.master.swarm.swarms import Swarms
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import Digest
+from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.wire.headers import DIGEST
 from torrentdist.security.passes import PARAMETER
 from torrentdist.security.principal import Role
@@ -58,9 +58,19 @@ class MetafileApi:
     def operations(self) -> Iterator[Operation]:
         of_bundle, of_digest = "/v1/bundles/{id}/metafile", "/v1/metafiles/{digest}"
         yield Operation(
-            "GET", of_bundle, self.metafile, None, "the BitTorrent v2 metafile", Role.JOB, statuses=(200, 307)
+            "GET",
+            of_bundle,
+            self.metafile,
+            None,
+            "the BitTorrent v2 metafile",
+            Role.JOB,
+            statuses=(200, 307),
+            hands_out=bundle_target,
         )
-        yield Operation("GET", of_digest, self.metafile_by_digest, None, "the metafile of a digest", Role.READER)
+        summary = "the metafile of a digest"
+        yield Operation(
+            "GET", of_digest, self.metafile_by_digest, None, summary, Role.READER, hands_out=self._names_of_digest
+        )
         summary = "a metafile that the masters have lost"
         yield Operation(
             "PUT",
@@ -73,7 +83,19 @@ class MetafileApi:
             statuses=(204,),
         )
         summary = "what the plug-in's upload() made"
-        yield Operation("GET", f"{of_digest}/plugin", self.plugin_metafile, None, summary, Role.READER, statuses=FILE)
+        yield Operation(
+            "GET",
+            f"{of_digest}/plugin",
+            self.plugin_metafile,
+            None,
+            summary,
+            Role.READER,
+            statuses=FILE,
+            hands_out=self._names_of_digest,
+        )
+
+    async def _names_of_digest(self, request: Request) -> list[BundleId]:
+        return self._swarms.names(digest_of(request))
 
     async def metafile(self, request: Request) -> Response:
         entry = bundle_views.entry_of(self._records.snapshot(), bundle_of(request), *bundle_views.LISTED)
@@ -82,7 +104,9 @@ class MetafileApi:
         asker = request.query_params.get("for", "")
         if asker and (giver := self._swarms.giver(digest, len(raw), asker)) is not None:
             path = f"/v1/metafiles/{digest}"
-            where = f"{giver}{path}?wait={ARRIVES_SECS}&{PARAMETER}={self._records.new_pass(path)}"
+            where = (
+                f"{giver.url}{path}?wait={ARRIVES_SECS}&{PARAMETER}={self._records.secrets.new_pass(giver.id, path)}"
+            )
             return RedirectResponse(where, headers={DIGEST: digest})
         if request.query_params.get("tracker") == "true":
             raw = await in_heavy_thread(with_trackers, raw, self._swarms.tracker_urls(digest))

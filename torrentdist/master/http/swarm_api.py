@@ -13,6 +13,7 @@ from torrentdist.bundle import bencode
 from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.operation import Operation, body_of
 from torrentdist.host.http.web import decode_body, json_response, number_parameter
+from torrentdist.master.access.host_bundles import HostBundles
 from torrentdist.master.leading.roles import dial
 from torrentdist.master.swarm.newer_records import NewerRecords
 from torrentdist.master.swarm.swarms import Swarms
@@ -26,12 +27,13 @@ MAX_ANNOUNCE_BYTES = 8 * 1024 * 1024
 
 
 class SwarmApi:
-    def __init__(self, newer: NewerRecords, swarms: Swarms, *, members_only: bool) -> None:
+    def __init__(self, newer: NewerRecords, swarms: Swarms, bundles: HostBundles, *, members_only: bool) -> None:
         """`members_only`: the swarm has TLS, so a stock client could fetch nothing. Its announce is
         refused, because it would open every engine to an address that has proven nothing.
         """
         self._members_only = members_only
         self._newer = newer
+        self._bundles = bundles
         self._swarms = swarms
 
     def operations(self) -> Iterator[Operation]:
@@ -52,7 +54,8 @@ class SwarmApi:
     async def swarm(self, request: Request) -> Response:
         announce = decode_body(await body_of(request), SwarmAnnounce)
         await self._newer.wait_for_those_of(announce)
-        return json_response(self._swarms.hear(announce, _sender(request)))
+        allowed = self._bundles.allowed(principal_of(request), announce)
+        return json_response(self._swarms.hear(allowed, _sender(request)))
 
     async def tracker(self, request: Request) -> Response:
         if self._members_only:

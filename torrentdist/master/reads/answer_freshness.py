@@ -29,7 +29,7 @@ still ask another master or ask for old records. A master that has been cut off 
 longer does not try."""
 _GATED = "/v1/"
 _LEADERS = "/v1/uploads/"
-_NOT_THERE = ("bundle_not_found", "job_not_found")
+_NOT_THERE = ("bundle_not_found", "job_not_found", "not_for_host")
 
 Handler = Callable[[Request], Awaitable[Response]]
 

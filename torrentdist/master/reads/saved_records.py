@@ -30,11 +30,11 @@ from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.http.connection_pool import Http
 from torrentdist.http.http_errors import HttpError
 from torrentdist.log import get_logger
+from torrentdist.master.reads.shared_secrets import SharedSecrets
 from torrentdist.model.backoff import Retry
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import MasterId
 from torrentdist.model.records import OLDEST_READABLE, SCHEMA
-from torrentdist.security.passes import new_pass
 
 log = get_logger()
 
@@ -132,6 +132,7 @@ class Records:
         self._mirror = mirror
         self._http = http
         self._pace = pace
+        self.secrets = SharedSecrets(zookeeper, self.snapshot)
         self._mirrored = False
         self._on_disk: SavedRecords | None = None
         self._written: tuple[int, float] = (0, float("-inf"))
@@ -175,13 +176,6 @@ class Records:
         It alone tells ages, since hosts' clocks differ. None: not known yet.
         """
         return self._zookeeper.server_now()
-
-    def new_pass(self, prefix: str) -> str:
-        """Returns a pass for all paths of other hosts that begin so."""
-        cluster = self.snapshot().cluster
-        if cluster is None:
-            raise TorrentdistError("not_ready", detail="the cluster's record is not known yet")
-        return new_pass(cluster.announce_key, prefix, self.server_now() or time.time())
 
     def from_file(self) -> bool:
         """Whether answers come from the file."""

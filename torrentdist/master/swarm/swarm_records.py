@@ -11,7 +11,7 @@ from collections.abc import Callable, Set
 
 from torrentdist.cluster.records.record_index import Follower, PerBundle, RecordIndex
 from torrentdist.cluster.records.snapshot import Changes, ClusterSnapshot
-from torrentdist.model.ids import BundleId, Digest, MasterId, PeerId, SupervisorId
+from torrentdist.model.ids import BundleId, Digest, JobId, MasterId, PeerId, SupervisorId
 from torrentdist.model.records import BundleState
 from torrentdist.model.wire.swarm_messages import PeerRole
 from torrentdist.swarm.directory.announce_binding import RegisteredHost
@@ -98,6 +98,14 @@ class SwarmRecords:
         """Returns the digests that begin so. Stock clients name a digest by its first 40 digits."""
         return self._index.digests_like(prefix)
 
+    def names(self, digest: Digest) -> list[BundleId]:
+        """Returns the ids of all bundles with this content."""
+        return self._index.bundles_of(digest)
+
+    def hosts_running(self, job: JobId) -> list[SupervisorId]:
+        """Returns the supervisors to which a job's workers are assigned."""
+        return self._index.running(job)
+
     def registered_hosts(self, snapshot: ClusterSnapshot) -> frozenset[str]:
         """Returns the addresses of all masters and supervisors.
 
@@ -128,6 +136,13 @@ def _registered(snapshot: ClusterSnapshot) -> frozenset[str]:
 def _revoked(snapshot: ClusterSnapshot) -> frozenset[str]:
     """Returns the ids of hosts that were shut out."""
     return frozenset(id_ for id_, entry in snapshot.hosts.items() if entry.record.is_revoked)
+
+
+def revoked_addresses(snapshot: ClusterSnapshot) -> frozenset[str]:
+    """Returns the addresses of hosts that were shut out."""
+    out = _revoked(snapshot)
+    registered = {h.host for id_ in out if (h := snapshot.supervisors.get(SupervisorId(id_))) is not None}
+    return frozenset(registered).union(*(snapshot.hosts[id_].record.addresses for id_ in out))
 
 
 def _held(snapshot: ClusterSnapshot, bundle: BundleId) -> tuple[Digest, frozenset[PeerId]] | None:

@@ -13,12 +13,13 @@ from collections.abc import Callable
 
 import msgspec
 
-from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.host.runtime import HostRuntime
+from torrentdist.master.reads.saved_records import Records
 from torrentdist.master.swarm.stock_announces import StockAnnounces
 from torrentdist.master.swarm.swarm_records import SwarmRecords, registered_host
 from torrentdist.model.configuration.config import SwarmConfig
-from torrentdist.model.ids import Digest, PeerId
+from torrentdist.model.ids import BundleId, Digest, JobId, PeerId, SupervisorId
+from torrentdist.model.records import SupervisorRecord
 from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry
 from torrentdist.swarm.directory.announce_binding import AnnounceSender, bound
 from torrentdist.swarm.directory.announce_delta import shortened
@@ -34,9 +35,9 @@ class Swarms:
         self,
         me: PeerId,
         runtime: HostRuntime,
-        snapshot: Callable[[], ClusterSnapshot],
-        sees_records: Callable[[], bool],
+        records: Records,
         *,
+        sees_records: Callable[[], bool],
         own_host: str,
         config: SwarmConfig,
     ) -> None:
@@ -45,8 +46,8 @@ class Swarms:
         self._me = me
         self._runtime = runtime
         self._sees_records = sees_records
-        self._records = SwarmRecords(self.directory, snapshot)
-        self._stock = StockAnnounces(self.directory, self._records)
+        self._records = SwarmRecords(self.directory, records.snapshot)
+        self._stock = StockAnnounces(self.directory, self._records, records.secrets.tracker_secrets)
         self._relay = MetafileRelay()
         self._unrecorded: set[Digest] = set()
         """Digests that this master may have to name, because the records do not say that it has
@@ -74,6 +75,16 @@ class Swarms:
                 self._crowds.discard(digest)
                 self._runtime.engine.crowd(digest, None)
             await asyncio.sleep(EXPIRE_SECS)
+
+    def names(self, digest: Digest) -> list[BundleId]:
+        """Returns the ids of all bundles with this content."""
+        self._records.follow()
+        return self._records.names(digest)
+
+    def hosts_running(self, job: JobId) -> list[SupervisorId]:
+        """Returns the supervisors to which a job's workers are assigned."""
+        self._records.follow()
+        return self._records.hosts_running(job)
 
     def members(self, digest: Digest) -> dict[PeerId, SwarmEntry]:
         """Returns what each peer of the swarm said of itself last."""
@@ -117,14 +128,12 @@ class Swarms:
         """Whether some peer has the whole content. A supervisor's copy counts."""
         return any(member.entry.complete for member in self.directory.members(digest))
 
-    def giver(self, digest: Digest, size: int, asker: str) -> str | None:
-        """Returns the URL of the supervisor that gives `asker` this metafile; None: this master
-        does.
-        """
+    def giver(self, digest: Digest, size: int, asker: str) -> SupervisorRecord | None:
+        """Returns the supervisor that gives `asker` this metafile; None: this master does."""
         known = self._records.snapshot().supervisors
-        urls = {str(name): supervisor.url for name, supervisor in known.items() if supervisor.url}
-        giver = self._relay.giver(digest, size, asker, time.monotonic(), urls.__contains__)
-        return None if giver is None else urls[giver]
+        able = {str(name): supervisor for name, supervisor in known.items() if supervisor.url}
+        giver = self._relay.giver(digest, size, asker, time.monotonic(), able.__contains__)
+        return None if giver is None else able[giver]
 
     def want_metafile(self, digest: Digest) -> None:
         """Asks the peers of the swarm for a metafile that no master has."""

@@ -17,7 +17,7 @@ class MembershipState(StrEnum):
     REVOKED = "revoked"
 
 
-class InvitationBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class InvitationBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """POST /v1/invitations: what a host may become. The client makes the secret and sends its
     hash."""
 
@@ -26,6 +26,16 @@ class InvitationBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     addresses: list[str]
     ttl_secs: float
     hash: str
+    bundles: str = "*"
+    """The pattern of the bundles that the host may have besides those that are assigned to it."""
+
+
+class HostBundlesBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """PUT /v1/hosts/{id}/bundles: which bundles a host may have besides those that are assigned to
+    it."""
+
+    bundles: str
+    """A pattern; empty: none."""
 
 
 class InvitationView(View, frozen=True, kw_only=True):
@@ -35,6 +45,7 @@ class InvitationView(View, frozen=True, kw_only=True):
     role: str
     addresses: list[str]
     expires_at: float
+    bundles: str = "*"
 
 
 class RedemptionBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -86,6 +97,8 @@ class HostView(View, frozen=True, kw_only=True):
     expires_at: float
     state: MembershipState
     addresses: list[str]
+    bundles: str = "*"
+    """The pattern of the bundles that it may have besides those that are assigned to it."""
 
 
 class JoinedView(View, frozen=True, kw_only=True):

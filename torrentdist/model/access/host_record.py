@@ -14,7 +14,7 @@ class HostRecord(Record, frozen=True, kw_only=True):
 
     id: str
     role: str = ""
-    """Empty: it was revoked before any certificate of its id was recorded."""
+    """Empty: no certificate of its id was recorded yet."""
     addresses: tuple[str, ...] = ()
     serial: str = ""
     certificate: str = ""
@@ -26,6 +26,15 @@ class HostRecord(Record, frozen=True, kw_only=True):
     revoked_until: float = 0.0
     """Certificates of this id that begin at this moment or before are refused for good."""
     revoked_by: str = ""
+    bundles: str = "*"
+    """The pattern of the bundles that the host may have besides those that are assigned to it.
+    Empty: none."""
+
+    @property
+    def has_certificate(self) -> bool:
+        """Whether a certificate of it is recorded. Those of `ca issue` are not, until they are
+        renewed."""
+        return bool(self.role)
 
     def refuses(self, begins_at: float) -> bool:
         """Whether a certificate of this id was revoked."""
@@ -45,3 +54,5 @@ class InvitationRecord(Record, frozen=True, kw_only=True):
     """By ZooKeeper's clock."""
     key: str = ""
     """SHA-256 of the public key that it was used for. Empty: it was not used yet."""
+    bundles: str = "*"
+    """The pattern of the bundles that the host may have besides those that are assigned to it."""

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
+from torrentdist.model.ids import SupervisorId
 from torrentdist.model.wire.view import View
 
 
@@ -72,10 +73,11 @@ class NewTokenView(View, frozen=True, kw_only=True):
     token: str
 
 
-class HostPassView(View, frozen=True, kw_only=True):
+class HostPassesView(View, frozen=True, kw_only=True):
     """What lets its holder read something at hosts, for a quarter of an hour."""
 
-    text: str
+    hosts: dict[SupervisorId, str]
+    """A pass for each registered supervisor."""
 
 
 class WhoamiView(View, frozen=True, kw_only=True):

@@ -33,7 +33,12 @@ accepted."""
 
 
 class BundleSignatures:
+    """The rules are those of the configuration at the start, which the log names."""
+
     def __init__(self, trust: TrustConfig, folder: Path, ask: Ask) -> None:
+        if trust.bundles:
+            rules = {pattern: f"{rule.mode}, {len(rule.keys)} keys" for pattern, rule in trust.bundles.items()}
+            log.info("signatures are checked by [trust] as it is now; a change needs a restart", rules=rules)
         self._trust = trust
         self._folder = folder
         self._ask = ask

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Scope
 
-from torrentdist.host.http.authentication import Authentication
+from torrentdist.host.http.authentication import Authentication, principal_of
 from torrentdist.host.http.operation import Operation, Router, api_app, operations_of
 from torrentdist.host.http.web import number_parameter
 from torrentdist.host.process.port_guard import PortGuard
@@ -23,6 +23,7 @@ from torrentdist.host.telemetry.audit_log import Audit
 from torrentdist.model import ids
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
+from torrentdist.security.certificate_identity import CertificateRole
 from torrentdist.security.passes import PARAMETER, PASS_HOLDER
 from torrentdist.security.principal import Principal, Role
 from torrentdist.security.tls_contexts import PeerCertificate
@@ -33,10 +34,18 @@ not come."""
 LONGEST_WAIT_SECS = 60.0
 
 
+IsAdmitted = Callable[[str, str], bool]
+"""Tells whether a pass lets its sender read a path."""
+
+
 class PeerApi:
-    def __init__(self, raw_metafile: Awaited, raw_recipe: Awaited) -> None:
+    """Masters decide which bundles a supervisor may have, so its certificate alone gets no metafile
+    and no recipe here: it needs a master's pass."""
+
+    def __init__(self, raw_metafile: Awaited, raw_recipe: Awaited, admitted: IsAdmitted) -> None:
         self._raw_metafile = raw_metafile
         self._raw_recipe = raw_recipe
+        self._admitted = admitted
 
     def operations(self) -> Iterator[Operation]:
         summary = "the metafile of a digest that this host has, or waits for"
@@ -44,8 +53,16 @@ class PeerApi:
         summary = "the recipe of a digest that this host has, or waits for"
         yield Operation("GET", "/v1/recipes/{digest}", self.recipe, None, summary, Role.HOST)
 
+    def _check(self, request: Request) -> None:
+        certificate = principal_of(request).certificate
+        if certificate is not None and certificate.role is not CertificateRole.MASTER:
+            given = request.query_params.get(PARAMETER, "")
+            if not self._admitted(given, request.url.path):
+                raise TorrentdistError("forbidden", detail="a supervisor gets this from here by a master's pass")
+
     async def recipe(self, request: Request) -> Response:
         digest = ids.digest(request.path_params["digest"])
+        self._check(request)
         raw = await self._raw_recipe(digest, number_parameter(request, "wait", 0.0, low=0.0, high=LONGEST_WAIT_SECS))
         if raw is None:
             raise TorrentdistError("not_found", what=f"a recipe of {digest} on this host")
@@ -53,6 +70,7 @@ class PeerApi:
 
     async def metafile(self, request: Request) -> Response:
         digest = ids.digest(request.path_params["digest"])
+        self._check(request)
         within = number_parameter(request, "wait", 0.0, low=0.0, high=LONGEST_WAIT_SECS)
         raw = await self._raw_metafile(digest, within)
         if raw is None:
@@ -63,14 +81,13 @@ class PeerApi:
 def outside_app(
     routers: Sequence[Router],
     guard: PortGuard,
-    admitted: Callable[[str, str], bool],
+    admitted: IsAdmitted,
     is_revoked: Callable[[PeerCertificate], bool],
     audit: Audit,
 ) -> ASGIApp:
     """Builds the application that other hosts reach.
 
-    `admitted` tells whether a pass lets its sender read a path; `is_revoked`, whether a
-    certificate was revoked.
+    `is_revoked` tells whether a certificate was revoked.
     """
 
     def by_pass(scope: Scope) -> Principal | None:

@@ -148,7 +148,7 @@ def _orders(homes: Homes, program: Program, run: RunRecord) -> dict[str, object]
         "run": run.id,
         "uid": program.surroundings.uid,
         "lease_file": str(homes.lease),
-        "argv": _argv(program, work, env),
+        "argv": _argv(program, work, env, run.id),
         "cwd": str(work),
         "env": env,
         **_view(homes, program),
@@ -174,9 +174,9 @@ def _view(homes: Homes, program: Program) -> dict[str, list[str]]:
     }
 
 
-def _argv(program: Program, work: Path, env: Mapping[str, str]) -> list[str]:
+def _argv(program: Program, work: Path, env: Mapping[str, str], run: str) -> list[str]:
     if program.spec.kind is JobKind.SPARK and program.bundle is not None:
-        return spark_command(program.spec, program.bundle, work / BUNDLE, program.gateway, find_submit(env))
+        return spark_command(program.spec, program.bundle, work / BUNDLE, program.gateway, find_submit(env), run)
     return command_of(program.spec, program.content, work)
 
 

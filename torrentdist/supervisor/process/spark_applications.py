@@ -1,8 +1,9 @@
 """Finds the Spark applications of the drivers on this host: their ids, and the URLs of their web
 pages.
 
-Always: the facts about a driver come from a port on which that driver listens. A driver without web
-pages has no id here, and runs all the same.
+Always: the facts about a driver come from a port on which that driver listens. Where the kernel
+does not tell us the ports of another user's process, they come from a port of the driver's user
+whose pages name this run. A driver without web pages has no id here, and runs all the same.
 Never: ask other ports, which could confuse the programs that listen there.
 """
 
@@ -18,12 +19,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 
 from torrentdist.http.connection_pool import Http
 from torrentdist.http.http_errors import HttpError
 from torrentdist.model.json_decoding import decode_json
+from torrentdist.supervisor.process.spark_submit import RUN_KEY
 from torrentdist.supervisor.worker.worker_types import Key
 
 LOOK_SECS = 1.0
@@ -63,15 +66,22 @@ class Applications:
     async def run(self, drivers: Callable[[], Iterable[SparkDriver]]) -> None:
         async with Http(connect_secs=ANSWER_SECS, silence_secs=ANSWER_SECS) as http:  # Without our token.
             while True:
-                for driver in drivers():
-                    if self._known.get(driver.key, ("", None))[0] != driver.run and driver.pid:
-                        await self._look(driver, http)
+                await self.look(drivers(), http)
                 await asyncio.sleep(LOOK_SECS)
+
+    async def look(self, drivers: Iterable[SparkDriver], http: Http) -> None:
+        """Looks for the pages of the drivers whose pages are not known yet."""
+        for driver in drivers:
+            if self._known.get(driver.key, ("", None))[0] != driver.run and driver.pid:
+                await self._look(driver, http)
 
     async def _look(self, driver: SparkDriver, http: Http) -> None:
         ports = range(driver.first_port, driver.first_port + RETRIES + 1)
-        for host, port in await asyncio.to_thread(listening, driver.pid):
-            if port in ports and (id_ := await _ask(host, port, http)):
+        own, run = await asyncio.to_thread(listening, driver.pid), ""
+        if own is None:
+            own, run = await asyncio.to_thread(listening_user, driver.pid), driver.run
+        for host, port in own:
+            if port in ports and (id_ := await _ask(host, port, http, run)):
                 shown = self._host if host in _ANY else host
                 self._known[driver.key] = driver.run, Application(id_, f"http://{shown}:{port}")
                 self._on_change()
@@ -84,30 +94,55 @@ def reason_in(stderr: str) -> str:
     return found[-1].strip() if found else ""
 
 
-async def _ask(host: str, port: int, http: Http) -> str:
-    """Returns the id of the application that serves these pages; empty if they are not Spark's."""
+async def _ask(host: str, port: int, http: Http, run: str) -> str:
+    """Returns the id of the application that serves these pages; empty if they are not Spark's, or
+    not those of this run. Any run will do if `run` is empty."""
     where = "127.0.0.1" if host in _ANY else host
     with contextlib.suppress(HttpError, msgspec.MsgspecError, ValueError, KeyError, IndexError, TypeError):
         # Before its scheduler is up, an application has pages but no id.
-        answer = await http.get(f"http://{where}:{port}/api/v1/applications")
-        return decode_json(answer.content, list[dict[str, Any]])[0]["id"] or ""
+        pages = f"http://{where}:{port}/api/v1/applications"
+        answer = await http.get(pages)
+        id_ = str(decode_json(answer.content, list[dict[str, Any]])[0]["id"] or "")
+        if not id_ or not run:
+            return id_
+        answer = await http.get(f"{pages}/{quote(id_, safe='')}/environment")
+        return id_ if [RUN_KEY, run] in decode_json(answer.content, dict[str, Any])["sparkProperties"] else ""
     return ""
 
 
-def listening(pid: int) -> list[tuple[str, int]]:
-    """Returns the addresses on which a process listens; none if it is gone or belongs to another
-    user."""
+def listening(pid: int) -> list[tuple[str, int]] | None:
+    """Returns the addresses on which a process listens; none if it is gone. None: the kernel keeps
+    them from us, because the process belongs to another user."""
     inodes = set()
-    with contextlib.suppress(OSError):
+    try:
         for name in os.listdir(f"/proc/{pid}/fd"):
             with contextlib.suppress(OSError):
                 inodes.add(os.readlink(f"/proc/{pid}/fd/{name}").removeprefix("socket:[").removesuffix("]"))
+    except PermissionError:
+        return None
+    except OSError:
+        return []
+    return _sockets(pid, lambda user, inode: inode in inodes)
+
+
+def listening_user(pid: int) -> list[tuple[str, int]]:
+    """Returns the addresses on which any process of this process's user listens."""
+    with contextlib.suppress(OSError):
+        status = Path(f"/proc/{pid}/status").read_text()
+        owner = next(line.split()[2] for line in status.splitlines() if line.startswith("Uid:"))
+        return _sockets(pid, lambda user, inode: user == owner)
+    return []
+
+
+def _sockets(pid: int, is_meant: Callable[[str, str], bool]) -> list[tuple[str, int]]:
+    """Returns the addresses of listening sockets. `is_meant` decides by a socket's user and
+    inode."""
     found = []
     for table in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
             for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
                 fields = line.split()
-                if fields[3] == _LISTENING and fields[9] in inodes:
+                if fields[3] == _LISTENING and is_meant(fields[7], fields[9]):
                     address, _, port = fields[1].partition(":")
                     found.append((_address(address), int(port, 16)))
     return found

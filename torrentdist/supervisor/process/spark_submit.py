@@ -21,6 +21,8 @@ from torrentdist.model.jobs.job import JobSpec
 from torrentdist.model.jobs.spark_job import Delivery
 
 GATEWAY = "TORRENTDIST_GATEWAY"
+RUN_KEY = "spark.torrentdist.run"
+"""The setting of Spark that holds the id of the driver's run."""
 
 
 class Submit(NamedTuple):
@@ -46,10 +48,11 @@ def find_submit(environ: Mapping[str, str]) -> Submit:
     raise TorrentdistError("missing_dependency", detail=detail, package="torrentdist[spark]")
 
 
-def spark_command(spec: JobSpec, bundle: BundleId, content: Path, gateway: str, submit: Submit) -> list[str]:
+def spark_command(spec: JobSpec, bundle: BundleId, content: Path, gateway: str, submit: Submit, run: str) -> list[str]:
     """Returns the command. `content` is the directory of the job's bundle.
 
-    `gateway` is the URL of this host's gateway, which is the same on every host.
+    `gateway` is the URL of this host's gateway, which is the same on every host. `run`: the id of
+    the run, by which the supervisor knows the driver's pages.
     """
     spark = spec.spark
     by_swarm = spark.delivery is Delivery.SWARM and not spark.is_local
@@ -66,7 +69,7 @@ def spark_command(spec: JobSpec, bundle: BundleId, content: Path, gateway: str, 
     for name, paths in (("--py-files", spark.py_files), ("--archives", spark.archives), ("--jars", spark.packages)):
         if paths:
             options += [name, ",".join(map(place, paths))]
-    for key, value in _conf(spec, gateway):
+    for key, value in (*_conf(spec, gateway), (RUN_KEY, run)):
         options += ["--conf", f"{key}={value}"]
     # Executors need the jar of the main class, but only the driver needs the main Python file.
     return [submit.program, *options, place(main) if main.endswith(".jar") else str(content / main), *arguments]

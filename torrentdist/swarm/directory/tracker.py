@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import ip_address
@@ -100,11 +100,18 @@ def parse_query(query: bytes) -> StockAnnounce:
 class Tracker:
     """Answers announces for the bundles that the cluster knows."""
 
-    def __init__(self, directory: SwarmDirectory, *, secret: str, digests: Callable[[str], Iterable[Digest]]) -> None:
+    def __init__(
+        self,
+        directory: SwarmDirectory,
+        *,
+        secret: str,
+        digests: Callable[[str], Iterable[Digest]],
+        former: Sequence[str] = (),
+    ) -> None:
         """`digests` returns the digests of known bundles that begin with a prefix. An empty
-        `secret` answers nobody."""
+        `secret` answers nobody. `former`: earlier secrets whose keys are still good."""
         self._directory = directory
-        self._secret = secret
+        self._secrets = (secret, *former) if secret else ()
         self._digests = digests
 
     def answer(self, query: bytes, *, key: str, source_host: str, now: float) -> bytes:
@@ -118,10 +125,11 @@ class Tracker:
 
     def _digest(self, info_hash: bytes, key: str) -> Digest:
         prefix, claimed = info_hash.hex(), key.encode(errors="replace")
-        for digest in self._digests(prefix) if self._secret else ():
+        for digest in self._digests(prefix) if self._secrets else ():
             if not digest.startswith(prefix):
                 continue
-            if hmac.compare_digest(announce_key(self._secret, digest).encode(), claimed):
+            keys = [announce_key(secret, digest).encode() for secret in self._secrets]
+            if any(hmac.compare_digest(key, claimed) for key in keys):
                 return digest
         raise _refused("no such info_hash under this key")
 
