@@ -61,7 +61,7 @@ FULL = Form(
     jobs=10,
     group=(50, 1000),
     wheels=100,
-    requests=(15, 300),
+    requests=(61, 50),
 )
 SHORT = Form(
     name="short",
@@ -79,7 +79,7 @@ SHORT = Form(
     jobs=2,
     group=(10, 100),
     wheels=20,
-    requests=(5, 100),
+    requests=(15, 30),
 )
 
 
