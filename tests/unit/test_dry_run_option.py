@@ -10,8 +10,8 @@ import pytest
 from torrentdist_cli.main import cli
 
 READS = {
-    "audit", "bundle diff", "bundle history", "bundle ls", "bundle show", "bundle verify", "cluster",
-    "completion", "config show",
+    "audit", "bundle diff", "bundle distributions", "bundle history", "bundle ls", "bundle show",
+    "bundle verify", "bundle wait", "cluster", "completion", "config show",
     "dev status", "doctor", "group identity", "group ls", "group show", "ha failovers", "ha leader", "ha roles", "help",
     "host ls", "job logs", "job ls", "job show", "supervisor ls", "token ls", "whoami",
 }  # fmt: skip

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 import pytest
 from cluster_fixtures import until
+from patience import patient
 
 from torrentdist.launcher import bare_program
 from torrentdist.launcher.guardian_start import GUARDIAN, start_guardian, why_no_namespaces
@@ -178,7 +179,7 @@ def test_a_lease_that_is_not_renewed_ends_the_worker_by_its_end(ward: Ward) -> N
 
     assert "lease" == ward.status().reason
     assert not [pid for pid in family if alive(pid)]
-    assert end - 0.6 < ward.status().at < end + 0.3
+    assert end - 0.6 < ward.status().at < end + patient(0.3)
 
 
 def test_a_renewed_lease_is_noticed_when_the_old_one_ends(ward: Ward) -> None:
@@ -189,7 +190,7 @@ def test_a_renewed_lease_is_noticed_when_the_old_one_ends(ward: Ward) -> None:
     ward.end_of(living)
 
     assert first < second
-    assert second <= ward.status().at < second + 3.0
+    assert second <= ward.status().at < second + patient(3.0)
 
 
 def test_the_lease_of_another_run_is_none(ward: Ward) -> None:
@@ -200,7 +201,7 @@ def test_the_lease_of_another_run_is_none(ward: Ward) -> None:
     ward.grant(LONG, runs=[R2])
     ward.end_of(living)
 
-    assert ward.status().at < first + 3.0
+    assert ward.status().at < first + patient(3.0)
 
 
 @pytest.mark.parametrize("why", ["lease", "run", "orders", "door"])
