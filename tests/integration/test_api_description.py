@@ -169,6 +169,13 @@ async def test_every_operation_that_a_pattern_binds_names_its_bundle(master: Mas
     assert [] == [operation.request for operation in bound if operation.target is None]
 
 
+async def test_each_route_has_one_operation(master: Master) -> None:
+    """If this fails, one of two operations is never reached: the first one answers for both."""
+    routes = [unnamed(operation.request) for operation in operations_of(*master.routers)]
+
+    assert [] == sorted({route for route in routes if routes.count(route) > 1})
+
+
 async def test_what_changes_records_takes_a_request_id(operations: dict[str, Any]) -> None:
     """If this failed, a client would find no X-Request-Id in the description, and make a change
     twice when it retries."""

@@ -300,7 +300,7 @@ async def _policies(http: Http, masters: list[MasterFacts]) -> list[Finding]:
     if url is None:
         return []
     try:
-        distributions = await _get(http, url, "/v1/distributions", list[DistributionStatusView])
+        distributions = await _get(http, url, "/v1/waves", list[DistributionStatusView])
         rules = await _get(http, url, "/v1/retention", list[RetentionView])
     except TorrentdistError:
         return []

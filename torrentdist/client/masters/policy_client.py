@@ -14,7 +14,7 @@ CHANGE_SECS = 60.0
 
 
 async def distributions(client: MasterClient) -> list[DistributionStatusView]:
-    return await client.read("GET", "/v1/distributions", list[DistributionStatusView])
+    return await client.read("GET", "/v1/waves", list[DistributionStatusView])
 
 
 async def cancel_distribution(client: MasterClient, bundle: BundleId) -> DistributionStatusView:

@@ -56,9 +56,9 @@ class DistributionApi:
             dry_runs=True,
             target=bundle_target,
         )
-        every, one = "/v1/distributions", "/v1/bundles/{id}/distribution"
+        every, one = "/v1/waves", "/v1/bundles/{id}/distribution"
         summary = "every distribution that is under way or was lately"
-        yield Operation("GET", every, self.distributions, list[DistributionStatusView], summary, Role.READER)
+        yield Operation("GET", every, self.waves, list[DistributionStatusView], summary, Role.READER)
         yield Operation(
             "GET", one, self.distribution, DistributionStatusView, "the distribution of a bundle", Role.READER
         )
@@ -87,7 +87,7 @@ class DistributionApi:
 
         return answered(await self._distributions.begin(await mutation_of(request, raw), order, render))
 
-    async def distributions(self, _: Request) -> Response:
+    async def waves(self, _: Request) -> Response:
         snapshot = self._records.snapshot()
         return json_response([distribution_view(snapshot, bundle) for bundle in sorted(snapshot.distributions)])
 

@@ -14,7 +14,7 @@ from torrentdist.model.wire.view import View
 
 
 class DistributionStatusView(View, frozen=True, kw_only=True):
-    """A distribution: GET /v1/distributions."""
+    """A distribution: GET /v1/waves."""
 
     bundle: BundleId
     owner: str
