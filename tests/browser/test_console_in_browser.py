@@ -91,7 +91,7 @@ def test_a_distribution_moves_without_reload(chromium: Chromium, cluster: Cluste
     tab.value("window.first = " + DONE)
     tab.until(f"{DONE} !== window.first && {DONE} !== '0 of {HOSTS + 1}'", "more hosts have it")
     tab.until(f"parseInt({DONE}) >= {HOSTS // 4}", "a quarter has it", 60)
-    strips = tab.value("document.querySelectorAll('svg.strip').length")
+    strips = tab.value("document.querySelectorAll('[data-live] svg.strip').length")
     tab.size(1000, 820)
     keep("distribution", tab)
     tab.go(f"{cluster.url(cluster.leader())}/ui/")
