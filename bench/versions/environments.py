@@ -41,14 +41,22 @@ def environment(top: Path, base: str) -> Versions:
     return versions
 
 
-def archives(versions: Versions) -> Versions:
-    """Packs each version into one .tar."""
-    made = Versions(versions.old.parent / "env-42.tar", versions.old.parent / "env-43.tar")
+def archives(versions: Versions, kind: str) -> Versions:
+    """Packs each version into one .tar: with the times of its files (`kept`), or without
+    (`same`)."""
+    top = versions.old.parent / kind
+    top.mkdir(exist_ok=True)
+    made = Versions(top / "env-42.tar", top / "env-43.tar")
     for source, target in zip(versions, made, strict=True):
         if not target.exists():
             with tarfile.open(target, "w") as archive:
-                archive.add(source, "env")  # in the order of the names
+                archive.add(source, "env", filter=None if kind == "kept" else _without_time)
     return made
+
+
+def _without_time(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    member.mtime = 0  # as `tar --mtime=@0` does
+    return member
 
 
 def jars(top: Path) -> Versions:

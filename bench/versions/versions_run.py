@@ -39,7 +39,12 @@ class Measurements:
     def named(self) -> dict[str, Callable[[], list[Row]]]:
         return {
             "environment": self.environment,
-            "archive": lambda: self._bytes("archive", archives(self._env()), "the same as one .tar", 9.0),
+            "archive": lambda: self._bytes(
+                "archive", archives(self._env(), "same"), "the same as one .tar, --mtime=@0", 9.0
+            ),
+            "times": lambda: self._bytes(
+                "times", archives(self._env(), "kept"), "the same as one .tar, pandas' files with new times", None
+            ),
             "jars": lambda: self._bytes("jars", jars(self._top), "PySpark's jars 3.5.4 to 3.5.5", 16.0),
             "fleet": self.fleet,
             "files": lambda: [local_costs.matching(self._top, self._runs)],
@@ -49,7 +54,12 @@ class Measurements:
 
     def prepare(self) -> None:
         """Gets the packages, which the lab cannot."""
-        archives(self._env()), jars(self._top), environment(self._top, "base-100")
+        (
+            archives(self._env(), "same"),
+            archives(self._env(), "kept"),
+            jars(self._top),
+            environment(self._top, "base-100"),
+        )
 
     def _env(self) -> Versions:
         return environment(self._top, "base-400")
@@ -72,7 +82,7 @@ class Measurements:
             _share("upload", f"{what}: leaving the uploader to 3 masters", [one.uploaded for one in took], size, 7.5),
         ]
 
-    def _bytes(self, key: str, versions: Versions, what: str, bar: float) -> list[Row]:
+    def _bytes(self, key: str, versions: Versions, what: str, bar: float | None) -> list[Row]:
         took = [
             spread(self.lab(), versions.old, versions.new, hosts=1, holders=1, knowing=1) for _ in range(self._runs)
         ]
@@ -113,7 +123,7 @@ def _last(took: list[Spread]) -> list[float]:
     return [max(one.done.values()) for one in took]
 
 
-def _share(key: str, what: str, counts: list[int], size: int, bar: float) -> Row:
+def _share(key: str, what: str, counts: list[int], size: int, bar: float | None) -> Row:
     shares = [100 * count / size for count in counts]
     note = f"{len(shares)} runs, {min(shares):.2f}-{max(shares):.2f} %"
     return Row(key=key, what=what, ours=statistics.median(shares), unit="%", bar=bar, note=note)
@@ -136,7 +146,7 @@ def _times(key: str, what: str, ours: list[float], others: list[float], against:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.versions.versions_run", description=__doc__)
-    parser.add_argument("--only", help="some of environment,archive,jars,fleet,files,recipe,nobody")
+    parser.add_argument("--only", help="some of environment,archive,times,jars,fleet,files,recipe,nobody")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--dir", type=Path, required=True, help="a disk with 20 GB; the packages are kept there")
     arguments = parser.parse_args()

@@ -12,6 +12,7 @@ from torrentdist.master.bundles.bundle_views import bundle_view, cluster_view, r
 from torrentdist.model.ids import BundleId, PeerId
 from torrentdist.model.records import BundleState
 from torrentdist.model.wire.swarm_messages import SwarmEntry
+from torrentdist.swarm.directory.directory_values import HeldBundles
 
 B = BundleId("b")
 
@@ -76,10 +77,10 @@ def test_a_supervisor_has_as_many_bundles_as_it_announces() -> None:
     """A host that downloaded three bundles would be shown with none, like a host that no master has
     heard."""
     there = snapshot(supervisors=[supervisor("s1"), supervisor("s2")], assigned={"s2": ["b"]})
-    held = {PeerId("s1"): 3}
+    held = {PeerId("s1"): HeldBundles(3, 900, 500)}
     views = cluster_view(there, None, 0.0, None, held.get).supervisors
 
-    assert [3, None] == [view.bundles for view in views]
+    assert [(3, 900, 500), (None, None, None)] == [(view.bundles, view.bytes, view.own_bytes) for view in views]
 
 
 def test_a_bundle_says_which_hosts_wait_for_it_in_vain() -> None:

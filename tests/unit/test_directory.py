@@ -264,7 +264,10 @@ def test_complete_bundles_of_a_peer_are_counted() -> None:
     here = directory()
     announce(here, "s1", has(D1), lacks(D2))
 
-    assert here.complete_bundles(PeerId("s1")) == 1
+    held = here.complete_bundles(PeerId("s1"))
+
+    assert held is not None
+    assert held.number == 1
     assert here.complete_bundles(PeerId("s2")) is None
 
 

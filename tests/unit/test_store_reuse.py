@@ -16,6 +16,7 @@ from torrentdist.bundle.content_check import verify_content
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.bundle.reuse.directory_sources import fill_from_directories, held_by_directory, held_by_store
+from torrentdist.bundle.reuse.own_sizes import OwnSizes
 from torrentdist.bundle.reuse.reuse_plan import wanted_hints
 from torrentdist.bundle.reuse.store_reuse import Filling, StoreReuse
 from torrentdist.bundle.store.object_index import look_at_files
@@ -324,6 +325,16 @@ def test_filled_content_passes_the_check_of_a_publication(site: Site) -> None:
     assert filling.have is not None
     assert all(filling.have)
     assert verify_content(meta, site.content(meta.digest)) == []
+
+
+def test_own_bytes_are_all_bytes_where_no_blocks_are_shared(site: Site) -> None:
+    """`supervisor ls` would show a full disk as an empty one."""
+    old = site.publish("old", OLD)
+    sizes = OwnSizes(site.store)
+    before = sizes.of(old.digest, old.size)
+    sizes.measure()
+
+    assert old.size == before == sizes.of(old.digest, old.size)
 
 
 @pytest.mark.alone

@@ -60,7 +60,6 @@ class Fetches:
         self._begun = asyncio.Event()
         """Set when a fetch has reserved its room or got its recipe, and then replaced."""
         self._threads = ThreadPoolExecutor(MAX_FETCHES, thread_name_prefix="fetch")
-        self._indexing: asyncio.Task[None] | None = None
         self.keeps_recipes = False
         self.on_suspect: list[Callable[[Digest], None]] = []
         """Called with the digest of a published bundle that was found to have wrong content."""
@@ -100,7 +99,7 @@ class Fetches:
         error = task.exception()
         if error is None:
             self._failures.pop(meta.digest, None)
-            self._indexing = asyncio.create_task(self._store.catch_up(), name="index files")
+            self._store.index_soon()
         else:
             internal = TorrentdistError("internal", detail=str(error))
             self._failures[meta.digest] = (meta.size, error if isinstance(error, TorrentdistError) else internal)
@@ -266,8 +265,7 @@ class Fetches:
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-        if self._indexing is not None:
-            await asyncio.gather(self._indexing, return_exceptions=True)
+        await self._store.settled()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from torrentdist.bundle.content_check import Damage
 from torrentdist.bundle.metafile import Metafile
+from torrentdist.bundle.reuse.own_sizes import OwnSizes
 from torrentdist.bundle.reuse.recipe import Recipe
 from torrentdist.bundle.reuse.reuse_plan import KnownFile
 from torrentdist.bundle.reuse.store_reuse import Filling, StoreReuse
@@ -54,6 +55,8 @@ class HostStore(StoreView):
         self._claims = claims
         self._make_room = make_room
         self._reuse = StoreReuse(store)
+        self._own_sizes = OwnSizes(store)
+        self._indexing: asyncio.Task[None] | None = None
         self._filling = ThreadPoolExecutor(FILLS_AT_ONCE, thread_name_prefix="fill")
 
     async def raw_metafile(self, digest: Digest) -> bytes | None:
@@ -81,9 +84,28 @@ class HostStore(StoreView):
                 raise
         return self._store.begin(meta, claims=self._claims, make_room=self._make_room)
 
+    def index_soon(self) -> None:
+        """Begins `catch_up` in the background."""
+        if self._indexing is None or self._indexing.done():
+            self._indexing = asyncio.create_task(self.catch_up(), name="index files")
+
     async def catch_up(self) -> None:
-        """Indexes the bundles that were published since the last call."""
-        await asyncio.to_thread(self._reuse.catch_up)
+        """Notes which files are here now, and what each bundle takes on the disk."""
+        noted: Set[Digest] | None = None
+        while noted != (noted := self.published_digests()):
+            await asyncio.to_thread(self._reuse.catch_up)
+            await asyncio.to_thread(self._own_sizes.measure)
+
+    async def settled(self) -> None:
+        """Returns once nothing works in the background any more."""
+        if self._indexing is not None:
+            await asyncio.gather(self._indexing, return_exceptions=True)
+
+    def own_bytes(self, digest: Digest) -> int | None:
+        """Returns the bytes on disk that only this bundle uses, as measured last. None: it is not
+        here."""
+        stored = self.get(digest)
+        return None if stored is None else self._own_sizes.of(digest, stored.size)
 
     async def known(self, meta: Metafile) -> list[KnownFile[Digest]]:
         """Returns the files of this bundle that published bundles hold."""

@@ -93,6 +93,7 @@ class HostRuntime:
             from_masters=view.sources.masters,
             from_plugin=view.sources.plugin,
             local=view.sources.local,
+            own=self.store.own_bytes(view.digest) or 0,
             problem=view.error or self._waits_for_peers(view),
         )
 
@@ -126,6 +127,7 @@ class HostRuntime:
             await self.store.discard(digest)
         else:
             await self.store.abandon(digest)
+        self.store.index_soon()
         self._tell_masters()
 
     async def verify(self, digest: Digest) -> list[str]:

@@ -67,6 +67,9 @@ def bundle() -> None:
 def ls(session: Session) -> None:
     """List the bundles.
 
+    OWN is the part of the size for which a bundle alone takes room on the disk of the master that
+    answers: versions may share blocks.
+
     With -q: their ids.
     """
     views = ask_masters(session, lambda client: client.bundles())
@@ -144,12 +147,13 @@ def _change(session: Session, id: str, call: Call, done: str) -> None:
 def _list_table(views: Sequence[BundleView]) -> str:
     now = time.time()
     return grid(
-        ("ID", "STATE", "SIZE", "FILES", "REPLICAS", "AGE", "PINNED", "DIGEST"),
+        ("ID", "STATE", "SIZE", "OWN", "FILES", "REPLICAS", "AGE", "PINNED", "DIGEST"),
         [
             (
                 view.id,
                 view.state.value,
                 size(view.size),
+                "" if view.own_bytes is None else size(view.own_bytes),
                 str(view.files),
                 f"{view.replicas}/{view.min_replicas}",
                 duration(max(0.0, now - view.created_at) if view.age_secs is None else view.age_secs),
@@ -158,7 +162,7 @@ def _list_table(views: Sequence[BundleView]) -> str:
             )
             for view in views
         ],
-        right=("SIZE", "FILES", "REPLICAS", "AGE"),
+        right=("SIZE", "OWN", "FILES", "REPLICAS", "AGE"),
     )
 
 

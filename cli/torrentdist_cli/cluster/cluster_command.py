@@ -11,7 +11,7 @@ from torrentdist_cli.frame.command import Command
 from torrentdist_cli.frame.invocation import Session
 from torrentdist_cli.frame.rendering import facts, grid, show
 from torrentdist_cli.frame.terminal import say
-from torrentdist_cli.frame.units import duration
+from torrentdist_cli.frame.units import duration, size
 from torrentdist_cli.frame.watching import watch, watch_option
 
 
@@ -71,7 +71,7 @@ def _why_stale(view: ClusterView) -> str:
 
 def supervisors_table(view: ClusterView) -> str:
     return grid(
-        ("SUPERVISOR", "HOST", "GATEWAY", "SLOTS", "BUNDLES", "LABELS", "UP", "VERSION", "NOTE"),
+        ("SUPERVISOR", "HOST", "GATEWAY", "SLOTS", "BUNDLES", "SIZE", "OWN", "LABELS", "UP", "VERSION", "NOTE"),
         [
             (
                 s.id,
@@ -79,6 +79,8 @@ def supervisors_table(view: ClusterView) -> str:
                 s.gateway,
                 f"{s.slots_used}/{s.slots}",
                 "?" if s.bundles is None else str(s.bundles),
+                "?" if s.bytes is None else size(s.bytes),
+                "?" if s.own_bytes is None else size(s.own_bytes),
                 ",".join(f"{name}={value}" for name, value in sorted(s.labels.items())),
                 duration(s.uptime_secs),
                 s.version,
@@ -86,7 +88,7 @@ def supervisors_table(view: ClusterView) -> str:
             )
             for s in view.supervisors
         ],
-        right=("SLOTS", "BUNDLES", "UP"),
+        right=("SLOTS", "BUNDLES", "SIZE", "OWN", "UP"),
     )
 
 

@@ -34,6 +34,9 @@ def supervisor(ctx: click.Context) -> None:
 def ls(session: Session) -> None:
     """List the supervisors that are up.
 
+    SIZE is that of a host's bundles, and OWN what they take on its disk. Blocks that two bundles
+    share do not count, since removing one of the two frees none of them.
+
     With -q: their ids.
     """
     from torrentdist_cli.cluster.cluster_command import supervisors_table

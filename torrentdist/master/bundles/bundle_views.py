@@ -12,7 +12,7 @@ import msgspec
 from torrentdist.cluster.records.snapshot import BundleEntry, ClusterSnapshot
 from torrentdist.master.reads.paging import WHOLE, Page
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import BundleId, MasterId, PeerId, SupervisorId
+from torrentdist.model.ids import BundleId, Digest, MasterId, PeerId, SupervisorId
 from torrentdist.model.policies.distribution_record import DistributionState
 from torrentdist.model.records import BundleRecord, BundleState, FailoverRecord
 from torrentdist.model.wire.bundle_messages import BundleView
@@ -20,6 +20,7 @@ from torrentdist.model.wire.cluster_messages import BundleCounts, ClusterView, M
 from torrentdist.model.wire.fleet_messages import FleetView, HostProgress, HostState
 from torrentdist.model.wire.ha_views import FailoverView
 from torrentdist.model.wire.swarm_messages import SwarmEntry
+from torrentdist.swarm.directory.directory_values import HeldBundles
 
 ALIVE = (BundleState.UPLOADING, BundleState.AVAILABLE, BundleState.LOST)
 """States of a bundle that is not removed."""
@@ -110,9 +111,16 @@ def replicated(snapshot: ClusterSnapshot, bundle: BundleId, replicas: int) -> bo
     return entry.record.state is not BundleState.UPLOADING and len(snapshot.holders(bundle)) >= replicas
 
 
-def bundle_list(snapshot: ClusterSnapshot, now: float | None = None, page: Page = WHOLE) -> list[BundleView]:
+def bundle_list(
+    snapshot: ClusterSnapshot,
+    now: float | None = None,
+    page: Page = WHOLE,
+    own_bytes: Callable[[Digest], int | None] = lambda digest: None,
+) -> list[BundleView]:
+    """`own_bytes` returns what a bundle takes on this master's disk."""
     listed = page.of(snapshot.bundles, lambda id_: snapshot.bundles[id_].record.state in LISTED)
-    return [msgspec.structs.replace(bundle_view(snapshot, id_, now), signatures=[]) for id_ in listed]
+    views = (bundle_view(snapshot, id_, now) for id_ in listed)
+    return [msgspec.structs.replace(view, signatures=[], own_bytes=own_bytes(view.digest)) for view in views]
 
 
 def bundle_counts(snapshot: ClusterSnapshot) -> BundleCounts:
@@ -134,11 +142,11 @@ def cluster_view(
     leader: MasterId | None,
     now: float,
     silent_secs: Mapping[SupervisorId, float] | None = None,
-    held: Callable[[PeerId], int | None] = lambda peer: None,
+    held: Callable[[PeerId], HeldBundles | None] = lambda peer: None,
 ) -> ClusterView:
     """Returns the view of the whole cluster.
 
-    `held` returns how many bundles a peer has announced.
+    `held` returns the bundles that a peer has announced.
     """
     masters = [
         MasterView(
@@ -167,7 +175,7 @@ def supervisor_list(
     snapshot: ClusterSnapshot,
     now: float,
     silent_secs: Mapping[SupervisorId, float] | None,
-    held: Callable[[PeerId], int | None],
+    held: Callable[[PeerId], HeldBundles | None],
     among: Iterable[SupervisorId] | None = None,
 ) -> list[SupervisorView]:
     """Returns the views of supervisors: of all, or of those `among` that are registered."""
@@ -177,6 +185,7 @@ def supervisor_list(
         if s is None:
             continue
         assignment = snapshot.assignments.get(id_)
+        told = held(PeerId(id_))
         views.append(
             SupervisorView(
                 id=s.id,
@@ -186,7 +195,9 @@ def supervisor_list(
                 slots=s.slots,
                 slots_used=len(assignment.record.workers) if assignment else 0,
                 labels=s.labels,
-                bundles=held(PeerId(id_)),
+                bundles=None if told is None else told.number,
+                bytes=None if told is None else told.size,
+                own_bytes=None if told is None else told.own,
                 draining=assignment is not None and assignment.record.draining,
                 version=s.version,
                 swarm_port=s.swarm_port,

@@ -63,7 +63,8 @@ class BundleApi:
 
     async def bundles(self, request: Request) -> Response:
         now = self._records.server_now()
-        return json_response(bundle_views.bundle_list(self._records.snapshot(), now, page_of(request)))
+        own_bytes = self._runtime.store.own_bytes
+        return json_response(bundle_views.bundle_list(self._records.snapshot(), now, page_of(request), own_bytes))
 
     async def bundle(self, request: Request) -> Response:
         bundle, snapshot = bundle_of(request), self._records.snapshot()

@@ -24,6 +24,7 @@ from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmAn
 from torrentdist.swarm.directory.announce_binding import AnnounceSender, bound
 from torrentdist.swarm.directory.announce_delta import shortened
 from torrentdist.swarm.directory.directory import Periods, SwarmDirectory, SwarmMember
+from torrentdist.swarm.directory.directory_values import HeldBundles
 from torrentdist.swarm.directory.metafile_relay import MetafileRelay
 
 EXPIRE_SECS = 0.5
@@ -91,8 +92,8 @@ class Swarms:
         self._records.follow()
         return {member.peer: member.entry for member in self.directory.members(digest)}
 
-    def held(self, peer: PeerId) -> int | None:
-        """Returns how many complete bundles a peer announces; None: the peer is unknown or
+    def held(self, peer: PeerId) -> HeldBundles | None:
+        """Returns the complete bundles that a peer announces; None: the peer is unknown or
         forgotten.
         """
         return self.directory.complete_bundles(peer)

@@ -34,6 +34,9 @@ class BundleView(View, frozen=True, kw_only=True):
     """The most bytes that any of these masters has."""
     stuck: dict[str, str] = {}
     """The hosts on which the bundle does not arrive, with the reason. Empty in lists."""
+    own_bytes: int | None = None
+    """In lists: the bytes among them whose blocks on the disk of the master that answers no other
+    bundle shares. Null if that master does not hold it."""
     signers: list[str] = []
     """The ids of the keys that have signed it, as the record says."""
     signatures: list[Envelope] = []

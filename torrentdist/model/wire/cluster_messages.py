@@ -30,6 +30,10 @@ class SupervisorView(View, frozen=True, kw_only=True):
     yet."""
     version: str
     uptime_secs: float
+    bytes: int | None = None
+    """Bytes of these bundles."""
+    own_bytes: int | None = None
+    """The bytes among them whose blocks on its disk no other bundle shares."""
     swarm_port: int = 0
     url: str = ""
     """The URL at which other hosts read its workers' output."""

@@ -61,6 +61,8 @@ class SwarmEntry(View, frozen=True, kw_only=True):
     from_plugin: int = 0
     local: int = 0
     """Bytes that were on the peer's host before it joined."""
+    own: int = 0
+    """Bytes on the peer's disk that it would free without the bundle; 0 until it has the bundle."""
     problem: str = ""
     """Why the transfer makes no progress, for display, such as `disk full`; empty if it does."""
 

@@ -28,10 +28,12 @@ from torrentdist.model.wire.swarm_messages import (
 from torrentdist.swarm.directory.admission import Admission, Limits
 from torrentdist.swarm.directory.directory_values import (
     DirectoryStatistics,
+    HeldBundles,
     Periods,
     SwarmCounts,
     SwarmFacts,
     SwarmMember,
+    held_of,
     no_facts,
 )
 from torrentdist.swarm.directory.memberships import MAX_PROBLEM_LENGTH, Memberships
@@ -204,10 +206,10 @@ class SwarmDirectory:
             return SwarmCounts(0, 0)
         return SwarmCounts(swarm.count(complete=True), swarm.count(complete=False))
 
-    def complete_bundles(self, peer: PeerId) -> int | None:
-        """Returns the number of bundles that a peer has, or None if the peer is unknown."""
+    def complete_bundles(self, peer: PeerId) -> HeldBundles | None:
+        """Returns what a peer has, or None if the peer is unknown."""
         known = self._members.peers.get(peer)
-        return None if known is None else sum(entry.complete for entry in known.entries.values())
+        return None if known is None else held_of(known.entries.values())
 
     def lists(self, peer: PeerId, digest: Digest) -> bool:
         """Whether this peer is in this swarm."""

@@ -8,7 +8,7 @@ Pure: no I/O and no clock.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -67,6 +67,20 @@ class SwarmMember(NamedTuple):
     port: int
     entry: SwarmEntry
     heard_at: float
+
+
+class HeldBundles(NamedTuple):
+    """The complete bundles that a peer announces."""
+
+    number: int
+    size: int
+    own: int
+    """Bytes that they take on its disk."""
+
+
+def held_of(entries: Iterable[SwarmEntry]) -> HeldBundles:
+    held = [entry for entry in entries if entry.complete]
+    return HeldBundles(len(held), sum(entry.size for entry in held), sum(entry.own for entry in held))
 
 
 class SwarmCounts(NamedTuple):
