@@ -64,7 +64,7 @@ def test_a_supervisor_answers_other_hosts_only(guarded: Cluster, senders: dict[R
     """A person's token would be sent to every supervisor, or a stranger would read every job's
     output.
     """
-    routes = ("/v1/host/jobs/j/logs", "/v1/host/jobs/j/0/log", f"/v1/metafiles/{DIGEST}")
+    routes = ("/v1/host/jobs/j/logs", "/v1/host/jobs/j/0/log", f"/v1/metafiles/{DIGEST}", f"/v1/recipes/{DIGEST}")
     with httpx.Client(trust_env=False, base_url=outside(guarded)) as http:
         refused = [http.get(route, headers=headers).status_code for route in routes for headers in senders.values()]
         shared = [http.get(route, headers=guarded.dev.headers()).status_code for route in routes]
