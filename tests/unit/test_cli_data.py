@@ -223,6 +223,22 @@ def test_tables_show_sizes_and_ages_for_people(answers: Answers, capsys: Capture
     assert "zone=a" in cluster
 
 
+def test_tables_show_what_versions_share(answers: Answers, capsys: Capture) -> None:
+    """People would count blocks twice that two versions share."""
+    shared = msgspec.structs.replace(BUNDLE, own_bytes=512)
+    host = msgspec.structs.replace(SUPERVISOR, bytes=4096, own_bytes=1024)
+    answers.update(
+        {"GET /v1/bundles": [shared], "GET /v1/cluster": msgspec.structs.replace(CLUSTER, supervisors=[host])}
+    )
+    bundles = out_of(capsys, "bundle", "ls").splitlines()
+    hosts = out_of(capsys, "supervisor", "ls").splitlines()
+
+    assert bundles[0].split()[:4] == ["ID", "STATE", "SIZE", "OWN"]
+    assert bundles[1].split()[:6] == ["etl-42", "available", "1.5", "KiB", "512", "B"]
+    assert "4.0 KiB" in hosts[1]
+    assert "1.0 KiB" in hosts[1]
+
+
 @pytest.mark.parametrize(
     ("error", "code"),
     [

@@ -67,8 +67,8 @@ def bundle() -> None:
 def ls(session: Session) -> None:
     """List the bundles.
 
-    OWN is the part of the size for which a bundle alone takes room on the disk of the master that
-    answers: versions may share blocks.
+    Where bundles share blocks on the disk of the master that answers, OWN is the part of a bundle
+    that shares none.
 
     With -q: their ids.
     """
@@ -146,14 +146,15 @@ def _change(session: Session, id: str, call: Call, done: str) -> None:
 
 def _list_table(views: Sequence[BundleView]) -> str:
     now = time.time()
+    shares = any(view.own_bytes not in (None, view.size) for view in views)
     return grid(
-        ("ID", "STATE", "SIZE", "OWN", "FILES", "REPLICAS", "AGE", "PINNED", "DIGEST"),
+        ("ID", "STATE", "SIZE", *(["OWN"] if shares else []), "FILES", "REPLICAS", "AGE", "PINNED", "DIGEST"),
         [
             (
                 view.id,
                 view.state.value,
                 size(view.size),
-                "" if view.own_bytes is None else size(view.own_bytes),
+                *(["" if view.own_bytes is None else size(view.own_bytes)] if shares else []),
                 str(view.files),
                 f"{view.replicas}/{view.min_replicas}",
                 duration(max(0.0, now - view.created_at) if view.age_secs is None else view.age_secs),
@@ -162,7 +163,7 @@ def _list_table(views: Sequence[BundleView]) -> str:
             )
             for view in views
         ],
-        right=("SIZE", "OWN", "FILES", "REPLICAS", "AGE"),
+        right=("SIZE", *(["OWN"] if shares else []), "FILES", "REPLICAS", "AGE"),
     )
 
 

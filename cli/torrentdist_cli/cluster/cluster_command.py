@@ -70,8 +70,20 @@ def _why_stale(view: ClusterView) -> str:
 
 
 def supervisors_table(view: ClusterView) -> str:
+    shares = any(s.own_bytes != s.bytes for s in view.supervisors)
     return grid(
-        ("SUPERVISOR", "HOST", "GATEWAY", "SLOTS", "BUNDLES", "SIZE", "OWN", "LABELS", "UP", "VERSION", "NOTE"),
+        (
+            "SUPERVISOR",
+            "HOST",
+            "GATEWAY",
+            "SLOTS",
+            "BUNDLES",
+            *(["SIZE", "OWN"] if shares else []),
+            "LABELS",
+            "UP",
+            "VERSION",
+            "NOTE",
+        ),
         [
             (
                 s.id,
@@ -79,8 +91,7 @@ def supervisors_table(view: ClusterView) -> str:
                 s.gateway,
                 f"{s.slots_used}/{s.slots}",
                 "?" if s.bundles is None else str(s.bundles),
-                "?" if s.bytes is None else size(s.bytes),
-                "?" if s.own_bytes is None else size(s.own_bytes),
+                *(_bytes(n) for n in ([s.bytes, s.own_bytes] if shares else [])),
                 ",".join(f"{name}={value}" for name, value in sorted(s.labels.items())),
                 duration(s.uptime_secs),
                 s.version,
@@ -88,8 +99,12 @@ def supervisors_table(view: ClusterView) -> str:
             )
             for s in view.supervisors
         ],
-        right=("SLOTS", "BUNDLES", "SIZE", "OWN", "UP"),
+        right=("SLOTS", "BUNDLES", *(["SIZE", "OWN"] if shares else []), "UP"),
     )
+
+
+def _bytes(count: int | None) -> str:
+    return "?" if count is None else size(count)
 
 
 def _note(supervisor: SupervisorView) -> str:

@@ -34,8 +34,8 @@ def supervisor(ctx: click.Context) -> None:
 def ls(session: Session) -> None:
     """List the supervisors that are up.
 
-    SIZE is that of a host's bundles, and OWN what they take on its disk. Blocks that two bundles
-    share do not count, since removing one of the two frees none of them.
+    Where bundles share blocks on a disk, SIZE is that of a host's bundles, and OWN the part of them
+    that shares none.
 
     With -q: their ids.
     """
