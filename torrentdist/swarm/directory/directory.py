@@ -33,7 +33,6 @@ from torrentdist.swarm.directory.directory_values import (
     SwarmCounts,
     SwarmFacts,
     SwarmMember,
-    held_of,
     no_facts,
 )
 from torrentdist.swarm.directory.memberships import MAX_PROBLEM_LENGTH, Memberships
@@ -209,7 +208,7 @@ class SwarmDirectory:
     def complete_bundles(self, peer: PeerId) -> HeldBundles | None:
         """Returns what a peer has, or None if the peer is unknown."""
         known = self._members.peers.get(peer)
-        return None if known is None else held_of(known.entries.values())
+        return None if known is None else HeldBundles.among(known.entries.values())
 
     def lists(self, peer: PeerId, digest: Digest) -> bool:
         """Whether this peer is in this swarm."""

@@ -75,12 +75,13 @@ class HeldBundles(NamedTuple):
     number: int
     size: int
     own: int
-    """Bytes that they take on its disk."""
+    """Bytes on its disk that no two of them share."""
 
-
-def held_of(entries: Iterable[SwarmEntry]) -> HeldBundles:
-    held = [entry for entry in entries if entry.complete]
-    return HeldBundles(len(held), sum(entry.size for entry in held), sum(entry.own for entry in held))
+    @classmethod
+    def among(cls, entries: Iterable[SwarmEntry]) -> HeldBundles:
+        """Returns the complete bundles among these."""
+        held = [entry for entry in entries if entry.complete]
+        return cls(len(held), sum(entry.size for entry in held), sum(entry.own for entry in held))
 
 
 class SwarmCounts(NamedTuple):
