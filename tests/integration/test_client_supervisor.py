@@ -148,6 +148,29 @@ def test_a_download_that_began_without_the_supervisor_goes_on_through_it(
     run(test())
 
 
+def test_the_room_that_an_earlier_attempt_takes_is_room(
+    tmp_path: Path, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If this failed, a download that filled most of a disk without the supervisor could not go on
+    once the supervisor is back."""
+    dest, size = tmp_path / "dest", supervisor.meta.size
+    supervisor.polls = 2
+    with open_part(dest) as part:
+        part.begin(ID, supervisor.meta)
+        (part.content / "data").write_bytes(b"x" * 80_000)
+        os.sync()
+    free = shutil.disk_usage(tmp_path)._replace(free=size // 2)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: free)
+
+    async def test() -> None:
+        async with serving(supervisor) as url:
+            await fetch(url, dest)
+
+        assert same_content(supervisor.meta, dest)
+
+    run(test())
+
+
 def test_other_content_at_dest_is_replaced_by_force_alone(tmp_path: Path, supervisor: Supervisor) -> None:
     """If this failed, a download would destroy a user's files, or --force would be of no use."""
     dest = tmp_path / "dest"

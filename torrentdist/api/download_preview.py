@@ -47,7 +47,7 @@ async def _source(url: str, bundle: BundleId, meta: Metafile, path: Path, force:
     if url and await is_held(url, bundle):
         return ContentSource.HOST
     through_host = bool(url) and await is_alive(url)
-    there = 0 if through_host else await asyncio.to_thread(PartDirectory(part_path(path)).bytes_on_disk)
+    there = await asyncio.to_thread(PartDirectory(part_path(path)).bytes_on_disk)
     check_room(meta, path, there)
     return ContentSource.SUPERVISOR if through_host else ContentSource.PEER
 
