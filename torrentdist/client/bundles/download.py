@@ -178,12 +178,10 @@ class _Download(msgspec.Struct):
 
     async def _expect_room(self, url: str, meta: Metafile) -> None:
         """Raises `disk_full` if DEST has no room, before anything is fetched. A bundle that the
-        supervisor already has may need no room: it may be reflinked. What an attempt without the
-        supervisor left is removed first."""
+        supervisor already has may be reflinked. What an earlier attempt left is removed."""
         dest = resolve(self.wanted_dest, meta)
-        left = await asyncio.to_thread(PartDirectory(part_path(dest)).bytes_on_disk)
         try:
-            check_room(meta, dest, left)
+            check_room(meta, dest, await asyncio.to_thread(PartDirectory(part_path(dest)).bytes_on_disk))
         except TorrentdistError:
             if not await is_held(url, self.id):
                 raise
