@@ -143,7 +143,7 @@ def test_a_signed_bundle_of_the_cache_is_checked_again_when_no_master_answers(
     plain = cluster.dir / "client.toml"
 
     def trusting(key: NewKeyView) -> Client:
-        rule = f'[trust]\ncluster = "prod"\nbundles = {{ "*" = {{ mode = "enforce", keys = ["{key.public_key}"] }} }}\n'
+        rule = f'[trust.bundles."*"]\nmode = "enforce"\nkeys = ["{key.public_key}"]\n'
         config = tmp_path / f"{key.id}.toml"
         config.write_text(plain.read_text() + rule)
         return Client(supervisor="", config_file=config, settings={"client.deadline_secs": 3.0})
