@@ -88,9 +88,10 @@ def join(session: Session, file: Path) -> None:
 
 
 @host.command(cls=Command)
-@click.argument("id")
+@click.argument("id", shell_complete=host_ids)
 @click.option("--bundles", metavar="GLOB", help="A pattern of bundle ids.")
 @click.option("--assigned-only", is_flag=True, help="Nothing else.")
+@dry_run_option
 @click.pass_obj
 def allow(session: Session, id: str, bundles: str | None, assigned_only: bool) -> None:
     """Set which bundles the supervisor ID may have, besides those that are assigned to it.
@@ -105,7 +106,12 @@ def allow(session: Session, id: str, bundles: str | None, assigned_only: bool) -
         raise click.UsageError("give either --bundles or --assigned-only")
     view = ask_masters(session, lambda client: host_client.allow_bundles(client, id, bundles or ""))
     what = f"bundles that match {view.bundles!r}" if view.bundles else "no other bundles"
-    show(session, view, value=view.id, table=lambda: f"{view.id} may have what is assigned to it, and {what}")
+    show(
+        session,
+        view,
+        value=view.id,
+        table=lambda: f"{view.id} {session.told('may', 'could')} have what is assigned to it, and {what}",
+    )
 
 
 @host.command("ls", cls=Command)

@@ -68,8 +68,8 @@ class HostApi:
         summary = "until when the certificates of an id are revoked, for each id that has such"
         yield Operation("GET", "/v1/revocations", self.revocations, dict[str, float], summary, Role.HOST)
         summary = "let one host get a certificate, once"
-        types = (InvitationBody, InvitationView)
-        yield replace(_change("/v1/invitations", self.invite, types, summary, Role.OPERATOR), dry_runs=True)
+        invites = (InvitationBody, InvitationView)
+        yield replace(_change("/v1/invitations", self.invite, invites, summary, Role.OPERATOR), dry_runs=True)
         redeem, renew = "/v1/invitations/{id}/redeem", "/v1/hosts/{id}/renew"
         summary = "the certificate of an invitation"
         yield _change(redeem, self.redeem, (RedemptionBody, CertificateView), summary, Role.ANYONE)
@@ -77,7 +77,8 @@ class HostApi:
         yield _change(renew, self.renew, (RenewalBody, CertificateView), summary, Role.ANYONE)
         allowed = "/v1/hosts/{id}/bundles"
         summary = "which bundles a supervisor may have besides those that are assigned to it"
-        yield _change(allowed, self.allow, (HostBundlesBody, HostView), summary, Role.OPERATOR, method="PUT")
+        allows = (HostBundlesBody, HostView)
+        yield replace(_change(allowed, self.allow, allows, summary, Role.OPERATOR, method="PUT"), dry_runs=True)
         summary = "shut a host out, with every certificate that it has"
         path, role = "/v1/hosts/{id}", Role.OPERATOR
         yield Operation("DELETE", path, self.revoke_host, HostView, summary, role, changes=True, dry_runs=True)
