@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from property_size import examples
@@ -10,6 +11,7 @@ from records_of import bundle, digest_of, job, snapshot
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.master.bundles.bundle_operations import removal_ops
 from torrentdist.master.changes.predicted_records import predicted
+from torrentdist.master.policies.retention_operations import rule_view, rule_views
 from torrentdist.master.policies.retention_rules import doomed, retained
 from torrentdist.model.ids import BundleId
 from torrentdist.model.policies.distribution_record import DistributionRecord, DistributionState
@@ -90,6 +92,25 @@ def test_a_rule_keeps_as_many_as_it_says(seen: ClusterSnapshot) -> None:
         assert [] == young
         assert set(found.goes) <= going
         assert all(found.stays.values())
+
+
+@settings(max_examples=examples(100))
+@given(clusters())
+def test_the_list_of_rules_shows_each_as_it_is(seen: ClusterSnapshot) -> None:
+    """If this fails, an operator reads of a rule what another one does."""
+    rules = sorted((entry.record for entry in seen.retention.values()), key=lambda rule: rule.pattern)
+
+    assert [rule_view(seen, rule, NOW) for rule in rules] == rule_views(seen, NOW)
+    assert [{}] * len(rules) == [view.goes for view in rule_views(seen, None)]
+
+
+@pytest.mark.parametrize("state", [BundleState.UPLOADING, BundleState.LOST])
+def test_a_bundle_without_its_bytes_stays_as_unavailable(state: BundleState) -> None:
+    """If this fails, a script takes a lost bundle for an upload that is under way."""
+    rule = RetentionRecord(pattern="etl-*", keep=1)
+    seen = snapshot([bundle("etl-1", state=state), bundle("etl-2", created_at=2.0)], retention=[rule])
+
+    assert {"etl-1": ["unavailable"], "etl-2": ["newest"]} == rule_view(seen, rule, NOW).stays
 
 
 def test_the_newest_five_stay() -> None:

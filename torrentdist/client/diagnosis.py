@@ -82,7 +82,7 @@ def judge_disk(disk: DiskFacts, reserve: int) -> Finding:
             "disk",
             disk.path,
             detail,
-            "Free some space, or `torrentdist bundle prune`: docs/operations.md#disk-nearly-full",
+            f"Free some space, or `torrentdist bundle prune`: {DISK_PAGE}",
             EXIT_DISK,
         )
     if disk.free_inodes is not None and disk.free_inodes < 1000:
@@ -92,7 +92,7 @@ def judge_disk(disk: DiskFacts, reserve: int) -> Finding:
             "disk",
             disk.path,
             f"{disk.free} of {disk.total} bytes free",
-            "Free some space soon: docs/operations.md#disk-nearly-full",
+            f"Free some space soon: {DISK_PAGE}",
         )
     return Finding(check="disk", subject=disk.path, detail=f"{disk.free} of {disk.total} bytes free")
 

@@ -19,7 +19,7 @@ _WHY = {
     "newest": "it is one of the newest",
     "young": "it is younger than --for",
     "pinned": "it is pinned",
-    "uploading": "it is not available",
+    "unavailable": "it is not available",
     "needed": "a live job needs it",
     "distributed": "it is being distributed",
     "standing": "a standing order brings it to hosts",

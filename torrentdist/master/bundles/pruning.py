@@ -53,8 +53,8 @@ def _unused(entry: BundleEntry, now: float) -> UnusedBundle:
 
 
 def why_kept(snapshot: ClusterSnapshot, server_now: float, older_than: float) -> dict[BundleId, tuple[str, ...]]:
-    """Returns, for each bundle that is not removed, the reasons why it stays. None: nobody uses
-    it."""
+    """Returns, for each bundle that is not removed, the reasons why it stays. No reasons: nobody
+    uses it."""
     needed = {bundle for job in snapshot.jobs.values() if job.record.live for bundle in job.record.needs}
     assigned = {bundle for entry in snapshot.assignments.values() for bundle in entry.record.bundles}
 

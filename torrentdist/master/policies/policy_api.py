@@ -5,6 +5,7 @@ Always: a standby refuses changes; the leader makes them, once for each request 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Final
 
@@ -22,7 +23,7 @@ from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.policies.distribution_changes import hosts_of
 from torrentdist.master.policies.distribution_operations import DistributionOperations, Members, distribution_view
 from torrentdist.master.policies.distribution_orders import order_of, record_of
-from torrentdist.master.policies.retention_operations import RetentionOperations, rule_view
+from torrentdist.master.policies.retention_operations import RetentionOperations, rule_views
 from torrentdist.master.reads.saved_records import Records
 from torrentdist.model.policies.policy_messages import DistributionStatusView, RetentionBody, RetentionView
 from torrentdist.model.wire.fleet_messages import DistributeBody, FleetView
@@ -128,8 +129,7 @@ class RetentionApi:
 
     async def retention_rules(self, _: Request) -> Response:
         snapshot, now = self._records.snapshot(), self._records.server_now()
-        rules = sorted((entry.record for entry in snapshot.retention.values()), key=lambda rule: rule.pattern)
-        return json_response([rule_view(snapshot, rule, now) for rule in rules])
+        return json_response(await asyncio.to_thread(rule_views, snapshot, now))
 
     async def set_retention(self, request: Request) -> Response:
         self._leadership.fence()

@@ -174,6 +174,6 @@ class PolicyLoop:
         if news is None or news.bundles or news.policies or news.jobs:
             self._retention_at = min(self._retention_at, time.monotonic() + SETTLE_SECS)
         if time.monotonic() >= self._retention_at:
-            await self._parts.retention.remove_doomed()
+            await self._parts.retention.remove_doomed(snapshot)
             self._retention_at = time.monotonic() + RETENTION_SECS
         return max(0.05, self._retention_at - time.monotonic())

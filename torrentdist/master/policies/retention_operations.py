@@ -7,7 +7,8 @@ Never: decide what goes. retention_rules.py does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.records.record_index import RecordIndex
@@ -17,7 +18,7 @@ from torrentdist.log import get_logger
 from torrentdist.master.bundles.bundle_operations import BATCH, removal_ops
 from torrentdist.master.changes.answered_requests import Mutation
 from torrentdist.master.changes.commit import LeaderChanges
-from torrentdist.master.policies.retention_rules import doomed, retained
+from torrentdist.master.policies.retention_rules import Retained, doomed, retained
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.policies.policy_messages import RetentionBody, RetentionView
 from torrentdist.model.policies.retention_record import RetentionRecord
@@ -59,8 +60,12 @@ class RetentionOperations:
 
         return await self._changes.make_alone(mutation, decide, lambda _: before[0])
 
-    async def remove_doomed(self) -> None:
-        """Removes what the rules let go, as the leader."""
+    async def remove_doomed(self, seen: ClusterSnapshot) -> None:
+        """Removes what the rules let go, as the leader. Looks first, beside the event loop, whether
+        there is anything."""
+        time = self._now()
+        if time is None or not await asyncio.to_thread(doomed, seen, time):
+            return
         index = RecordIndex()
 
         def decide(snapshot: ClusterSnapshot) -> Sequence[Op]:
@@ -100,9 +105,23 @@ def rule_ops(snapshot: ClusterSnapshot, record: RetentionRecord) -> Sequence[Op]
 def rule_view(snapshot: ClusterSnapshot, record: RetentionRecord, now: float | None) -> RetentionView:
     """Returns what a rule means beside all others. While ZooKeeper's clock is not known, nothing
     goes."""
-    name = paths.name(paths.retention(record.pattern))
-    rules = {**{name: entry.record for name, entry in snapshot.retention.items()}, name: record}
-    found = retained(snapshot, rules, 0.0 if now is None else now)[name]
+    return _views(snapshot, [record], now)[0]
+
+
+def rule_views(snapshot: ClusterSnapshot, now: float | None) -> list[RetentionView]:
+    """Returns what each rule means, in the order of the patterns."""
+    rules = (entry.record for entry in snapshot.retention.values())
+    return _views(snapshot, sorted(rules, key=lambda rule: rule.pattern), now)
+
+
+def _views(snapshot: ClusterSnapshot, shown: Iterable[RetentionRecord], now: float | None) -> list[RetentionView]:
+    named = {paths.name(paths.retention(record.pattern)): record for record in shown}
+    rules = {**{name: entry.record for name, entry in snapshot.retention.items()}, **named}
+    found = retained(snapshot, rules, 0.0 if now is None else now)
+    return [_view(record, found[name], now) for name, record in named.items()]
+
+
+def _view(record: RetentionRecord, found: Retained, now: float | None) -> RetentionView:
     return RetentionView(
         pattern=record.pattern,
         keep=record.keep,

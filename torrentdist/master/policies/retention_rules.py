@@ -2,7 +2,7 @@
 
 A rule says how many versions of a bundle the cluster keeps, such as the newest 5 of `etl-*` and
 those of the last 30 days. A bundle goes only if every rule that matches it lets it go.
-Always: a bundle stays if it is pinned, uploading, lost, needed by a live job, under distribution,
+Always: a bundle stays if it is pinned, unavailable, needed by a live job, under distribution,
 wanted by a standing order or promised to hosts for a time; or if another bundle that stays has the
 same content and no holder of its own. Ages are by ZooKeeper's clock.
 """
@@ -81,7 +81,7 @@ def _uses(snapshot: ClusterSnapshot, entry: BundleEntry, index: RecordIndex) -> 
     state = None if order is None else order.record.state
     holds = {
         "pinned": record.pinned,
-        "uploading": record.state is not BundleState.AVAILABLE,
+        "unavailable": record.state is not BundleState.AVAILABLE,
         "needed": bool(index.live_jobs_of(record.id)),
         "distributed": state is DistributionState.RUNNING,
         "standing": state is DistributionState.STANDING,

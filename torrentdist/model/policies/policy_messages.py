@@ -56,5 +56,5 @@ class RetentionView(View, frozen=True, kw_only=True):
     goes: dict[BundleId, str] = msgspec.field(default_factory=dict)
     """The bundles that the leader removes next, and why."""
     stays: dict[BundleId, list[str]] = msgspec.field(default_factory=dict)
-    """The bundles that stay, and why: newest, young, pinned, uploading, needed, distributed,
+    """The bundles that stay, and why: newest, young, pinned, unavailable, needed, distributed,
     standing, promised, last_copy, other_rule."""
