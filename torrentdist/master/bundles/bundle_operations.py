@@ -59,7 +59,8 @@ class BundleOperations:
         owner: str = "",
     ) -> bytes:
         default = self._default_min_replicas
-        return await self._changes.make(
+        return await self._changes.make_for(
+            owner,
             mutation,
             lambda s: upload_ops(s, bundle, meta, min_replicas or default(s), self._now(), recipe, owner),
             lambda s: bundle_view(s, bundle),

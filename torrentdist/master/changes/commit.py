@@ -26,6 +26,7 @@ from torrentdist.host.telemetry.metrics import Metrics
 from torrentdist.master.changes.answered_requests import Kept, Mutation, Requests, note
 from torrentdist.master.changes.predicted_records import predicted
 from torrentdist.master.leading.leadership import Leadership
+from torrentdist.master.policies.quotas import has_quota
 from torrentdist.model.errors import TorrentdistError
 
 ATTEMPTS = 8
@@ -61,6 +62,14 @@ class LeaderChanges:
         """Commits what `decide` wants, at most `batch` operations at a time. Decides again after
         another change came first."""
         return await self._make(time.monotonic(), mutation, decide, render, batch)
+
+    async def make_for(
+        self, owner: str, mutation: Mutation | None, decide: Decision, render: Render, batch: int = WHOLE
+    ) -> bytes:
+        """Makes a change that counts for its owner. If the owner has a quota, makes one at a time:
+        the sum that is compared with the quota has no version either."""
+        limited = has_quota(self._mirror.snapshot, owner)
+        return await (self.make_alone if limited else self.make)(mutation, decide, render, batch)
 
     async def _make(
         self, began: float, mutation: Mutation | None, decide: Decision, render: Render, batch: int

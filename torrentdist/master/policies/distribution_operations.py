@@ -36,7 +36,9 @@ class DistributionOperations:
     async def begin(self, mutation: Mutation | None, order: DistributionOrder, render: Render) -> bytes:
         """Begins a distribution, in batches. The first batch claims the request id."""
         now = self._now()
-        return await self._changes.make(mutation, lambda s: order_ops(s, order, now), render, batch=BATCH)
+        return await self._changes.make_for(
+            order.owner, mutation, lambda s: order_ops(s, order, now), render, batch=BATCH
+        )
 
     async def cancel(self, mutation: Mutation | None, bundle: BundleId) -> bytes:
         """Ends a distribution. Hosts that have the bundle keep it, the others give up."""

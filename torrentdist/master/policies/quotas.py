@@ -13,6 +13,11 @@ from torrentdist.model.policies.distribution_record import DistributionState
 from torrentdist.model.records import BundleState
 
 
+def has_quota(snapshot: ClusterSnapshot, owner: str) -> bool:
+    token = snapshot.tokens.get(owner)
+    return token is not None and (token.record.max_bytes > 0 or token.record.max_distributions > 0)
+
+
 def bytes_kept(snapshot: ClusterSnapshot, owner: str, besides: BundleId | None = None) -> int:
     """Returns the bytes of the bundles that this owner uploaded and that are not removed."""
     return sum(
