@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 from cluster_fixtures import Cluster, make_source, running_cluster, until
+from patience import patient
 
 HOSTS = ["supervisor-1", "supervisor-2", "supervisor-3"]
 
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    settings = {"distribution": {"patience_secs": 1.0}, "swarm": {"fetching_secs": 0.2, "seeding_secs": 1.0}}
+    settings = {"distribution": {"patience_secs": 5.0}, "swarm": {"fetching_secs": 0.2, "seeding_secs": 1.0}}
     with running_cluster(settings, work=tmp_path_factory.mktemp("fleet"), masters=1, supervisors=3) as cluster:
         yield cluster
 
@@ -50,7 +51,7 @@ def test_a_canary_that_fails_stops_the_rest(fleet: Cluster, tmp_path: Path) -> N
         fleet.dev.signal(name, signal.SIGTERM)
         fleet.reconfigure_stopped(name, {"store": {"limit_bytes": 1000}})
     until(lambda: all(fleet.registered(name, at="master-1") for name in HOSTS), "all hosts are registered")
-    ran = fleet.run("bundle", "distribute", "breaks", "--canary", "1", "--timeout", "30s")
+    ran = fleet.run("bundle", "distribute", "breaks", "--canary", "1", "--timeout", "90s")
     told = assigned(fleet, "breaks")
     for name in HOSTS:
         fleet.dev.signal(name, signal.SIGTERM)
@@ -62,14 +63,14 @@ def test_a_canary_that_fails_stops_the_rest(fleet: Cluster, tmp_path: Path) -> N
     assert "a canary failed: supervisor-1" in ran.stderr
     assert "room" in ran.stderr
     assert ["supervisor-1"] == told
-    assert ran.seconds < 25
+    assert ran.seconds < patient(25)
 
 
 def test_a_share_of_the_hosts_gets_it_for_a_time(fleet: Cluster, tmp_path: Path) -> None:
     """If this fails, a preheat of half the hosts reaches all of them, or they keep it for ever."""
     fleet.upload(make_source(tmp_path / "src", 3), "half", replicas=1)
-    spread = fleet.run("bundle", "distribute", "half", "--share", "50%", "--keep", "2s").ok()
-    until(lambda: assigned(fleet, "half") == [], "the hosts need not keep it any more")
+    spread = fleet.run("bundle", "distribute", "half", "--share", "50%", "--keep", "10s").ok()
+    until(lambda: assigned(fleet, "half") == [], "the hosts need not keep it any more", seconds=70)
 
     assert (2, 2) == (spread["hosts"], spread["done"])
     assert distribution(fleet, "half") is None

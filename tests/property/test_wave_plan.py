@@ -101,6 +101,29 @@ def test_a_host_that_makes_progress_is_never_broken() -> None:
     assert AwaitHosts() == next_step(order, told, {order.hosts[0]: HostOutcome(HostState.STUCK, 1.0)}, PATIENCE)
 
 
+def test_a_host_that_fetches_other_bundles_first_stops_nothing() -> None:
+    """If this fails, a bundle of a higher priority stops every distribution that it overtakes."""
+    order = record(3, canary=1, concurrency=1)
+    first, second, third = order.hosts
+    waits, done, gone = outcome(HostState.WAITING), outcome(HostState.DONE), outcome(HostState.GONE)
+    pair = record(3, concurrency=2)
+
+    assert AwaitHosts() == next_step(order, {first}, {first: waits}, PATIENCE)
+    assert AwaitHosts() == next_step(record(1, canary=1), {first}, {first: waits}, PATIENCE)
+    assert AwaitHosts() == next_step(order, {first, second}, {first: done, second: waits}, PATIENCE)
+    assert AwaitHosts() == next_step(pair, {first, second}, {first: gone, second: waits}, PATIENCE)
+    assert TellHosts((third,)) == next_step(pair, {first, second}, {first: done, second: waits}, PATIENCE)
+
+
+def test_hosts_that_left_take_no_place_in_a_standing_order() -> None:
+    """If this fails, a standing order tells nobody any more after as many hosts have left as may
+    fetch at a time."""
+    new = outcome(HostState.GONE), HostOutcome(HostState.GONE, 1.0), outcome(HostState.FETCHING)
+
+    assert [False, True, True] == [host.pending(PATIENCE) for host in new]
+    assert not outcome(HostState.DONE).pending(PATIENCE)
+
+
 def test_a_standing_order_tells_newcomers() -> None:
     """If this fails, a host that registers later never gets what every host should have, or all
     newcomers load the holders at once."""

@@ -7,7 +7,7 @@ keep it after a cancellation.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -23,6 +23,13 @@ from torrentdist.model.rendezvous import rendezvous
 
 MOST_RECORD_BYTES = 512 * 1024
 """Largest record of a distribution; ZooKeeper takes 1 MB."""
+KEEP_SECS = 7 * 86400.0
+"""How long the record of a distribution that is over is kept."""
+SHOWN_SECS = 30.0
+"""For how long the hosts keep the bundle at least after the last wave. Clients that wait look every
+few seconds and see that the hosts have it."""
+
+Decide = Callable[[ClusterSnapshot], Sequence[Op]]
 
 
 def chosen(hosts: Sequence[SupervisorId], share: float, bundle: BundleId) -> list[SupervisorId]:
@@ -127,15 +134,32 @@ def release_ops(snapshot: ClusterSnapshot, bundle: BundleId) -> list[Op]:
     ]
 
 
-def is_useless(snapshot: ClusterSnapshot, bundle: BundleId, now: float, keep_secs: float) -> bool:
-    """Whether nobody needs the record of a distribution any more."""
+def closing_ops(snapshot: ClusterSnapshot, bundle: BundleId, now: float) -> list[Op]:
+    """Drops the record of a distribution that nobody needs any more. Hosts that keep the bundle for
+    good go on keeping it."""
     entry, of = snapshot.distributions[bundle], snapshot.bundles.get(bundle)
-    if of is None or of.record.state is BundleState.REMOVED:
-        return True
-    return entry.record.is_over and entry.record.ends_at is None and now - entry.mtime > keep_secs
+    if of is None or of.record.state is BundleState.REMOVED or is_due(entry, now):
+        return release_ops(snapshot, bundle)
+    if entry.record.is_over and entry.record.ends_at is None and now - entry.mtime > KEEP_SECS:
+        return [Delete(paths.distribution(bundle), entry.version)]
+    return []
 
 
-def is_due(record: DistributionRecord, now: float) -> bool:
+def is_due(entry: DistributionEntry, now: float) -> bool:
     """Whether the time is over for which the hosts keep the bundle. A distribution that runs ends
-    first."""
-    return record.ends_at is not None and now >= record.ends_at and record.state is not DistributionState.RUNNING
+    first, and clients see its end."""
+    record = entry.record
+    if record.ends_at is None or record.state is DistributionState.RUNNING:
+        return False
+    return now >= record.ends_at and now - entry.mtime >= SHOWN_SECS
+
+
+def unless_changed(bundle: BundleId, begun: DistributionRecord, decide: Decide) -> Decide:
+    """Returns the decision, without effect once somebody else has changed or ended the distribution
+    that it was made for."""
+
+    def still(snapshot: ClusterSnapshot) -> Sequence[Op]:
+        entry = snapshot.distributions.get(bundle)
+        return decide(snapshot) if entry is not None and entry.record == begun else []
+
+    return still

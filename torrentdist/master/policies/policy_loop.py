@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from torrentdist.cluster.records.record_index import Follower
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
-from torrentdist.cluster.session.znode_operations import Op
 from torrentdist.log import get_logger
 from torrentdist.master.bundles.bundle_operations import BATCH
 from torrentdist.master.bundles.bundle_views import fleet_view
@@ -36,11 +35,10 @@ from torrentdist.master.policies.wave_plan import (
 from torrentdist.model.backoff import Retry
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, SupervisorId
-from torrentdist.model.policies.distribution_record import DistributionState
+from torrentdist.model.policies.distribution_record import DistributionRecord, DistributionState
 from torrentdist.model.wire.fleet_messages import HostState
 
 log = get_logger()
-_Decide = Callable[[ClusterSnapshot], Sequence[Op]]
 
 LOOK_SECS = 10.0
 """Longest time between two rounds."""
@@ -50,8 +48,6 @@ RETENTION_SECS = 30.0
 """Longest time after which bundles that have grown old are looked for."""
 SETTLE_SECS = 2.0
 """A retention rule that has just been written waits for this long, and a burst of changes too."""
-KEEP_SECS = 7 * 86400.0
-"""How long the record of a distribution that is over is kept."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +70,8 @@ class PolicyLoop:
         self._seen: dict[tuple[BundleId, SupervisorId], tuple[HostState, float]] = {}
         """The state of each host that is waited for, and time.monotonic() since when."""
         self._follower = Follower()
-        self._retention_at = 0.0
+        self._retention_at = math.inf
+        """time.monotonic() when the retention rules are applied next."""
         self._trouble = Retry(1.0, LOOK_SECS)
 
     async def run(self) -> None:
@@ -104,54 +101,48 @@ class PolicyLoop:
         self._seen = {
             key: seen
             for key, seen in self._seen.items()
-            if key[0] in snapshot.distributions
-            and snapshot.distributions[key[0]].record.state is DistributionState.RUNNING
+            if key[0] in snapshot.distributions and not snapshot.distributions[key[0]].record.is_over
         }
         return min(RUNNING_SECS if running else LOOK_SECS, await self._retain(snapshot))
 
     async def _attend(self, snapshot: ClusterSnapshot, bundle: BundleId, now: float) -> bool:
         """Does what is due for one distribution. Returns whether hosts are waited for."""
         entry = snapshot.distributions[bundle]
-        if changes_of.is_useless(snapshot, bundle, now, KEEP_SECS) or changes_of.is_due(entry.record, now):
-            log.info("hosts need not keep a bundle any more", bundle=bundle)
-            await self._change(bundle, lambda s: changes_of.release_ops(s, bundle))
+        if changes_of.closing_ops(snapshot, bundle, now):
+            log.info("the record of a distribution is dropped", bundle=bundle)
+            await self._change(bundle, entry.record, lambda s: changes_of.closing_ops(s, bundle, now))
         elif entry.record.state is DistributionState.RUNNING:
             return await self._advance(snapshot, bundle)
         elif entry.record.state is DistributionState.STANDING:
             hosts = changes_of.with_labels(snapshot, entry.record.labels)
             told = changes_of.told_of(snapshot, bundle, hosts)
             if len(told) < len(hosts):
-                pending = sum(not outcome.done for outcome in self._outcomes(snapshot, bundle).values())
+                outcomes = self._outcomes(snapshot, bundle).values()
+                pending = sum(outcome.pending(self._patience) for outcome in outcomes)
                 new = newcomers(entry.record, hosts, told, pending)
                 terms = entry.record.terms
-                await self._change(bundle, lambda s: changes_of.tell_ops(s, bundle, new, terms))
+                await self._change(bundle, entry.record, lambda s: changes_of.tell_ops(s, bundle, new, terms))
                 return True
         return False
 
     async def _advance(self, snapshot: ClusterSnapshot, bundle: BundleId) -> bool:
-        entry = snapshot.distributions[bundle]
-        told = changes_of.told_of(snapshot, bundle, entry.record.hosts)
-        step = next_step(entry.record, told, self._outcomes(snapshot, bundle), self._patience)
+        begun = snapshot.distributions[bundle].record
+        told = changes_of.told_of(snapshot, bundle, begun.hosts)
+        step = next_step(begun, told, self._outcomes(snapshot, bundle), self._patience)
         match step:
             case TellHosts(hosts):
                 log.info("the next hosts of a distribution are told", bundle=bundle, hosts=len(hosts))
-                terms = entry.record.terms
-                await self._change(bundle, lambda s: changes_of.tell_ops(s, bundle, hosts, terms))
+                await self._change(bundle, begun, lambda s: changes_of.tell_ops(s, bundle, hosts, begun.terms))
             case EndDistribution(state, reason):
                 log.info("a distribution is over", bundle=bundle, state=state.value, reason=reason)
-                await self._change(bundle, lambda s: changes_of.end_ops(s.distributions[bundle], state, reason))
+                await self._change(bundle, begun, lambda s: changes_of.end_ops(s.distributions[bundle], state, reason))
             case AwaitHosts():
                 pass
         return True
 
-    async def _change(self, bundle: BundleId, decide: _Decide) -> None:
-        """Commits a decision, unless somebody else has changed or ended the distribution."""
-        begun = self._mirror.snapshot.distributions[bundle].record
-
-        def still(snapshot: ClusterSnapshot) -> Sequence[Op]:
-            entry = snapshot.distributions.get(bundle)
-            return decide(snapshot) if entry is not None and entry.record == begun else []
-
+    async def _change(self, bundle: BundleId, begun: DistributionRecord, decide: changes_of.Decide) -> None:
+        """Commits a decision on the record `begun`."""
+        still = changes_of.unless_changed(bundle, begun, decide)
         await self._parts.changes.make(None, still, lambda _: None, batch=BATCH)
 
     def _outcomes(self, snapshot: ClusterSnapshot, bundle: BundleId) -> dict[SupervisorId, HostOutcome]:
@@ -170,6 +161,7 @@ class PolicyLoop:
         """Applies the retention rules when it is time. Returns the seconds until the next time."""
         news = self._follower.news(snapshot)
         if not snapshot.retention:
+            self._retention_at = math.inf
             return LOOK_SECS
         if news is None or news.bundles or news.policies or news.jobs:
             self._retention_at = min(self._retention_at, time.monotonic() + SETTLE_SECS)

@@ -2,7 +2,7 @@
 
 The hosts are told in waves: first the canaries, then so many hosts at a time.
 Always: the hosts of a wave are told only when the wave before is complete. A canary that does not
-get the bundle, or a wave that no host of gets it, stops the rest.
+get the bundle, or a wave in which no host gets it, stops the rest.
 Always: in every other wave a broken host holds nobody up; its supervisor tries again by itself.
 """
 
@@ -27,12 +27,20 @@ class HostOutcome:
 
     state: HostState
     secs: float = 0.0
-    """For how long it has been seen in this state without any progress."""
+    """For how long it has been in this state."""
     reason: str = ""
 
     def broken(self, patience: float) -> bool:
         """Whether it is unlikely to get the bundle soon. A host that fetches is never broken."""
         return self.state not in (HostState.DONE, HostState.FETCHING) and self.secs >= patience
+
+    def failed(self, patience: float) -> bool:
+        """Whether something is wrong with it. A host that waits may fetch other bundles first."""
+        return self.broken(patience) and self.state is not HostState.WAITING
+
+    def pending(self, patience: float) -> bool:
+        """Whether it is likely to get the bundle soon, and does not have it yet."""
+        return not self.done and not self.broken(patience)
 
     @property
     def done(self) -> bool:
@@ -73,7 +81,8 @@ def _waves(record: DistributionRecord) -> Iterator[tuple[SupervisorId, ...]]:
 
 def current_wave(record: DistributionRecord, told: Collection[SupervisorId]) -> int:
     """Returns the number of the last wave with a host that was told, from 1; 0: none was."""
-    return max((n for n, wave in enumerate(waves(record), 1) if not set(told).isdisjoint(wave)), default=0)
+    told = set(told)
+    return max((n for n, wave in enumerate(waves(record), 1) if not told.isdisjoint(wave)), default=0)
 
 
 def next_step(
@@ -87,7 +96,7 @@ def next_step(
     `told`: the hosts whose assignment names the bundle. `outcomes`: of these hosts. `patience`: the
     seconds after which a host without progress counts as broken.
     """
-    planned = waves(record)
+    planned, told = waves(record), set(told)
     for number, wave in enumerate(planned, 1):
         untold = tuple(host for host in wave if host not in told)
         if untold:
@@ -97,12 +106,14 @@ def next_step(
         is_canary = number == 1 and record.canary > 0
         waits = patience if is_canary or not last else patience * LAST_PATIENCE
         broken = {host: outcome for host, outcome in seen.items() if outcome.broken(waits)}
-        if is_canary and broken:
-            return EndDistribution(DistributionState.STOPPED, f"a canary failed: {_told_of(broken)}")
-        if any(host not in broken and not (host in seen and seen[host].done) for host in wave):
+        failed = {host: outcome for host, outcome in broken.items() if outcome.failed(waits)}
+        if is_canary and failed:
+            return EndDistribution(DistributionState.STOPPED, f"a canary failed: {_told_of(failed)}")
+        if len(failed) == len(wave) and not last:
+            return EndDistribution(DistributionState.STOPPED, f"no host of wave {number} got it: {_told_of(failed)}")
+        overtaken = failed if is_canary or (len(broken) == len(wave) and not last) else broken
+        if any(host not in overtaken and not (host in seen and seen[host].done) for host in wave):
             return AwaitHosts()
-        if len(broken) == len(wave) and not last:
-            return EndDistribution(DistributionState.STOPPED, f"no host of wave {number} got it: {_told_of(broken)}")
     over = DistributionState.STANDING if record.everywhere else DistributionState.COMPLETE
     return EndDistribution(over, _lacking(record, outcomes))
 
@@ -123,7 +134,8 @@ def newcomers(
 ) -> tuple[SupervisorId, ...]:
     """Returns the hosts that a standing order tells now.
 
-    `matching`: registered hosts with the labels. `pending`: those that were told and are not done.
+    `matching`: registered hosts with the labels. `pending`: the number of told hosts that
+    are likely to get it soon.
     """
     new = sorted(set(matching) - set(told))
     return tuple(new[: max(0, record.concurrency - pending)] if record.concurrency else new)
