@@ -302,3 +302,16 @@ def test_an_unfinished_upload_is_nowhere_to_be_seen(cluster: Cluster, tmp_path: 
 
     assert "unfinished" not in listed
     assert not (tmp_path / "dest").exists()
+
+
+def test_a_download_ends_when_its_bundle_is_removed(cluster: Cluster, tmp_path: Path) -> None:
+    """If this fails, it waits for ever for bytes that nobody has any more."""
+    cluster.upload(make_source(tmp_path / "source", 570, 6 << 20), "soon-gone")
+    downloading = cluster.begin(
+        "download", "soon-gone", tmp_path / "dest", "--no-supervisor", swarm__download_limit=2 << 20
+    )
+    until(lambda: part_bytes(tmp_path) > 1 << 20, "something has arrived")
+    cluster.run("bundle", "rm", "soon-gone").ok()
+
+    assert (3, "bundle_not_found") == code_of(downloading.end())
+    assert not (tmp_path / "dest").exists()

@@ -35,6 +35,7 @@ from torrentdist.client.bundles.host_download import Held, NotHere, fetch_throug
 from torrentdist.client.bundles.known_bundle import record_and_metafile
 from torrentdist.client.bundles.known_content import fill_download
 from torrentdist.client.bundles.protected_paths import refuse_protected
+from torrentdist.client.bundles.removal_watch import await_removal
 from torrentdist.client.bundles.signed_content import CheckedSignatures, check_signatures
 from torrentdist.client.bundles.transfer_progress import TransferProgress, TransferStage, of_transfer
 from torrentdist.client.masters.master_client import MasterClient
@@ -160,8 +161,6 @@ class _Download(msgspec.Struct):
             warning=self.signed.warning,
         )
 
-    # through the supervisor
-
     async def _held(self, meta: Metafile | None) -> Held | None:
         """Returns the bundle from the supervisor, or None if this process has to fetch it
         itself."""
@@ -201,8 +200,6 @@ class _Download(msgspec.Struct):
             await asyncio.to_thread(place, meta, held.content, dest, placed)
         return self._view(meta, dest, held.sources)
 
-    # as a peer
-
     async def _as_peer(self, meta: Metafile, dest: Path) -> DownloadView:
         check_room(meta, dest, await asyncio.to_thread(PartDirectory(part_path(dest)).bytes_on_disk))
         with open_part(dest) as part:
@@ -211,8 +208,7 @@ class _Download(msgspec.Struct):
             directories = [*self.known_in, *([dest] if self.force else [])]
             large = any(file.size > LARGE_FILE for file in meta.files)
             recipe = await self.client.recipe(self.id) if large else None
-            filled = await fill_download(meta, recipe, part.content, self.config, directories, self.progress)
-            have = filled.have
+            have = (await fill_download(meta, recipe, part.content, self.config, directories, self.progress)).have
             async with client_peer(self.client, self.config.client_swarm, part.membership) as peer:
                 sources = Sources(local=meta.size)
                 if not have or not all(have):
@@ -251,17 +247,19 @@ class _Download(msgspec.Struct):
         part.keep(Memo(bundle=self.id, digest=meta.digest, peers=peers, signatures=self.signatures))
 
     async def _until_done(self, transfer: Transfer) -> None:
-        done = asyncio.create_task(transfer.wait_done())
+        gone = await_removal(self.client, self.id, transfer.digest, lambda: transfer.view().done)
+        ends = [asyncio.create_task(transfer.wait_done()), asyncio.create_task(gone)]
         try:
-            while not done.done():
-                left = self._left()
-                if left <= 0:
+            while not any(end.done() for end in ends):
+                if (left := self._left()) <= 0:
                     raise TorrentdistError("timed_out", what=f"the download of {self.id}", seconds=self.timeout)
-                await asyncio.wait({done}, timeout=min(REFRESH_SECS, left))
+                await asyncio.wait(ends, timeout=min(REFRESH_SECS, left), return_when=asyncio.FIRST_COMPLETED)
                 self.progress(of_transfer(transfer.view()))
-            done.result()
+            next(end for end in ends if end.done()).result()
         finally:
-            done.cancel()
+            for end in ends:
+                end.cancel()
+            await asyncio.gather(*ends, return_exceptions=True)
 
     async def _seed(self, peer: ClientPeer, meta: Metafile, dest: Path) -> None:
         clock = asyncio.get_running_loop().time
