@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import patient
 
 PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
 WORDS = (
@@ -160,13 +161,13 @@ class Tab:
         return found["result"].get("value")
 
     def until(self, script: str, what: str, seconds: float = 20.0) -> None:
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + patient(seconds)
         while True:
             with contextlib.suppress(AssertionError):  # between two pages there is none
                 if self.value(script):
                     return
             if time.monotonic() > deadline:
-                pytest.fail(f"not within {seconds:g} s: {what}; the page says: {self.text()[:2000]}")
+                pytest.fail(f"not within {patient(seconds):g} s: {what}; the page says: {self.text()[:2000]}")
             time.sleep(LOOK_SECS)
 
     def text(self) -> str:

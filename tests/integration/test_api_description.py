@@ -116,7 +116,7 @@ async def master(tmp_path: Path) -> AsyncIterator[Master]:
 @pytest.fixture
 async def operations(master: Master) -> dict[str, Any]:
     """The operations that a master describes, by method and path."""
-    async with httpx.AsyncClient(trust_env=False) as http:
+    async with httpx.AsyncClient(trust_env=False, timeout=60.0) as http:
         described = (await http.get(f"{master.url()}/openapi.json")).json()
     return {
         f"{method.upper()} {unnamed(path)}": operation

@@ -50,11 +50,11 @@ def test_a_wrong_token_is_refused(new_cluster: NewCluster, tmp_path: Path) -> No
     anonymous = cluster.run("upload", source, "--id", "x")
     impostor = cluster.run("upload", source, "--id", "x", client__token_file=wrong)
     statuses = {
-        path: httpx.get(base + path, trust_env=False).status_code
+        path: httpx.get(base + path, trust_env=False, timeout=60.0).status_code
         for path in ("/v1/bundles", "/v1/cluster", "/metrics", "/openapi.json", "/v1/bundles/x/files/job.py", "/livez")
     }
     stranger = {"peer": "p", "role": "client", "port": 1}
-    swarm = httpx.post(f"{base}/v1/swarm", json=stranger, trust_env=False).status_code
+    swarm = httpx.post(f"{base}/v1/swarm", json=stranger, trust_env=False, timeout=60.0).status_code
     cluster.run("upload", source, "--id", "x", "--min-replicas", 1, client__token_file=token).ok()
     cluster.run("download", "x", tmp_path / "dest", "--no-supervisor", client__token_file=token).ok()
 

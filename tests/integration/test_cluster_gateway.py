@@ -129,7 +129,7 @@ def test_what_does_not_exist_is_said_at_once(slow: Cluster, tmp_path: Path) -> N
         "/error/bundle_not_found/there_is_no_bundle_'nope'"
         in fetch(f"{url}/nope/archive.zip", **java).headers["location"]
     )
-    told = httpx.get(f"{url}/nope/archive.zip", headers=java, follow_redirects=True, trust_env=False)
+    told = httpx.get(f"{url}/nope/archive.zip", headers=java, follow_redirects=True, trust_env=False, timeout=60.0)
     assert (404, True) == (told.status_code, "there is no bundle 'nope'" in told.json()["message"])
     for path in (
         "files/..%2fmetafile",

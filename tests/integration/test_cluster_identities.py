@@ -81,7 +81,7 @@ def test_a_stolen_certificate_gets_no_other_identity_and_uploads_nothing(mutual:
     stolen = ssl.create_default_context(cafile=files / "ca.pem")
     stolen.load_cert_chain(files / "certificate.pem", files / "key.pem")
     url = mutual.url(mutual.leader())
-    with httpx.Client(trust_env=False, verify=stolen, headers={CLIENT: "1"}) as thief:
+    with httpx.Client(trust_env=False, timeout=60.0, verify=stolen, headers={CLIENT: "1"}) as thief:
         own = thief.post(f"{url}/v1/hosts/supervisor-1/place", json={}).json()
         refused = [
             thief.post(f"{url}/v1/hosts/supervisor-2/place", json={}),

@@ -108,7 +108,7 @@ def test_a_host_without_a_certificate_of_the_swarm_asks_for_one(mutual: Cluster)
 def test_a_hosts_certificate_heartbeats_and_a_token_does_not(mutual: Cluster) -> None:
     """A stolen token could keep dead workers alive, or a host's certificate upload bundles."""
     url = mutual.url(mutual.leader())
-    with httpx.Client(trust_env=False, verify=trusting(mutual, "supervisor-1")) as host:
+    with httpx.Client(trust_env=False, timeout=60.0, verify=trusting(mutual, "supervisor-1")) as host:
         by_host = [
             host.post(f"{url}/v1/prune", json={}),
             host.get(f"{url}/v1/backup"),
@@ -134,7 +134,7 @@ def test_a_stolen_host_certificate_speaks_for_its_own_host_alone(mutual: Cluster
         {"peer": "supervisor-1", "role": "master", "port": 1, "host": "127.0.0.1", "swarms": []},
         {"peer": "supervisor-2", "role": "supervisor", "port": 1, "host": "127.0.0.1", "swarms": []},
     ]
-    with httpx.Client(trust_env=False, verify=trusting(mutual, "supervisor-1")) as thief:
+    with httpx.Client(trust_env=False, timeout=60.0, verify=trusting(mutual, "supervisor-1")) as thief:
         own, foreign = (thief.post(f"{url}/v1/heartbeat", json=beat).status_code for beat in beats)
         posed = [thief.post(f"{url}/v1/swarm", json=announce).status_code for announce in announces]
         changes = [
@@ -146,7 +146,7 @@ def test_a_stolen_host_certificate_speaks_for_its_own_host_alone(mutual: Cluster
             thief.delete(f"{url}/v1/hosts/supervisor-1"),
             thief.delete(f"{url}/v1/bundles/wc-1"),
         ]
-    with httpx.Client(trust_env=False, verify=trusting(mutual, "master-1")) as master:
+    with httpx.Client(trust_env=False, timeout=60.0, verify=trusting(mutual, "master-1")) as master:
         by_master = master.post(f"{url}/v1/heartbeat", json=beats[0]).status_code
 
     assert (200, 403, 403) == (own, foreign, by_master)
@@ -230,7 +230,7 @@ def test_a_host_joins_by_invitation_and_is_out_within_seconds_of_its_revocation(
     url = mutual.url(mutual.leader())
     own = ssl.create_default_context(cafile=joined["ca_file"])
     own.load_cert_chain(joined["certificate_file"], joined["key_file"])
-    with httpx.Client(trust_env=False, verify=own) as host:
+    with httpx.Client(trust_env=False, timeout=60.0, verify=own) as host:
         before = host.get(f"{url}/v1/revocations").status_code
         key = host.get(f"{url}/v1/issuing-key")
         mutual.run("host", "revoke", "s9").ok()
@@ -252,7 +252,7 @@ def test_the_metrics_of_each_daemon_tell_when_its_certificate_expires(mutual: Cl
     """A certificate that nobody renews would expire without an alarm."""
     (supervisor,) = mutual.get("master-1", "/v1/cluster")["supervisors"]
     told = {}
-    with httpx.Client(trust_env=False, verify=trusting(mutual, "master-1")) as host:
+    with httpx.Client(trust_env=False, timeout=60.0, verify=trusting(mutual, "master-1")) as host:
         for name, url in (("master-2", mutual.url("master-2")), ("supervisor-1", supervisor["url"])):
             (line,) = re.findall(
                 r"(?m)^torrentdist_certificate_expiry_timestamp_seconds (\S+)$", host.get(f"{url}/metrics").text
@@ -294,7 +294,7 @@ def test_a_certificate_is_renewed_for_its_holder_and_nobody_else(mutual: Cluster
     )
     url, pem = mutual.url(mutual.leader()), certificate_pem(certificate).decode()
     signed, forged = (sign(each, renewal_text(certificate)) for each in (key, new_key()))
-    with httpx.Client(trust_env=False, verify=trusting(mutual)) as anybody:
+    with httpx.Client(trust_env=False, timeout=60.0, verify=trusting(mutual)) as anybody:
         stranger = anybody.post(f"{url}/v1/hosts/s8/renew", json={"certificate": pem, "signature": forged})
         other = anybody.post(f"{url}/v1/hosts/s7/renew", json={"certificate": pem, "signature": signed})
         renewed = anybody.post(f"{url}/v1/hosts/s8/renew", json={"certificate": pem, "signature": signed})

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from cluster_fixtures import Cluster, make_source, running_cluster
+from cluster_fixtures import Cluster, make_source, running_cluster, until
 
 from torrentdist.model.backup import decode_backup
 
@@ -84,11 +84,25 @@ REFUSED = [
 ]
 
 
+def records_at_rest(cluster: Cluster, tmp_path: Path) -> dict[str, bytes]:
+    """Returns the records once the leader has done what the last command caused."""
+    seen: list[dict[str, bytes]] = [{}]
+
+    def is_at_rest() -> bool:
+        seen.append(records(cluster, tmp_path))
+        return seen[-1] == seen[-2] and b'"running"' not in b"".join(
+            data for path, data in seen[-1].items() if path.startswith("/distributions/")
+        )
+
+    until(is_at_rest, "the leader is done", 30.0)
+    return seen[-1]
+
+
 def test_a_dry_run_that_would_be_refused_ends_like_the_command(steered: Cluster, tmp_path: Path) -> None:
     """If this fails, a script that tries a change first makes it in vain, or leaves it undone."""
     steered.run("bundle", "pin", "b-1").ok()
     source = make_source(tmp_path / "source", seed=90)
-    before = records(steered, tmp_path)
+    before = records_at_rest(steered, tmp_path)
     ends = {}
     for *command, code in REFUSED:
         words = [{"SOURCE": source, "DEST": tmp_path / "dest"}.get(str(word), word) for word in command]
@@ -108,7 +122,7 @@ def test_a_dry_run_shows_what_the_command_does_and_changes_nothing(steered: Clus
     for command in CHANGES:
         standby = str(steered.standbys()[0]) if "STANDBY" in command else ""
         words = [{"SOURCE": source, "DEST": dest, "STANDBY": standby}.get(word, word) for word in command]
-        before = records(steered, tmp_path)
+        before = records_at_rest(steered, tmp_path)
 
         tried = steered.run(*words, "--dry-run")
 
@@ -127,7 +141,7 @@ def test_a_job_directory_is_checked_before_it_is_uploaded(steered: Cluster, tmp_
     for name, text in (("good", JOB.format(name="nightly", python=sys.executable)), ("bad", 'name = "nightly"\n')):
         (tmp_path / name).mkdir()
         (tmp_path / name / "job.toml").write_text(text)
-    before = records(steered, tmp_path)
+    before = records_at_rest(steered, tmp_path)
 
     good = steered.run("job", "submit", tmp_path / "good", "--workers", "2", "--dry-run").ok()
     bad = steered.run("job", "submit", tmp_path / "bad", "--dry-run")
@@ -155,7 +169,7 @@ def test_what_knows_no_dry_run_is_refused(steered: Cluster) -> None:
     leader = steered.url(steered.leader())
     headers = {**steered.dev.headers(), "X-Torrentdist": "1"}
     answers = [
-        httpx.post(f"{leader}/v1/dry-run/{path}", headers=headers, trust_env=False).status_code
+        httpx.post(f"{leader}/v1/dry-run/{path}", headers=headers, trust_env=False, timeout=60.0).status_code
         for path in ("prune", "bundles/new", "heartbeat", "invitations/x/redeem")
     ]
 

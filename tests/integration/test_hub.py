@@ -20,6 +20,7 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
+from patience import patient
 
 from torrentdist import Client
 from torrentdist.supervisor.hub.hub_api import PAGE_ENTRIES
@@ -107,7 +108,7 @@ def test_revisions_and_kinds_are_bundles_of_their_own(hub: str, put: Put, tmp_pa
 
     assert 4 == len(set(made.values()))
     for bundle, commit in made.items():
-        assert httpx.get(f"{hub[:-4]}/bundles/{bundle}", trust_env=False).json()["digest"][:40] == commit
+        assert httpx.get(f"{hub[:-4]}/bundles/{bundle}", trust_env=False, timeout=60.0).json()["digest"][:40] == commit
     again = snapshot_download(f"acme/{name}", revision=made[f"acme--{name}--v2"], endpoint=hub)
     assert (tmp_path / "1" / "data.bin").read_bytes() == (Path(again) / "data.bin").read_bytes()
 
@@ -209,7 +210,7 @@ def test_a_file_streams_while_its_bundle_arrives(tmp_path: Path) -> None:
     with running_cluster({"swarm": {"upload_limit": LIMIT}}, work=tmp_path / "slow", masters=1, supervisors=1) as slow:
         source = tmp_path / "source"
         source.mkdir()
-        (source / "weights.bin").write_bytes(os.urandom(8 * LIMIT))
+        (source / "weights.bin").write_bytes(os.urandom(16 * LIMIT))
         (source / "config.json").write_text("{}")
         digest = slow.upload(source, "acme--slow", replicas=1)["digest"]
         hub = f"{slow.url('supervisor-1')}/hub"
@@ -220,7 +221,7 @@ def test_a_file_streams_while_its_bundle_arrives(tmp_path: Path) -> None:
 
         assert "{}" == Path(small).read_text()
         assert not slow.published("supervisor-1", digest)
-        whole.join(60.0)
+        whole.join(patient(120.0))
         until(lambda: slow.published("supervisor-1", digest), "published")
         assert picture(source)["weights.bin"][1] == (Path(small).parent / "weights.bin").read_bytes()
 

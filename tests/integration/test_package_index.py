@@ -152,7 +152,7 @@ def test_what_was_damaged_on_this_host_is_not_installed(
     make_wheel(tmp_path / "in", "kept", value="right")
     bundle = put(tmp_path / "in")
     cluster.run("bundle", "distribute", bundle).ok()
-    view = httpx.get(f"{cluster.url('supervisor-1')}/bundles/{bundle}", trust_env=False).json()
+    view = httpx.get(f"{cluster.url('supervisor-1')}/bundles/{bundle}", trust_env=False, timeout=60.0).json()
     (stored,) = Path(view["path"]).glob("*.whl")
     stored.chmod(0o644)
     stored.write_bytes(make_wheel(tmp_path / "evil", "kept", value="evil!").read_bytes())
@@ -211,8 +211,10 @@ def test_the_answers_tell_clients_all_that_they_need(cluster: Cluster, put: Put,
     sdist, found = sorted(page.json()["files"], key=lambda file: str(file["filename"]))
     sdist, found = (found, sdist) if found["filename"].endswith(".gz") else (sdist, found)
     metadata = get(f"{url}x/{found['url']}.metadata")
-    part = httpx.get(f"{url}x/{found['url']}", headers={"range": "bytes=-22"}, trust_env=False)
-    again = httpx.get(f"{url}x/", headers={"accept": JSON, "if-none-match": page.headers["etag"]}, trust_env=False)
+    part = httpx.get(f"{url}x/{found['url']}", headers={"range": "bytes=-22"}, trust_env=False, timeout=60.0)
+    again = httpx.get(
+        f"{url}x/", headers={"accept": JSON, "if-none-match": page.headers["etag"]}, trust_env=False, timeout=60.0
+    )
 
     assert JSON == page.headers["content-type"].partition(";")[0]
     assert hashlib.sha256(wheel.read_bytes()).hexdigest() == found["hashes"]["sha256"]
@@ -220,7 +222,7 @@ def test_the_answers_tell_clients_all_that_they_need(cluster: Cluster, put: Put,
     assert [">=3.8", ">=3.9"] == [found["requires-python"], sdist["requires-python"]]
     assert (206, wheel.read_bytes()[-22:]) == (part.status_code, part.content)
     assert [304, "text/html"] == [again.status_code, get(url, "text/html").headers["content-type"].partition(";")[0]]
-    assert 200 == httpx.get(url.rstrip("/"), trust_env=False, follow_redirects=True).status_code
+    assert 200 == httpx.get(url.rstrip("/"), trust_env=False, timeout=60.0, follow_redirects=True).status_code
 
 
 @pytest.fixture(scope="module")

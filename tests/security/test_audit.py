@@ -54,7 +54,7 @@ def test_a_change_tells_who_what_when_and_from_where(guarded: Cluster, tmp_path:
 def test_refusals_are_counted_by_source(guarded: Cluster) -> None:
     """A stranger could push every change out of the audit with requests that are refused."""
     leader = guarded.url(guarded.leader())
-    with httpx.Client(trust_env=False) as stranger:
+    with httpx.Client(trust_env=False, timeout=60.0) as stranger:
         for _ in range(30):
             stranger.get(f"{leader}/v1/bundles")
     refused = [entry for entry in audit(guarded, "--who", "anonymous") if entry["result"] == "unauthorized"]
@@ -104,7 +104,7 @@ def test_a_supervisor_counts_what_it_refuses(guarded: Cluster) -> None:
     """A stranger could try out a host's ports, unseen."""
     (supervisor,) = guarded.supervisors()
     (view,) = guarded.get("master-1", "/v1/cluster")["supervisors"]
-    with httpx.Client(trust_env=False) as stranger:
+    with httpx.Client(trust_env=False, timeout=60.0) as stranger:
         for _ in range(2):
             stranger.get(f"{view['url']}/v1/host/jobs/etl/logs")
             stranger.post(f"{view['gateway']}/v1/host/prune", headers={"Origin": "http://evil.example"})

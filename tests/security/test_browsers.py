@@ -126,7 +126,7 @@ def test_no_page_changes_anything_at_a_real_daemon(cluster: Cluster, headers: di
     """A page that an operator reads could submit a job, or empty a host's store."""
     gateway, sent = cluster.supervisors()[0], {**cluster.dev.headers(), **headers}
     doors = [f"{cluster.url(cluster.leader())}/v1/jobs", f"{cluster.url(gateway)}/v1/host/prune"]
-    with httpx.Client(trust_env=False) as http:
+    with httpx.Client(trust_env=False, timeout=60.0) as http:
         answers = [http.post(door, content=b'{"bundle":"any"}', headers=sent) for door in doors]
         health = http.get(f"{cluster.url(gateway)}/livez", headers=headers)
 

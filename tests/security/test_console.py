@@ -38,7 +38,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def browser(cluster: Cluster, master: str) -> httpx.Client:
-    return httpx.Client(trust_env=False, base_url=cluster.url(master), headers=PAGE)
+    return httpx.Client(trust_env=False, timeout=60.0, base_url=cluster.url(master), headers=PAGE)
 
 
 @contextlib.contextmanager

@@ -43,7 +43,9 @@ def test_every_route_of_a_master_decides_by_role(guarded: Cluster, senders: dict
     described = guarded.get("master-1", "/openapi.json")
     wrong: list[str] = []
     count = 0
-    with httpx.Client(trust_env=False, base_url=guarded.url("master-1"), headers={"X-Torrentdist": "1"}) as http:
+    with httpx.Client(
+        trust_env=False, timeout=60.0, base_url=guarded.url("master-1"), headers={"X-Torrentdist": "1"}
+    ) as http:
         for path, methods in described["paths"].items():
             for method, operation in methods.items():
                 url = re.sub(r"\{digest\}", DIGEST, path)
@@ -65,7 +67,7 @@ def test_a_supervisor_answers_other_hosts_only(guarded: Cluster, senders: dict[R
     output.
     """
     routes = ("/v1/host/jobs/j/logs", "/v1/host/jobs/j/0/log", f"/v1/metafiles/{DIGEST}", f"/v1/recipes/{DIGEST}")
-    with httpx.Client(trust_env=False, base_url=outside(guarded)) as http:
+    with httpx.Client(trust_env=False, timeout=60.0, base_url=outside(guarded)) as http:
         refused = [http.get(route, headers=headers).status_code for route in routes for headers in senders.values()]
         shared = [http.get(route, headers=guarded.dev.headers()).status_code for route in routes]
 
@@ -77,7 +79,7 @@ def test_a_supervisor_answers_other_hosts_only(guarded: Cluster, senders: dict[R
 def test_a_pass_opens_one_jobs_output(guarded: Cluster, senders: dict[Role, dict[str, str]]) -> None:
     """A pass for one job's output would open those of all jobs, or a metafile."""
     master = guarded.url("master-1")
-    with httpx.Client(trust_env=False) as http:
+    with httpx.Client(trust_env=False, timeout=60.0) as http:
         text = http.get(f"{master}/v1/jobs/mine/pass", headers=senders[Role.READER]).json()["hosts"]["supervisor-1"]
         mine, other, longer, metafile = (
             http.get(f"{outside(guarded)}{path}", params={"pass": text}).status_code

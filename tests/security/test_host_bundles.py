@@ -33,7 +33,9 @@ def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     work = tmp_path_factory.mktemp("limited")
     with running_cluster(work=work, masters=1, supervisors=2, tls=True) as cluster:
         cluster.http.close()
-        cluster.http = httpx.Client(trust_env=False, headers=cluster.dev.headers(), verify=trusting(cluster))
+        cluster.http = httpx.Client(
+            trust_env=False, timeout=60.0, headers=cluster.dev.headers(), verify=trusting(cluster)
+        )
         for bundle in ("own-1", "foreign-1"):
             source = work / bundle
             source.mkdir()
@@ -50,7 +52,9 @@ def thief(limited: Cluster) -> Iterator[httpx.Client]:
     """The certificate of the first supervisor, without any token."""
     headers = {"X-Torrentdist": "1"}
     url = limited.url("master-1")
-    with httpx.Client(trust_env=False, base_url=url, verify=trusting(limited, THIEF), headers=headers) as http:
+    with httpx.Client(
+        trust_env=False, timeout=60.0, base_url=url, verify=trusting(limited, THIEF), headers=headers
+    ) as http:
         yield http
 
 
@@ -91,6 +95,8 @@ def test_no_route_gives_a_host_what_it_may_not_have(limited: Cluster, thief: htt
         "/v1/bundles/{id}/files/{path}",
         "/v1/metafiles/{digest}",
         "/v1/metafiles/{digest}/plugin",
+        "/v1/bundles/{id}/recipe",
+        "/v1/recipes/{digest}",
     } <= refused
     assert (403, "not_for_host") == (reused.status_code, reused.json()["error"])
     assert 403 == thief.get("/v1/snapshot").status_code
@@ -125,7 +131,7 @@ def test_another_host_gives_a_metafile_for_a_masters_pass_alone(limited: Cluster
     path, url = f"/v1/metafiles/{digest}", supervisor_url(limited, OTHER)
     given = limited.http.get(f"{limited.url('master-1')}/v1/jobs/j/pass").json()["hosts"].values()
     own = [*given, *(new_pass(key, path, time.time()) for key in keys_of_thief(limited))]
-    with httpx.Client(trust_env=False, base_url=url, verify=trusting(limited, THIEF)) as peer:
+    with httpx.Client(trust_env=False, timeout=60.0, base_url=url, verify=trusting(limited, THIEF)) as peer:
         bare = peer.get(path)
         passes = [peer.get(path, params={"pass": text}) for text in own]
         at_itself = httpx.get(
@@ -133,8 +139,9 @@ def test_another_host_gives_a_metafile_for_a_masters_pass_alone(limited: Cluster
             params={"pass": own[-2]},
             verify=trusting(limited),
             trust_env=False,
+            timeout=60.0,
         )
-    with httpx.Client(trust_env=False, base_url=url, verify=trusting(limited, "master-1")) as master:
+    with httpx.Client(trust_env=False, timeout=60.0, base_url=url, verify=trusting(limited, "master-1")) as master:
         good = master.get(path).status_code
 
     assert {403} == {answer.status_code for answer in (bare, *passes)}
@@ -213,7 +220,7 @@ def test_a_job_has_a_token_where_its_host_has_none(limited: Cluster, tmp_path: P
     passwords = parse_credentials((limited.dir / "ca" / "hosts" / THIEF / "zookeeper.auth").read_text(), "")
     forged = token_of_job(key_of_host(host_key(passwords[0].password)), JobId(job))
     url = limited.url("master-1")
-    with httpx.Client(trust_env=False, verify=trusting(limited)) as http:
+    with httpx.Client(trust_env=False, timeout=60.0, verify=trusting(limited)) as http:
         asked = [
             http.get(f"{url}{path}", headers={"Authorization": f"Bearer {text}"}).status_code
             for text in (token, forged)

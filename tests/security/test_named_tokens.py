@@ -141,7 +141,7 @@ def test_another_user_of_this_machine_can_do_nothing(guarded: Cluster) -> None:
     owner, as everybody could at Ray's job API.
     """
     master = guarded.url(guarded.leader())
-    with httpx.Client(trust_env=False) as stranger:
+    with httpx.Client(trust_env=False, timeout=60.0) as stranger:
         answers = [
             stranger.post(f"{master}/v1/jobs", json={"bundle": "etl-1"}),
             stranger.get(f"{master}/v1/bundles"),

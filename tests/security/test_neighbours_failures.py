@@ -57,7 +57,9 @@ JOB = JobId("j1")
 def mutual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with running_cluster(work=tmp_path_factory.mktemp("mutual"), masters=1, supervisors=1, tls=True) as cluster:
         cluster.http.close()
-        cluster.http = httpx.Client(trust_env=False, headers=cluster.dev.headers(), verify=trusting(cluster))
+        cluster.http = httpx.Client(
+            trust_env=False, timeout=60.0, headers=cluster.dev.headers(), verify=trusting(cluster)
+        )
         yield cluster
 
 
@@ -98,7 +100,9 @@ def test_a_host_writes_nothing_at_another_host(mutual: Cluster) -> None:
         "/v1/host/jobs/j/0/log",
         "/v1/host/jobs/..%2f..%2fx/0/log",
     ]
-    with httpx.Client(trust_env=False, base_url=supervisor["url"], verify=trusting(mutual, "master-1")) as peer:
+    with httpx.Client(
+        trust_env=False, timeout=60.0, base_url=supervisor["url"], verify=trusting(mutual, "master-1")
+    ) as peer:
         answers = {
             (method, path): peer.request(method, path, content=b"{}", headers={"X-Torrentdist": "1"}).status_code
             for method in ("PUT", "POST", "PATCH", "DELETE")
@@ -126,7 +130,7 @@ def test_no_tracker_lets_a_thief_back_into_a_swarm_with_tls(mutual: Cluster, tmp
     assert isinstance(tracker, bytes)
     name = "".join(f"%{byte:02x}" for byte in bytes.fromhex(made)[:20])
     announce = f"{tracker.decode()}?info_hash={name}&peer_id={'p' * 20}&port=7000&left=1"
-    with httpx.Client(trust_env=False, verify=trusting(mutual)) as thief:
+    with httpx.Client(trust_env=False, timeout=60.0, verify=trusting(mutual)) as thief:
         told = bencode.decode(thief.get(announce).content)
 
     assert {b"failure reason": MEMBERS_ONLY} == told

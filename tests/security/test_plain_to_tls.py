@@ -142,7 +142,7 @@ def test_hosts_go_over_one_by_one_under_a_running_download(plain: Cluster, tmp_p
     """If this failed, a cluster would have to stop to become safe: hosts of the two kinds would not
     reach each other, or a download that runs would end."""
     cluster, move = plain, Move(plain, tmp_path)
-    digest = cluster.upload(make_source(tmp_path / "source", 1, 24 * MiB), "big")["digest"]
+    digest = cluster.upload(make_source(tmp_path / "source", 1, 40 * MiB), "big")["digest"]
 
     first, *others = cluster.masters()
     download = cluster.begin("download", "big", tmp_path / "got", client__supervisor="")
@@ -151,7 +151,7 @@ def test_hosts_go_over_one_by_one_under_a_running_download(plain: Cluster, tmp_p
     assert download.running()
     for name in others:
         move.go(name, "both")
-    assert 0 == download.end(120.0).code
+    assert 0 == download.end(360.0).code
     assert not any(is_closed_to_strangers(cluster, name, digest) for name in cluster.masters())
 
     fleet = cluster.begin("bundle", "distribute", "big")
@@ -159,7 +159,7 @@ def test_hosts_go_over_one_by_one_under_a_running_download(plain: Cluster, tmp_p
         until(lambda n=name: disk_bytes(cluster.store(n) / "objects") > 0, f"{name} has begun")  # type: ignore[misc]
         move.go(name, "mutual")
     assert fleet.running()
-    assert 0 == fleet.end(120.0).code
+    assert 0 == fleet.end(360.0).code
 
     move.clients_trust()
     for name in cluster.masters():

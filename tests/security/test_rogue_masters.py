@@ -62,7 +62,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self) -> tuple[int, bytes]:
         if self.server.real:
             headers = {"Authorization": self.headers["Authorization"]} if "Authorization" in self.headers else {}
-            told = httpx.get(self.server.real + self.path, headers=headers, trust_env=False)
+            told = httpx.get(self.server.real + self.path, headers=headers, trust_env=False, timeout=60.0)
             return told.status_code, told.content
         refusal = {"error": "not_leader", "message": "not me", "hint": "", "fields": {}}
         names = {"leader": self.server.leader, "masters": [self.server.leader]}

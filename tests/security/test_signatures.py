@@ -73,7 +73,9 @@ def read_and_kept(cluster: Cluster, bundle: str) -> httpx.Response:
     still arrives."""
     answer = read(cluster, bundle)
     place = f"{gateway(cluster)}/bundles/{bundle}"
-    until(lambda: httpx.get(place, trust_env=False).json().get("state") == "done", f"{bundle} is published")
+    until(
+        lambda: httpx.get(place, trust_env=False, timeout=60.0).json().get("state") == "done", f"{bundle} is published"
+    )
     return answer
 
 
@@ -286,11 +288,11 @@ def test_what_was_there_before_it_is_checked_too(strict: Cluster, job: Path) -> 
     lines = log_lines(strict, "a bundle is used although its signature is not right")
     strict.reconfigure("supervisor-1", {})
     refused = read(strict, bundle)
-    place = httpx.get(f"{gateway(strict)}/bundles/{bundle}", trust_env=False)
-    archived = httpx.get(f"{gateway(strict)}/bundles/{bundle}/x.tar", trust_env=False)
-    hub = httpx.get(f"{gateway(strict)}/hub/{bundle}/resolve/main/run.sh", trust_env=False)
-    index = httpx.get(f"{gateway(strict)}/simple/{bundle}/", trust_env=False)
-    maven = httpx.get(f"{gateway(strict)}/maven/{bundle}/run.sh", trust_env=False)
+    place = httpx.get(f"{gateway(strict)}/bundles/{bundle}", trust_env=False, timeout=60.0)
+    archived = httpx.get(f"{gateway(strict)}/bundles/{bundle}/x.tar", trust_env=False, timeout=60.0)
+    hub = httpx.get(f"{gateway(strict)}/hub/{bundle}/resolve/main/run.sh", trust_env=False, timeout=60.0)
+    index = httpx.get(f"{gateway(strict)}/simple/{bundle}/", trust_env=False, timeout=60.0)
+    maven = httpx.get(f"{gateway(strict)}/maven/{bundle}/run.sh", trust_env=False, timeout=60.0)
 
     assert 200 == warned.status_code
     assert ["bundle 'older-1' is not signed, and [trust] wants a signature"] == [

@@ -101,7 +101,7 @@ def test_checksums_are_made_and_those_of_the_bundle_kept(cluster: Cluster, tmp_p
     base = f"{url}com/example/lib"
 
     def get(path: str) -> httpx.Response:
-        return httpx.get(path, trust_env=False)
+        return httpx.get(path, trust_env=False, timeout=60.0)
 
     data, listed = jar.read_bytes(), get(f"{base}/maven-metadata.xml")
 

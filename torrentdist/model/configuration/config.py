@@ -92,7 +92,7 @@ class ApiConfig(Section, frozen=True, kw_only=True):
 class TlsConfig(Section, frozen=True, kw_only=True):
     mode: str = "off"
     """mutual: HTTPS, where daemons authenticate by certificate, and people by certificate or token.
-    off: plain HTTP."""
+    both: HTTPS and plain HTTP at one port, while a cluster goes over. off: plain HTTP."""
     ca_file: str = ""
     """CA that issues the cluster's certificates. It may contain several CAs during a rotation."""
     certificate_file: str = ""
