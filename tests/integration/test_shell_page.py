@@ -36,7 +36,7 @@ def fits(expected: str, shown: str) -> bool:
 
 def test_the_session_of_the_page_works(cluster: Cluster, tmp_path: Path) -> None:
     """If this fails, a reader who copies a command of the page sees something else."""
-    make_source(tmp_path / "model", seed=77)
+    make_source(tmp_path / "weights", seed=77)
     shutil.copy(cluster.dir / "client.toml", tmp_path / "torrentdist.toml")
     environ = {name: value for name, value in os.environ.items() if not name.startswith("TORRENTDIST_")}
     environ["PATH"] = f"{Path(sys.executable).parent}:{environ['PATH']}"
