@@ -32,10 +32,9 @@ from torrentdist.client.bundles.destination import (
     resolve,
 )
 from torrentdist.client.bundles.host_download import Held, NotHere, fetch_through_supervisor, is_held
-from torrentdist.client.bundles.known_bundle import record_and_metafile
+from torrentdist.client.bundles.known_bundle import await_removal, record_and_metafile
 from torrentdist.client.bundles.known_content import fill_download
 from torrentdist.client.bundles.protected_paths import refuse_protected
-from torrentdist.client.bundles.removal_watch import await_removal
 from torrentdist.client.bundles.signed_content import CheckedSignatures, check_signatures
 from torrentdist.client.bundles.transfer_progress import TransferProgress, TransferStage, of_transfer
 from torrentdist.client.masters.master_client import MasterClient

@@ -1,5 +1,5 @@
-"""Asks the masters about bundles: what they have of one that is to be uploaded, what one is, and
-how two of them differ.
+"""Asks the masters about bundles: what they have of one that is to be uploaded, what one is, whether
+it still exists, and how two of them differ.
 
 Always: an id that stands for other content is a conflict, with a sentence about the difference.
 Never: send any of the content.
@@ -9,15 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
+from typing import Final, NoReturn
 
 from torrentdist.bundle.content_difference import describe_difference, file_changes
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.reuse.chunk_plan import OwnFile, known_parts
 from torrentdist.bundle.reuse.recipe import parse_recipe
 from torrentdist.client.masters.master_client import MasterClient
-from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import BundleId
+from torrentdist.model.errors import EXIT_UNAVAILABLE, TorrentdistError
+from torrentdist.model.ids import BundleId, Digest
+from torrentdist.model.records import BundleState
 from torrentdist.model.wire.bundle_messages import BundleDiffView, BundleView, ReuseView
+
+REMOVAL_LOOK_SECS: Final = 5.0
+"""How often masters are asked about a bundle of which nothing arrives. Their silence ends nothing."""
 
 
 async def bundle_and_reuse(
@@ -104,3 +110,29 @@ def _shared_parts(old: Metafile, new: Metafile, raw_old: bytes | None, raw_new: 
     whole = {file.root for file in old.files}
     skip = {file.path for file in new.files if file.root in whole}
     return sum(known_parts(new, after, own, lambda one: known[one.root], skip).values())
+
+
+async def await_removal(
+    client: MasterClient, bundle: BundleId, digest: Digest, received: Callable[[], int]
+) -> NoReturn:
+    """Raises `bundle_not_found` or `bundle_lost` once the content no longer exists. `received`: how
+    many bytes have arrived."""
+    before = received()
+    while True:
+        await asyncio.sleep(REMOVAL_LOOK_SECS)
+        before, stood_still = received(), received() == before
+        if stood_still:
+            await _check_exists(client, bundle, digest)
+
+
+async def _check_exists(client: MasterClient, bundle: BundleId, digest: Digest) -> None:
+    try:
+        view = await client.bundle(bundle)
+    except TorrentdistError as error:
+        if error.exit_code == EXIT_UNAVAILABLE:
+            return
+        raise
+    if view.digest != digest:  # other content has the id now
+        raise TorrentdistError("bundle_not_found", id=bundle)
+    if view.state is BundleState.LOST:
+        raise TorrentdistError("bundle_lost", id=bundle)
