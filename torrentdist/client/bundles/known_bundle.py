@@ -1,5 +1,5 @@
-"""Asks the masters about bundles: what they have of one that is to be uploaded, what one is, whether
-it still exists, and how two of them differ.
+"""Asks the masters about bundles: what they have of one that is to be uploaded, what one is,
+whether it still exists, and how two of them differ.
 
 Always: an id that stands for other content is a conflict, with a sentence about the difference.
 Never: send any of the content.
@@ -23,7 +23,7 @@ from torrentdist.model.records import BundleState
 from torrentdist.model.wire.bundle_messages import BundleDiffView, BundleView, ReuseView
 
 REMOVAL_LOOK_SECS: Final = 5.0
-"""How often masters are asked about a bundle of which nothing arrives. Their silence ends nothing."""
+"""How often masters are asked about a bundle of which nothing arrives."""
 
 
 async def bundle_and_reuse(
