@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import time
 from itertools import accumulate
 from pathlib import Path
 
 import pytest
 
 from torrentdist.bundle.hashing import LOOK_RANGE, FileHash, FileToHash, hash_files
+from torrentdist.bundle.metafile import FileEntry
 from torrentdist.bundle.metafile_maker import make_metafile, make_metafile_and_recipe
-from torrentdist.bundle.reuse.chunk_plan import share
+from torrentdist.bundle.reuse.chunk_plan import LikelyFiles, OwnFile, share
 from torrentdist.bundle.reuse.chunker import RecipeMaker, can_cut, cut, cut_file
-from torrentdist.bundle.reuse.recipe import MOST, FileRecipe, parse_recipe
+from torrentdist.bundle.reuse.recipe import LEAST, MOST, FileRecipe, Recipe, encode_recipe, parse_recipe
 from torrentdist.testing.sample_trees import some_bytes
 
 PIECE = 32 * 1024
@@ -84,3 +86,66 @@ def test_small_files_have_no_recipe(tmp_path: Path) -> None:
     (tmp_path / "small").write_bytes(some_bytes(4 * 1024 * 1024, 5))
 
     assert make_metafile_and_recipe(tmp_path)[1] is None
+
+
+def test_a_file_beyond_the_bound_of_cuts_has_no_recipe(tmp_path: Path) -> None:
+    """The cuts of a huge bundle would fill the memory of the uploader."""
+    paths = [tmp_path / "a", tmp_path / "b"]
+    for path, size in zip(paths, (5_000_000, LOOK_RANGE + 5_000_000), strict=True):
+        path.write_bytes(some_bytes(size, size))
+    files = [FileToHash(os.fsencode(path), path.stat().st_size) for path in paths]
+    hashes = [found for found in hash_files(files, PIECE) if isinstance(found, FileHash)]
+    first, second = paths[0].read_bytes(), paths[1].read_bytes()
+    maker = RecipeMaker(most=len(cut(first)) + 1)
+    maker.look(0, 0, memoryview(first))
+    maker.look(1, 0, memoryview(second)[:LOOK_RANGE])
+    maker.look(1, LOOK_RANGE, memoryview(second)[LOOK_RANGE:])
+
+    assert [hashes[0].root] == [*maker.recipe(list(zip(files, hashes, strict=True))).by_root]
+
+
+def test_a_file_without_room_leaves_others_their_recipe() -> None:
+    """The recipes of all files that come after a huge one would be lost."""
+    length = LEAST.to_bytes(4, "little")
+    files = [FileRecipe(n.to_bytes(32), length * n, bytes(16 * n)) for n in (500_000, 500_001, 1)]
+    kept = parse_recipe(encode_recipe(Recipe(tuple(files))))
+
+    assert kept is not None
+    assert [500_000, 1] == [file.count for file in kept.files]
+
+
+def own_file(source: int, path: str, root: int, size: int = 5_000_000) -> OwnFile[int]:
+    return OwnFile(source, path, size, root.to_bytes(32))
+
+
+def test_the_likeliest_files_come_first() -> None:
+    """A new version would be compared with the wrong old file."""
+    own = [
+        own_file(0, "x/env-9.tar", 1),
+        own_file(1, "env-8.tar", 2),
+        own_file(1, "x/env-8.tar", 1),
+        own_file(2, "x/env-7.tar", 3),
+        own_file(2, "x/env-10.tar", 4),
+        own_file(2, "other.tar", 5),
+    ]
+    likely = LikelyFiles(own)
+
+    assert [own[4], own[0], own[1]] == likely.of(FileEntry("x/env-10.tar", 5_000_000, b"", False))
+    assert [own[4]] == likely.of(FileEntry("x/env-10.tar", 2_000_000, b"", False))
+    assert [] == likely.of(FileEntry("new.tar", 5_000_000, b"", False))
+
+
+@pytest.mark.alone
+def test_many_part_files_are_matched_quickly() -> None:
+    """A host would compare each of thousands of part files with all that it has, for minutes."""
+    own = [own_file(n // 2_000, f"part-{n % 2_000:05}.parquet", n) for n in range(32_000)]
+    arriving = [FileEntry(f"part-{n:05}.parquet", 5_000_000, b"", False) for n in range(2_000)]
+    began = time.monotonic()
+    likely = LikelyFiles(own)
+    found = [likely.of(file) for file in arriving]
+
+    assert time.monotonic() - began < 0.7
+    assert all(
+        len(files) == 3 and {one.path for one in files} == {file.path}
+        for files, file in zip(found, arriving, strict=True)
+    )

@@ -8,6 +8,7 @@ Pure: no I/O and no clock.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Final, Generic, TypeVar
 
@@ -48,20 +49,40 @@ def stem(path: str) -> str:
     return _NUMBERS.sub("#", path.rpartition("/")[2])
 
 
-def likely_files(file: FileEntry, own: Iterable[OwnFile[S]]) -> list[OwnFile[S]]:
-    """Returns the files that probably have chunks in common with `file`, and may be read for it.
-    `own`: the newest bundle's files first."""
-    alike = [one for one in own if stem(one.path) == stem(file.path)]
-    distinct: dict[object, OwnFile[S]] = {}
-    for one in sorted(alike, key=lambda one: one.path != file.path):
-        distinct.setdefault(one.root or (one.source, one.path), one)
-    chosen: list[OwnFile[S]] = []
-    left = READ_TIMES * file.size
-    for one in [*distinct.values()][:MOST_CANDIDATES]:
-        left -= one.size
-        if left >= 0:
-            chosen.append(one)
-    return chosen
+class LikelyFiles(Generic[S]):
+    """Finds the files of this host that probably have chunks in common with one that arrives. They
+    are grouped once, however many arrive."""
+
+    def __init__(self, own: Iterable[OwnFile[S]]) -> None:
+        """`own`: the newest bundle's files first."""
+        self._by_path: defaultdict[str, list[OwnFile[S]]] = defaultdict(list)
+        self._by_stem: defaultdict[str, list[OwnFile[S]]] = defaultdict(list)
+        for one in own:
+            _add_distinct(self._by_path[one.path], one)
+            _add_distinct(self._by_stem[stem(one.path)], one)
+
+    def of(self, file: FileEntry) -> list[OwnFile[S]]:
+        """Returns the likely files that may be read for `file`."""
+        found: list[OwnFile[S]] = []
+        for one in (*self._by_path.get(file.path, ()), *self._by_stem.get(stem(file.path), ())):
+            _add_distinct(found, one)
+        chosen: list[OwnFile[S]] = []
+        left = READ_TIMES * file.size
+        for one in found:
+            left -= one.size
+            if left >= 0:
+                chosen.append(one)
+        return chosen
+
+
+def _add_distinct(files: list[OwnFile[S]], one: OwnFile[S]) -> None:
+    """Adds a file unless there are enough, or one with the same content."""
+    if len(files) < MOST_CANDIDATES and all(_content(one) != _content(other) for other in files):
+        files.append(one)
+
+
+def _content(one: OwnFile[S]) -> object:
+    return one.root or (one.source, one.path)
 
 
 def share(wanted: Iterable[Chunk], known: FileRecipe) -> tuple[list[Copy], list[Chunk]]:
@@ -93,12 +114,13 @@ def known_parts(
     """Returns how many bytes of the files but `skip` are in whole pieces that chunks of other files
     make up, by the source that has most of the file."""
     counts: dict[S, int] = {}
+    likely = LikelyFiles(own)
     for file in meta.files:
         chunks = recipe.by_root.get(file.root)
         if chunks is None or file.path in skip or chunks.size != file.size:
             continue
         wanted, found, best = list(chunks.chunks()), list[Copy](), dict[S, int]()
-        for one in likely_files(file, own):
+        for one in likely.of(file):
             here = chunks_of(one)
             if here is not None and wanted:
                 parts, wanted = share(wanted, here)

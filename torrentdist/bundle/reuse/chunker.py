@@ -15,7 +15,16 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from torrentdist.bundle.hashing import LOOK_FROM, LOOK_RANGE, FileHash, FileToHash
-from torrentdist.bundle.reuse.recipe import LEAST, MOST, USUAL, FileRecipe, Recipe, file_recipe
+from torrentdist.bundle.reuse.recipe import (
+    LEAST,
+    MAX_RECIPE_BYTES,
+    MOST,
+    PER_CHUNK,
+    USUAL,
+    FileRecipe,
+    Recipe,
+    file_recipe,
+)
 
 if TYPE_CHECKING:
     from pyfastcdc import FastCDC
@@ -24,6 +33,8 @@ Cut = tuple[int, bytes]
 """Length and hash of a chunk."""
 LARGE_FILE: Final = LOOK_FROM
 """In bytes. Only larger files are cut: of a smaller one, little would be saved."""
+MOST_CUTS: Final = MAX_RECIPE_BYTES // PER_CHUNK
+"""Cuts that are kept. No recipe has room for more."""
 
 
 @cache
@@ -70,24 +81,35 @@ class RecipeMaker:
 
     Ranges of one file are cut side by side, each as if it were a file. `recipe` then joins them:
     from the last cut of one range it cuts on until a cut coincides with one of the next range.
+    Files beyond `most` cuts get no recipe.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MOST_CUTS) -> None:
+        self._left = most
         self._lock = threading.Lock()
         self._cuts: dict[tuple[int, int], list[Cut]] = {}
 
     def look(self, file: int, offset: int, data: memoryview) -> None:
+        if self._left <= 0:
+            return
         cuts = cut(data)
         with self._lock:
+            self._left -= len(cuts)
             self._cuts[file, offset] = cuts
 
     def recipe(self, files: list[tuple[FileToHash, FileHash]]) -> Recipe:
         """Joins the cuts. Raises an OSError if a file cannot be read any more."""
         made: dict[bytes, FileRecipe] = {}
         for number, (file, hashed) in enumerate(files):
-            if (number, 0) in self._cuts and hashed.root not in made:
+            if hashed.root not in made and self._is_cut(number, file):
                 made[hashed.root] = file_recipe(hashed.root, self._joined(number, file))
         return Recipe(tuple(made.values()))
+
+    def _is_cut(self, number: int, file: FileToHash) -> bool:
+        """Whether all ranges of the file were cut."""
+        return file.size > LARGE_FILE and all(
+            (number, offset) in self._cuts for offset in range(0, file.size, LOOK_RANGE)
+        )
 
     def _joined(self, number: int, file: FileToHash) -> Iterator[Cut]:
         if file.size <= LOOK_RANGE:

@@ -21,7 +21,7 @@ from torrentdist.bundle.files.durability import disk_failure
 from torrentdist.bundle.files.file_cloner import copy_some
 from torrentdist.bundle.hashing import FileHash, FileToHash
 from torrentdist.bundle.metafile import FileEntry, Metafile
-from torrentdist.bundle.reuse.chunk_plan import Copy, OwnFile, likely_files, share
+from torrentdist.bundle.reuse.chunk_plan import Copy, LikelyFiles, OwnFile, share
 from torrentdist.bundle.reuse.chunker import LARGE_FILE, cut_file
 from torrentdist.bundle.reuse.recipe import MAX_RECIPE_BYTES, FileRecipe, Recipe, parse_recipe
 from torrentdist.bundle.reuse.reuse_plan import bytes_in
@@ -84,7 +84,7 @@ def fill_parts(
     Unless the arriving bundle `is_new`, files that exist are left alone. Raises `disk_full` if the
     disk is full.
     """
-    known, found = KnownChunks(), {}
+    likely, known, found = LikelyFiles(own), KnownChunks(), {}
     for file in meta.files:
         chunks = recipe.by_root.get(file.root)
         if chunks is None or file.path in skip or chunks.size != file.size:
@@ -92,17 +92,15 @@ def fill_parts(
         target = content / file.path
         if not go_on():
             break
-        if (is_new or not os.path.lexists(target)) and _copy_chunks(file, chunks, target, own, known, go_on):
+        if (is_new or not os.path.lexists(target)) and _copy_chunks(chunks, target, likely.of(file), known, go_on):
             found[file.path] = _right_pieces(file, target, meta)
     return found
 
 
-def _copy_chunks(
-    file: FileEntry, chunks: FileRecipe, target: Path, own: Sequence[Own], known: KnownChunks, go_on: GoOn
-) -> bool:
+def _copy_chunks(chunks: FileRecipe, target: Path, likely: Sequence[Own], known: KnownChunks, go_on: GoOn) -> bool:
     """Copies every chunk that is known. Returns whether there was any."""
     wanted, found = list(chunks.chunks()), False
-    for one in likely_files(file, own):
+    for one in likely:
         here = known.of(one) if wanted and go_on() else None
         if here is None:
             continue
@@ -110,12 +108,12 @@ def _copy_chunks(
         if parts:
             found = True
             try:
-                _copy_parts(one.source / one.path, target, file.size, parts, go_on)
+                _copy_parts(one.source / one.path, target, chunks.size, parts, go_on)
             except OSError as exc:
                 if exc.errno in _NO_ROOM:
                     with suppress(OSError):
                         target.unlink()
-                    raise disk_failure(exc, target, file.size) from exc
+                    raise disk_failure(exc, target, chunks.size) from exc
     return found
 
 

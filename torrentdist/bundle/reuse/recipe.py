@@ -24,7 +24,7 @@ USUAL: Final = 64 * 1024
 MOST: Final = 256 * 1024
 """The sizes of chunks, in bytes."""
 MAX_RECIPE_BYTES: Final = 16 * 1024 * 1024
-"""Room for the recipes of about 60 GB. Files beyond that get none."""
+"""Room for the recipes of about 60 GB. Files that do not fit get none."""
 HASH: Final = 16
 _LENGTH: Final = 4
 PER_CHUNK: Final = HASH + _LENGTH
@@ -83,9 +83,10 @@ def encode_recipe(recipe: Recipe) -> bytes:
     room = MAX_RECIPE_BYTES - _HEAD
     kept: list[FileRecipe] = []
     for file in recipe.files:
-        room -= file.count * PER_CHUNK + _HEAD
-        if room < 0:
-            break
+        needed = file.count * PER_CHUNK + _HEAD
+        if needed > room:
+            continue
+        room -= needed
         kept.append(file)
     return msgspec.msgpack.encode(msgspec.structs.replace(recipe, files=tuple(kept)))
 

@@ -21,7 +21,7 @@ import msgspec
 from torrentdist.bundle.file_tree import TreeFile
 from torrentdist.bundle.files.durability import write_durably
 from torrentdist.bundle.metafile import Metafile, read_files
-from torrentdist.bundle.reuse.chunk_plan import known_parts, likely_files
+from torrentdist.bundle.reuse.chunk_plan import LikelyFiles, known_parts
 from torrentdist.bundle.reuse.chunker import LARGE_FILE
 from torrentdist.bundle.reuse.file_filling import FilledFiles, GoOn, fill_files, settle_pieces
 from torrentdist.bundle.reuse.part_filling import (
@@ -121,8 +121,8 @@ class StoreReuse:
         """Whether parts of this bundle's large files are probably here."""
         known = {one.file.path for one in self.known(meta)}
         lacking = [file for file in meta.files if file.size > LARGE_FILE and file.path not in known]
-        own = self._own_files() if lacking else []
-        return any(likely_files(file, own) for file in lacking)
+        likely = LikelyFiles(self._own_files() if lacking else ())
+        return any(likely.of(file) for file in lacking)
 
     def fill(
         self,
