@@ -120,6 +120,21 @@ def test_a_rate_slows_a_distribution_down(fleet: Cluster, tmp_path: Path) -> Non
     assert spread["seconds"] > 2
 
 
+def test_a_local_user_waits_for_no_rate(fleet: Cluster, tmp_path: Path) -> None:
+    """If this fails, a reader on a host waits for an hour for what comes slowly in the
+    background."""
+    digest = fleet.upload(make_source(tmp_path / "src", 7, 3_000_000), "hurried", replicas=1)["digest"]
+    fleet.run("bundle", "distribute", "hurried", "--rate", "10k", "--wait", "0").ok()
+    until(lambda: all((fleet.store(name) / "objects" / digest).exists() for name in HOSTS), "every host fetches")
+    bundle = f"{fleet.url(HOSTS[0])}/v1/host/bundles/hurried"
+    fleet.http.post(f"{bundle}/fetch").raise_for_status()
+    until(lambda: fleet.http.get(bundle).json()["state"] == "done", "the reader has it")
+    waits = fleet.http.get(f"{fleet.url(HOSTS[1])}/v1/host/bundles/hurried").json()["state"]
+    fleet.run("bundle", "cancel", "hurried").ok()
+
+    assert "fetching" == waits
+
+
 def test_a_retention_rule_keeps_the_newest(fleet: Cluster, tmp_path: Path) -> None:
     """If this fails, a nightly upload fills the disks, or a dry run removes something."""
     for n in range(4):

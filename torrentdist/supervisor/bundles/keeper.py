@@ -97,6 +97,8 @@ class Keeper:
             self._requested.add(bundle)
         self._not_before.pop(bundle, None)
         self._errors.pop(bundle, None)
+        if bundle in self._fetches and (digest := self._runtime.store.lookup(bundle)) is not None:
+            self._limit(bundle, digest)
         self._wake.set()
 
     async def checked(self, bundle: BundleId, paths: Collection[str] | None = None) -> StoredBundle | None:
