@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import io
 import json
 import os
@@ -14,8 +16,15 @@ import pytest
 from package_files import make_sdist, make_wheel
 
 from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.supervisor.bundles.host_content import HostContent
 from torrentdist.supervisor.repositories import distribution_metadata as archives
-from torrentdist.supervisor.repositories.distribution_metadata import Read, sdist_metadata, wheel_metadata
+from torrentdist.supervisor.repositories.distribution_metadata import (
+    DistributionMetadata,
+    Read,
+    sdist_metadata,
+    wheel_metadata,
+)
 from torrentdist.supervisor.repositories.python_index import (
     HTML_TYPE,
     JSON_TYPE,
@@ -184,3 +193,20 @@ def test_little_is_read_of_a_large_archive(tmp_path: Path, monkeypatch: pytest.M
         archive.writestr("x-1.dist-info/METADATA", b"")
 
     assert wheel_metadata(*reader_of(tmp_path / "x.whl")) is None
+
+
+def test_a_disk_that_fails_for_a_moment_is_no_damage(tmp_path: Path) -> None:
+    """F11: if this fails, "no metadata" is kept on disk as a fact about a sound wheel."""
+
+    async def fails(path: str) -> bool:
+        raise OSError(errno.EIO, "the disk fails")
+
+    make_wheel(tmp_path, "x")
+    make_sdist(tmp_path, "y")
+    meta = make_metafile(tmp_path)
+    content = HostContent(meta, tmp_path, lambda: True, lambda: None, lambda: None, fails)
+    for file in meta.files:
+        with pytest.raises(TorrentdistError) as caught:
+            asyncio.run(DistributionMetadata().of(content, file))
+
+        assert "disk_error" == caught.value.code

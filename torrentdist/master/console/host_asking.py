@@ -1,7 +1,7 @@
 """Asks hosts what only they know: the room of their stores, and the output of their workers.
 
 Always: a host that does not answer delays a page by ANSWER_SECS at most, and is then said to be
-silent. A host gets a pass, never a token.
+silent. So is one that answers with too much. A host gets a pass, never a token.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ ANSWER_SECS = 1.0
 MOST_HOSTS = 64
 """Most hosts that are asked for the output of one job."""
 ANY_WORKER = -1
+MOST_BYTES = 256 * 1024
+"""Largest answer that is accepted. Many hosts are asked at once."""
 TAIL_BYTES = 32 * 1024
 STATE = "/v1/host/state"
 
@@ -79,7 +81,7 @@ class HostAsking:
 
     def _request(self, host: SupervisorRecord, path: str, prefix: str, **params: str) -> Request:
         given = {**params, PARAMETER: self._records.secrets.new_pass(host.id, prefix)}
-        return Request("GET", path, params=given, timeout=ANSWER_SECS, anonymously=True)
+        return Request("GET", path, params=given, timeout=ANSWER_SECS, most_bytes=MOST_BYTES, anonymously=True)
 
 
 def _readable(content: bytes) -> str:

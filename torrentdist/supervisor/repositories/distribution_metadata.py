@@ -1,6 +1,7 @@
 """Reads the metadata of a wheel or an sdist from the archive.
 
 Always: what is read and unpacked is bounded, since an archive from outside may unpack to anything.
+Always: an archive that cannot be read now is an error, which nobody may keep as an answer.
 Never: raise for an archive that is damaged or strange. It has no metadata then.
 """
 
@@ -16,17 +17,19 @@ from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from email.parser import HeaderParser
+from pathlib import Path
 from typing import IO, Any, Final
 
+from torrentdist.bundle.files.durability import disk_failure
 from torrentdist.bundle.metafile import FileEntry
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.supervisor.bundles.host_content import HostContent
 
 MOST_METADATA: Final = 4 * 1024 * 1024
-MOST_READ: Final = 64 * 1024 * 1024
-"""Bytes that are read of one archive. The list of a wheel's files may be long."""
+MOST_READ: Final = 8 * 1024 * 1024
+"""Bytes that are read of a zip archive. The list of its files takes many times as much memory."""
 MOST_UNPACKED: Final = 64 * 1024 * 1024
-"""Bytes of an sdist that are unpacked to find its metadata, which usually comes first."""
+"""Bytes of an sdist that are read, or unpacked, to find its metadata, which usually comes first."""
 MOST_HELD: Final = 16 * 1024 * 1024
 MOST_RECENT: Final = 1024
 _THREADS = ThreadPoolExecutor(4, thread_name_prefix="metadata")
@@ -38,11 +41,11 @@ Read = Callable[[int, int], bytes]
 class BoundedReader(io.RawIOBase):
     """An archive as a file that can be read from any place."""
 
-    def __init__(self, read: Read, size: int) -> None:
+    def __init__(self, read: Read, size: int, most: int) -> None:
         self._read = read
         self._size = size
         self._at = 0
-        self._left = MOST_READ
+        self._left = most
 
     def readable(self) -> bool:
         return True
@@ -89,7 +92,7 @@ class BoundedUnpacking:
 def wheel_metadata(read: Read, size: int) -> bytes | None:
     """Returns the METADATA of a wheel; None if it has none, or more than one. Blocks."""
     try:
-        with zipfile.ZipFile(io.BufferedReader(BoundedReader(read, size), 64 * 1024)) as archive:
+        with zipfile.ZipFile(io.BufferedReader(BoundedReader(read, size, MOST_READ), 64 * 1024)) as archive:
             names = [name for name in archive.namelist() if _is_metadata(name)]
             if len(names) != 1:
                 return None
@@ -109,8 +112,9 @@ def _is_metadata(name: str) -> bool:
 def sdist_metadata(read: Read, size: int) -> bytes | None:
     """Returns the PKG-INFO of an sdist; None if it has none near its beginning. Blocks."""
     try:
-        source = io.BufferedReader(BoundedReader(read, size), 64 * 1024)
-        if read(0, min(2, size)) == b"PK":
+        is_zip = read(0, min(2, size)) == b"PK"
+        source = io.BufferedReader(BoundedReader(read, size, MOST_READ if is_zip else MOST_UNPACKED), 64 * 1024)
+        if is_zip:
             with zipfile.ZipFile(source) as archive, archive.open(_pkg_info(archive.namelist())) as found:
                 return _whole(found, MOST_METADATA)
         return _in_tar(source)
@@ -163,7 +167,11 @@ class DistributionMetadata:
         loop = asyncio.get_running_loop()
 
         def read(start: int, end: int) -> bytes:
-            return asyncio.run_coroutine_threadsafe(_part(content, file, start, end), loop).result()
+            try:
+                return asyncio.run_coroutine_threadsafe(_part(content, file, start, end), loop).result()
+            except OSError as exc:
+                # The parsers would take it for damage, as gzip's own BadGzipFile is an OSError too.
+                raise disk_failure(exc, Path(file.path)) from exc
 
         found = await loop.run_in_executor(_THREADS, find, read, file.size)
         self._keep(file.root, found)
