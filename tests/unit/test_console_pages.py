@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import parse_qs
 
 import pytest
 from records_of import digest_of
@@ -220,6 +221,17 @@ def test_every_change_asks_and_shows_its_command(action: object) -> None:
     assert 'name="form_key" value="key"' in asked
     assert "only the leader changes" in elsewhere
     assert "<button>Yes" not in elsewhere
+
+
+def test_older_events_of_the_same_second_are_shown() -> None:
+    """What comes after a hundred lines of one second would never be seen."""
+    found = [EventLine(at=1_700_000_000 + n / 256, who="ann", what="PUT") for n in range(150)]
+    shown = newest(found, EventFilter(), 100)
+    page = events_html(visit(), shown, dict.fromkeys(("who", "what", "about", "since", "until"), ""))
+    [query] = re.findall(r'rel="next" href="[^"?]*[?]([^"]*)"', page)
+    until = moment_of(parse_qs(query)["until"][0], 0.0)
+
+    assert found[49::-1] == newest(found, EventFilter(until=until), 100)
 
 
 def test_events_are_filtered_by_who_what_and_when() -> None:

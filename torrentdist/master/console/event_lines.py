@@ -29,7 +29,10 @@ from torrentdist.model.wire.view import View
 
 KINDS = ("bundles", "hosts", "jobs", "masters", "distributions")
 """The kinds of things that have pages."""
-TIMES = ("%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%d")
+TIMES = (
+    *("%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M"),
+    *("%Y-%m-%d %H:%M:%S.%f", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%d"),
+)
 
 
 class EventLine(View, frozen=True, kw_only=True):

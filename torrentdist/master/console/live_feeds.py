@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -26,6 +28,8 @@ MOST_SHARE = 0.008
 STREAM_SECS = 30.0
 """A stream's length. The browser opens the next one by itself."""
 MOST_STREAMS = 200
+MOST_PARTS = 2 * MOST_STREAMS
+"""Parts that are kept. A caller may name ever new ones."""
 Make = Callable[[], Awaitable[str]]
 
 
@@ -76,10 +80,48 @@ class LiveFeeds:
         async with known.making:
             now = asyncio.get_running_loop().time()
             if now >= known.next_at:
-                began = time.thread_time()
-                known.event = event_of(await make())
-                known.next_at = now + period_of(time.thread_time() - began) * 0.9
+                work = _Timed(make)
+                try:
+                    known.event = event_of(await work)
+                except BaseException:
+                    self._parts.pop(part, None)
+                    raise
+                known.next_at = now + period_of(work.cost) * 0.9
+                self._keep(part, known)
             return known.event
+
+    def _keep(self, name: str, part: _Part) -> None:
+        """Keeps a part, at the cost of those that were made longest ago."""
+        self._parts.pop(name, None)
+        self._parts[name] = part
+        while len(self._parts) > MOST_PARTS:
+            self._parts.pop(next(iter(self._parts)))
+
+
+class _Timed:
+    """Awaits what `make` makes. `cost` is the processor time of it alone, not of what else ran on
+    this thread while it waited."""
+
+    def __init__(self, make: Make) -> None:
+        self._make = make
+        self.cost = 0.0
+
+    def __await__(self) -> Generator[Any, Any, str]:
+        steps = self._make().__await__()
+        step: Callable[[], Any] = partial(next, steps)
+        while True:
+            began = time.thread_time()
+            try:
+                waits_for = step()
+            except StopIteration as end:
+                return str(end.value)
+            finally:
+                self.cost += time.thread_time() - began
+            try:
+                yield waits_for
+                step = partial(next, steps)
+            except BaseException as exc:  # above all, a cancellation
+                step = partial(steps.throw, exc)
 
 
 def period_of(cost: float) -> float:

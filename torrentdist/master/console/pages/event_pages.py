@@ -120,6 +120,6 @@ def events_html(visit: Visit, lines: Sequence[EventLine], kept: dict[str, str]) 
 def _older(visit: Visit, lines: Sequence[EventLine], kept: dict[str, str]) -> Markup:
     if len(lines) < ROWS:
         return m.NOTHING
-    until = datetime.fromtimestamp(lines[-1].at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    until = datetime.fromtimestamp(lines[-1].at, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
     query = urlencode({**{name: value for name, value in kept.items() if value}, "until": until})
     return Markup(f'<p><a rel="next" href="{m.text(visit.path)}?{m.text(query)}">Older ones</a></p>')
