@@ -23,7 +23,7 @@ def test_history_outlives_all_masters(new_cluster: NewCluster, tmp_path: Path) -
     leader = cluster.leader()
     until(lambda: [one["done"] for one in history(cluster, leader) if one["ended_at"]] == [2], "the leader keeps it")
     [before] = history(cluster, leader)
-    until(lambda: all(history(cluster, master) == [before] for master in cluster.masters()), "standbys copy it")
+    until(lambda: all(history(cluster, master) == [before] for master in cluster.masters()), "standbys copy it", 40)
 
     cluster.kill(*cluster.masters())
     cluster.start(*cluster.masters())
@@ -48,7 +48,7 @@ def test_a_failover_goes_on_with_the_same_distribution(new_cluster: NewCluster, 
     until(lambda: [one["done"] for one in history(cluster, leader)] == [1], "one host has it")
     [begun] = history(cluster, leader)
     others = [master for master in cluster.masters() if master != leader]
-    until(lambda: all([one["run"] for one in history(cluster, m)] == [begun["run"]] for m in others), "copied")
+    until(lambda: all([one["run"] for one in history(cluster, m)] == [begun["run"]] for m in others), "copied", 40)
     cluster.kill(leader)
     until(lambda: cluster.leader() in others, "another master leads")
     cluster.start(away)
