@@ -110,7 +110,7 @@ def _verdict(
     needed: set[BundleId],
     name: str,
 ) -> Retained:
-    why = f"{rule.keep} newer ones match {rule.pattern}"
+    why = f"{rule.keep} newer {'one matches' if rule.keep == 1 else 'ones match'} {rule.pattern}"
     goes = {entry.record.id: why for entry in matching if entry.record.id in going}
     stays = {}
     for entry in matching:
