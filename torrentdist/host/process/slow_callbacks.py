@@ -65,7 +65,9 @@ class _Sampler:
             now = time.monotonic()
             for thread, (handle, began) in list(self._running.items()):
                 frame = sys._current_frames().get(thread)
-                if frame is not None and now - began > self._limit_secs / 2 and thread not in self._seen:
+                # An earlier callback may have ended just before its stack was kept.
+                is_seen = self._seen.get(thread, (None, ""))[0] is handle
+                if frame is not None and now - began > self._limit_secs / 2 and not is_seen:
                     frames = traceback.extract_stack(frame)[-FRAMES:]
                     self._seen[thread] = handle, " < ".join(f"{f.name}:{f.lineno}" for f in reversed(frames))
 
