@@ -111,9 +111,9 @@ class Running:
         self._spawn(f"adoption of {key}", self._adopt(key, self._handles[key]))
 
     def carry_over(self, key: Key, session: int) -> None:
-        """Moves the run to `session`."""
-        handle = self._handles[key]
-        handle.run = msgspec.structs.replace(handle.run, session=session)
+        """Moves the run to `session`, unless it has just ended."""
+        if (handle := self._handles.get(key)) is not None:
+            handle.run = msgspec.structs.replace(handle.run, session=session)
 
     def abort(self, key: Key) -> None:
         """Undoes a `begin` that no launch has followed."""
@@ -122,8 +122,8 @@ class Running:
     # ending
 
     def stop(self, key: Key) -> bool:
-        """Tells the guardian to stop its run. Returns False if the guardian is not known yet; the
-        next round tries again."""
+        """Tells the guardian to stop its run. Returns False if the run has just ended, or if the
+        guardian is not known yet; then the next round tries again."""
         return self._take(key, Measure.STOP, signal.SIGTERM)
 
     def kill(self, key: Key) -> bool:
@@ -135,8 +135,8 @@ class Running:
         return self._take(key, Measure.DESTROY, signal.SIGKILL)
 
     def _take(self, key: Key, measure: Measure, number: signal.Signals) -> bool:
-        handle = self._handles[key]
-        if handle.living is None:
+        handle = self._handles.get(key)
+        if handle is None or handle.living is None:
             return False
         handle.measure, handle.measured_at = measure, time.monotonic()
         guardian_processes.send(handle.living, number)
