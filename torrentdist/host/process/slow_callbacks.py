@@ -14,9 +14,9 @@ import os
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from types import FrameType
 
 from torrentdist.log import get_logger
 from torrentdist.model.configuration.settings import SLOW_CALLBACKS
@@ -68,8 +68,17 @@ class _Sampler:
                 # An earlier callback may have ended just before its stack was kept.
                 is_seen = self._seen.get(thread, (None, ""))[0] is handle
                 if frame is not None and now - began > self._limit_secs / 2 and not is_seen:
-                    frames = traceback.extract_stack(frame)[-FRAMES:]
-                    self._seen[thread] = handle, " < ".join(f"{f.name}:{f.lineno}" for f in reversed(frames))
+                    self._seen[thread] = handle, _stack(frame)
+
+
+def _stack(frame: FrameType | None) -> str:
+    """Returns the innermost frames. Reads no source files: the callback leaves this thread little
+    time for that."""
+    frames: list[str] = []
+    while frame is not None and len(frames) < FRAMES:
+        frames.append(f"{frame.f_code.co_name}:{frame.f_lineno}")
+        frame = frame.f_back
+    return " < ".join(frames)
 
 
 @contextlib.contextmanager
