@@ -125,7 +125,7 @@ def test_a_stock_client_downloads_from_our_peer(bundle: Path, tmp_path: Path) ->
         url = f"http://127.0.0.1:{announcer.server.port}/announce/{announce_key(SECRET, metafile.digest)}"
         try:
             with client(metafile, bundle.parent, "http://127.0.0.1:9/announce/off") as (session, seed):
-                await eventually(lambda: seed.status().is_seeding)
+                await eventually(lambda: seed.status().state == lt.torrent_status.seeding)
                 entry = SwarmEntry(digest=metafile.digest, complete=True)
                 ours = SwarmAnnounce(
                     peer=PeerId("m1"), role=PeerRole.MASTER, port=session.listen_port(), swarms=[entry]

@@ -12,6 +12,7 @@ import pytest
 from cluster_fixtures import Cluster, running_cluster, until
 
 from torrentdist.model.events import AccessAudited
+from torrentdist.model.wire.headers import CLIENT
 
 pytestmark = pytest.mark.case("F14")
 
@@ -91,13 +92,17 @@ def test_what_a_page_of_another_site_sent_is_counted(guarded: Cluster) -> None:
 
 def test_a_change_that_a_standby_was_asked_for_is_counted(guarded: Cluster) -> None:
     """Somebody could try out changes at a standby, unseen."""
-    guarded.leader()
     (standby,) = guarded.standbys()
-    answers = [guarded.http.delete(f"{guarded.url(standby)}/v1/bundles/none") for _ in range(2)]
+    # Refusals are counted by source, and the command line tries standbys from 127.0.0.1 as well.
+    own_address = httpx.HTTPTransport(local_address="127.0.0.9", trust_env=False)
+    with httpx.Client(transport=own_address, headers={CLIENT: "1", **guarded.dev.headers()}, timeout=60.0) as client:
+        answers = [client.delete(f"{guarded.url(standby)}/v1/bundles/none") for _ in range(2)]
     found = guarded.run("audit", "--bundle", "none").ok()
 
     assert [421, 421] == [answer.status_code for answer in answers]
-    assert [("not_leader", "token", 2, standby)] == [(e["result"], e["who"], e["count"], e["master"]) for e in found]
+    assert [("not_leader", "token", 2, standby, "127.0.0.9")] == [
+        (e["result"], e["who"], e["count"], e["master"], e["from"]) for e in found
+    ]
 
 
 def test_a_supervisor_counts_what_it_refuses(guarded: Cluster) -> None:

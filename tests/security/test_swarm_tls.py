@@ -36,9 +36,10 @@ def seeding(engine: Engine, home: Path) -> Metafile:
 
 
 def is_ready(engine: Engine) -> bool:
-    """Whether libtorrent serves the engine's only transfer."""
+    """Whether libtorrent serves the engine's only transfer. It calls a torrent a seed before it has
+    looked at the resume data, and refuses its peers until then."""
     handle = engine.transfers()[0].handle
-    return handle is not None and handle.status().is_seeding
+    return handle is not None and handle.status().state == lt.torrent_status.seeding
 
 
 def attempts_of(session: lt.session) -> int:
@@ -169,7 +170,7 @@ def test_our_sessions_give_no_metafile_whatever_the_torrent_says(ours: bool, tmp
     pack: Any = session_pack(EngineConfig(), LOOPBACK)
     session = new_session(pack) if ours else lt.session(pack)
     handle = session.add_torrent(params)
-    asyncio.run(eventually(lambda: handle.status().is_seeding and session.is_listening()))
+    asyncio.run(eventually(lambda: handle.status().state == lt.torrent_status.seeding and session.is_listening()))
     with closing(RawPeer(session.listen_port(), str(handle.info_hashes().v2), None)) as peer:
         names, answers = asked_for_metadata(peer)
 
