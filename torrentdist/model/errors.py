@@ -138,6 +138,7 @@ ERRORS: Mapping[str, ErrorKind] = {
     "store_locked": ErrorKind(9, 409, "another daemon (process {pid}) uses the store in {path}", "Two daemons cannot share a data directory. Stop the other one, or give this one its own."),
     # conflict
     "distribution_over": ErrorKind(9, 409, "the distribution of bundle {id!r} is {state} already", "`torrentdist bundle distributions` lists those that run. To free hosts of the bundle, distribute it with --keep, or `torrentdist bundle rm`."),
+    "distribution_standing": ErrorKind(9, 409, "bundle {id!r} has a standing order for hosts with {labels}", "`torrentdist bundle cancel {id}` ends it; or give the same labels."),
     "conflict": ErrorKind(9, 409, "the id {id!r} belongs to other content ({existing})", "Bundles never change: choose another id."),
     "key_exists": ErrorKind(9, 409, "{path} exists already", "A key is never overwritten. Choose another file."),
     "too_many_signatures": ErrorKind(9, 409, "bundle {id!r} has {count} signatures already, the most that are kept", "Upload it under another id to sign it anew."),

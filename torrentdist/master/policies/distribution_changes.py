@@ -17,7 +17,7 @@ from torrentdist.cluster.session.znode_operations import Create, Delete, Op, Set
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, SupervisorId
 from torrentdist.model.policies.bundle_terms import ANY_TERMS, BundleTerms
-from torrentdist.model.policies.distribution_record import DistributionRecord, DistributionState
+from torrentdist.model.policies.distribution_record import DistributionRecord, DistributionState, HostsUntil
 from torrentdist.model.records import AssignmentRecord, BundleState, encode
 from torrentdist.model.rendezvous import rendezvous
 
@@ -57,14 +57,9 @@ def with_labels(snapshot: ClusterSnapshot, labels: Mapping[str, str]) -> list[Su
     return sorted(id_ for id_, s in snapshot.supervisors.items() if labels.items() <= s.labels.items())
 
 
-def begin_ops(snapshot: ClusterSnapshot, record: DistributionRecord) -> list[Op]:
-    """Writes the record of a new distribution. One that runs is widened: its hosts come first."""
+def record_ops(snapshot: ClusterSnapshot, record: DistributionRecord) -> list[Op]:
+    """Writes the record of a distribution."""
     path, known = paths.distribution(record.bundle), snapshot.distributions.get(record.bundle)
-    if known is not None and known.record.begun_at == record.begun_at:
-        return []
-    if known is not None and known.record.state is DistributionState.RUNNING:
-        both = tuple(dict.fromkeys([*known.record.hosts, *record.hosts]))
-        record = msgspec.structs.replace(record, hosts=both)
     data = encode(record)
     if len(data) > MOST_RECORD_BYTES:
         what = "the record of a distribution, in bytes,"
@@ -89,6 +84,12 @@ def tell_ops(
         path = paths.assignment(host)
         ops.append(Create(path, data) if entry is None else Set(path, data, entry.version))
     return ops
+
+
+def retell_ops(snapshot: ClusterSnapshot, record: DistributionRecord) -> list[Op]:
+    """Gives the terms of a distribution to its hosts that were told others."""
+    told = told_of(snapshot, record.bundle, record.hosts)
+    return tell_ops(snapshot, record.bundle, sorted(told), record.terms)
 
 
 def untell_ops(snapshot: ClusterSnapshot, bundle: BundleId, hosts: Iterable[SupervisorId]) -> list[Op]:
@@ -124,13 +125,39 @@ def cancel_ops(snapshot: ClusterSnapshot, bundle: BundleId, done: Collection[Sup
     return [*ended, *untell_ops(snapshot, bundle, pending)]
 
 
-def release_ops(snapshot: ClusterSnapshot, bundle: BundleId) -> list[Op]:
-    """Ends what hosts promised for a time: they may drop the bundle for room. The record goes
-    last, so that a new leader goes on."""
+def release_ops(snapshot: ClusterSnapshot, bundle: BundleId, kept: Sequence[HostsUntil] = ()) -> list[Op]:
+    """Ends what hosts promised: they may drop the bundle for room, except those that are `kept`.
+    The record goes last, so that a new leader goes on."""
+    entry, path = snapshot.distributions[bundle], paths.distribution(bundle)
+    record = entry.record
+    staying = {host for group in kept for host in group.hosts}
+    others = [host for group in record.other_ends for host in group.hosts]
+    leaving = [host for host in (*hosts_of(snapshot, record), *others) if host not in staying]
+    left = _only(record, kept)
+    last: Op = Set(path, encode(left), entry.version) if left.other_ends else Delete(path, entry.version)
+    return [*untell_ops(snapshot, bundle, leaving), last]
+
+
+def _only(record: DistributionRecord, kept: Sequence[HostsUntil]) -> DistributionRecord:
+    """Returns the record of a distribution that is over and that only these hosts keep."""
+    return DistributionRecord(
+        bundle=record.bundle,
+        owner=record.owner,
+        state=DistributionState.COMPLETE,
+        begun_at=record.begun_at,
+        other_ends=tuple(group for group in kept if group.ends_at is not None),
+    )
+
+
+def _release_some_ops(snapshot: ClusterSnapshot, bundle: BundleId, over: Sequence[HostsUntil]) -> list[Op]:
+    """Ends what these hosts of earlier orders promised."""
     entry = snapshot.distributions[bundle]
+    left = tuple(group for group in entry.record.other_ends if group not in over)
+    record = msgspec.structs.replace(entry.record, other_ends=left)
+    leaving = [host for group in over for host in group.hosts]
     return [
-        *untell_ops(snapshot, bundle, hosts_of(snapshot, entry.record)),
-        Delete(paths.distribution(bundle), entry.version),
+        *untell_ops(snapshot, bundle, leaving),
+        Set(paths.distribution(bundle), encode(record), entry.version),
     ]
 
 
@@ -138,9 +165,16 @@ def closing_ops(snapshot: ClusterSnapshot, bundle: BundleId, now: float) -> list
     """Drops the record of a distribution that nobody needs any more. Hosts that keep the bundle for
     good go on keeping it."""
     entry, of = snapshot.distributions[bundle], snapshot.bundles.get(bundle)
-    if of is None or of.record.state is BundleState.REMOVED or is_due(entry, now):
+    record = entry.record
+    if of is None or of.record.state is BundleState.REMOVED:
         return release_ops(snapshot, bundle)
-    if entry.record.is_over and entry.record.ends_at is None and now - entry.mtime > KEEP_SECS:
+    over = [group for group in record.other_ends if _is_over(group.ends_at, entry, now)]
+    if is_due(entry, now):
+        return release_ops(snapshot, bundle, [group for group in record.other_ends if group not in over])
+    if over:
+        return _release_some_ops(snapshot, bundle, over)
+    timed = [record.ends_at, *(group.ends_at for group in record.other_ends)]
+    if record.is_over and timed.count(None) == len(timed) and now - entry.mtime > KEEP_SECS:
         return [Delete(paths.distribution(bundle), entry.version)]
     return []
 
@@ -148,10 +182,13 @@ def closing_ops(snapshot: ClusterSnapshot, bundle: BundleId, now: float) -> list
 def is_due(entry: DistributionEntry, now: float) -> bool:
     """Whether the time is over for which the hosts keep the bundle. A distribution that runs ends
     first, and clients see its end."""
-    record = entry.record
-    if record.ends_at is None or record.state is DistributionState.RUNNING:
+    return _is_over(entry.record.ends_at, entry, now)
+
+
+def _is_over(ends_at: float | None, entry: DistributionEntry, now: float) -> bool:
+    if ends_at is None or entry.record.state is DistributionState.RUNNING:
         return False
-    return now >= record.ends_at and now - entry.mtime >= SHOWN_SECS
+    return now >= ends_at and now - entry.mtime >= SHOWN_SECS
 
 
 def unless_changed(bundle: BundleId, begun: DistributionRecord, decide: Decide) -> Decide:

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.cluster.session.znode_operations import Op
 from torrentdist.master.bundles.bundle_views import ALIVE, entry_of, not_found
-from torrentdist.master.policies.distribution_changes import begin_ops, chosen, tell_ops, with_labels
+from torrentdist.master.policies.distribution_changes import chosen, record_ops, tell_ops, with_labels
 from torrentdist.master.policies.quotas import check_distributions
+from torrentdist.master.policies.repeated_orders import ordered_again
 from torrentdist.master.policies.wave_plan import waves
 from torrentdist.model import ids
 from torrentdist.model.errors import TorrentdistError
@@ -110,10 +111,16 @@ def order_ops(snapshot: ClusterSnapshot, order: DistributionOrder, now: float) -
     """Writes the record of a distribution, and tells the hosts of its first wave."""
     record = record_of(snapshot, order, now)
     check_distributions(snapshot, order.owner, order.bundle)
-    known = snapshot.distributions.get(order.bundle)
-    if known is not None and known.record.begun_at == now:
-        record = known.record
-    if record.state is not DistributionState.RUNNING or not (record.hosts or record.everywhere):
+    if not (record.hosts or record.everywhere):
+        return []
+    entry, written = snapshot.distributions.get(order.bundle), list[Op]()
+    known = None if entry is None else entry.record
+    if known is not None and known.begun_at == now:
+        record = known
+    else:
+        record = ordered_again(known, record, with_labels(snapshot, known.labels) if known is not None else ())
+        written = record_ops(snapshot, record)
+    if record.state is not DistributionState.RUNNING:
         return []
     first = waves(record)[0] if record.hosts else ()
-    return [*begin_ops(snapshot, record), *tell_ops(snapshot, order.bundle, first, record.terms)]
+    return [*written, *tell_ops(snapshot, order.bundle, first, record.terms)]

@@ -127,6 +127,9 @@ class PolicyLoop:
 
     async def _advance(self, snapshot: ClusterSnapshot, bundle: BundleId) -> bool:
         begun = snapshot.distributions[bundle].record
+        if changes_of.retell_ops(snapshot, begun):
+            await self._change(bundle, begun, lambda s: changes_of.retell_ops(s, begun))
+            return True
         told = changes_of.told_of(snapshot, bundle, begun.hosts)
         step = next_step(begun, told, self._outcomes(snapshot, bundle), self._patience)
         match step:

@@ -85,7 +85,7 @@ def _uses(snapshot: ClusterSnapshot, entry: BundleEntry, index: RecordIndex) -> 
         "needed": bool(index.live_jobs_of(record.id)),
         "distributed": state is DistributionState.RUNNING,
         "standing": state is DistributionState.STANDING,
-        "promised": order is not None and order.record.ends_at is not None,
+        "promised": order is not None and (order.record.ends_at is not None or bool(order.record.other_ends)),
     }
     return tuple(reason for reason, applies in holds.items() if applies)
 

@@ -26,8 +26,16 @@ class DistributionState(StrEnum):
     CANCELLED = "cancelled"
 
 
+class HostsUntil(msgspec.Struct, frozen=True):
+    """Hosts that keep a bundle until a time; None: for good."""
+
+    hosts: tuple[SupervisorId, ...]
+    ends_at: float | None
+
+
 class DistributionRecord(Record, frozen=True, kw_only=True):
-    """The record at /distributions/<bundle-id>. A later distribution of the bundle replaces it."""
+    """The record at /distributions/<bundle-id>. A later order for the bundle changes it:
+    master/policies/repeated_orders.py says how."""
 
     bundle: BundleId
     owner: str = ""
@@ -46,6 +54,8 @@ class DistributionRecord(Record, frozen=True, kw_only=True):
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     ends_at: float | None = None
     """When the hosts no longer have to keep it; None: never."""
+    other_ends: tuple[HostsUntil, ...] = ()
+    """Hosts of earlier orders that keep it until another time than `ends_at`."""
     terms: BundleTerms = ANY_TERMS
 
     @property
