@@ -14,9 +14,11 @@ from cluster_fixtures import small_disk  # noqa: F401
 
 from torrentdist.bundle.content_check import verify_content
 from torrentdist.bundle.metafile import Metafile
-from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.bundle.metafile_maker import make_metafile, make_metafile_and_recipe
+from torrentdist.bundle.reuse.chunker import LARGE_FILE
 from torrentdist.bundle.reuse.directory_sources import fill_from_directories, held_by_directory, held_by_store
 from torrentdist.bundle.reuse.own_sizes import OwnSizes
+from torrentdist.bundle.reuse.recipe import parse_recipe
 from torrentdist.bundle.reuse.reuse_plan import wanted_hints
 from torrentdist.bundle.reuse.store_reuse import Filling, StoreReuse
 from torrentdist.bundle.store.object_index import look_at_files
@@ -332,9 +334,57 @@ def test_own_bytes_are_all_bytes_where_no_blocks_are_shared(site: Site) -> None:
     old = site.publish("old", OLD)
     sizes = OwnSizes(site.store)
     before = sizes.of(old.digest, old.size)
-    sizes.measure()
+    sizes.measure(site.reuse.take_stale())
 
     assert old.size == before == sizes.of(old.digest, old.size)
+
+
+def test_a_publication_makes_only_its_sources_stale(site: Site) -> None:
+    """Each publication would measure every file of every bundle on this host."""
+    old = site.publish("old", OLD)
+    site.publish("a twin", {**OLD, "one more": b"more"})
+    site.publish("other", {"other.bin": some_bytes(100_000, 9)})
+    site.reuse.catch_up()
+    site.reuse.take_stale()
+    meta = site.meta("new", {"same": OLD["lib/large.bin"], "twin's": b"more"})
+    site.fill(meta)
+    site.reuse.catch_up()
+    while_it_arrives = site.reuse.take_stale()
+    site.store.publish(meta.digest)
+    site.reuse.catch_up()
+    after = site.reuse.take_stale()
+
+    assert while_it_arrives == frozenset()
+    assert len(after) == 1
+    assert old.digest not in after
+
+
+def test_parts_that_were_taken_make_their_source_stale(site: Site) -> None:
+    """Blocks that a large file shares with its older version would count twice."""
+    large = some_bytes(LARGE_FILE + 100_000, 1)
+    old = site.publish("old", {"large.bin": large})
+    site.publish("other", {"large.bin": some_bytes(LARGE_FILE + 100_000, 2)})
+    site.reuse.catch_up()
+    write_tree(site.work / "new", {"large.bin": large + b"more"})
+    meta, recipe = make_metafile_and_recipe(site.work / "new")
+    site.store.begin(meta)
+    site.reuse.fill(meta, lambda: True, recipe=parse_recipe(recipe))
+    site.store.abandon(meta.digest)
+    site.reuse.catch_up()
+
+    assert site.reuse.take_stale() == {old.digest}
+
+
+def test_a_removal_makes_those_stale_that_hold_the_same_files(site: Site) -> None:
+    """A bundle whose blocks nobody else uses any more would seem to take no room."""
+    old = site.publish("old", OLD)
+    new = site.publish("new", NEW)
+    site.publish("other", {"other.bin": some_bytes(100_000, 9)})
+    site.reuse.catch_up()
+    site.store.discard(old.digest)
+    site.reuse.catch_up()
+
+    assert [site.reuse.take_stale() for _ in range(3)] == [{new.digest}, {new.digest}, frozenset()]
 
 
 @pytest.mark.alone

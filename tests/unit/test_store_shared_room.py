@@ -79,10 +79,11 @@ def test_the_limit_counts_whole_bundles() -> None:
 class Site:
     """A host's store with a limit, and bundles in it."""
 
-    def __init__(self, work: Path, limit: int = 0) -> None:
+    def __init__(self, work: Path, limit: int = 0, disk: Path | None = None) -> None:
+        """`disk`: where the store is, if not in `work`."""
         self.work = work
         self.now = 1000.0
-        self.store = Store.open(work / "data", limit_bytes=limit, clock=lambda: self.now)
+        self.store = Store.open((disk or work) / "data", limit_bytes=limit, clock=lambda: self.now)
         self.host = HostStore(self.store, nothing_claimed)
 
     def meta(self, name: str, *files: int) -> Metafile:
@@ -95,6 +96,18 @@ class Site:
         shutil.copytree(self.work / name, self.store.begin(meta) / "content", dirs_exist_ok=True)
         self.now += 1
         self.store.publish(meta.digest)
+        return meta
+
+    async def bring(self, name: str, content: dict[str, bytes]) -> Metafile:
+        """Publishes a bundle as a host does that takes known files from its other bundles."""
+        write_tree(self.work / name, content)
+        meta = make_metafile(self.work / name)
+        home = await self.host.begin(meta) / "content"
+        await self.host.fill(meta, None, lambda done: None)
+        write_tree(home, {path: data for path, data in content.items() if not (home / path).exists()})
+        self.now += 1
+        await self.host.publish(meta.digest)
+        await self.host.catch_up()
         return meta
 
 
@@ -171,3 +184,48 @@ def test_two_versions_fit_where_one_and_a_half_would(with_reflinks: Path, tmp_pa
     assert filling.size == old.size
     assert own < MIB
     assert left > free - 20 * MIB
+
+
+def test_own_bytes_follow_what_is_published_and_removed(with_reflinks: Path, tmp_path: Path) -> None:  # noqa: F811
+    """`bundle ls` would show the room that a version took on the day of its publication."""
+    here = Site(tmp_path, disk=with_reflinks)
+    tree = {name: os.urandom(MIB) for name in ("same", "first")}
+
+    async def story() -> tuple[list[int | None], list[int | None]]:
+        metas = [await here.bring("old", tree), await here.bring("new", {**tree, "second": os.urandom(MIB)})]
+        before = [here.host.own_bytes(meta.digest) for meta in metas]
+        await here.host.discard(metas[0].digest)
+        await here.host.catch_up()
+        return before, [here.host.own_bytes(meta.digest) for meta in metas]
+
+    try:
+        before, after = asyncio.run(story())
+    finally:
+        here.store.close()
+
+    assert before == [0, MIB]
+    assert after == [None, 3 * MIB]
+
+
+def test_room_is_made_by_what_an_eviction_frees(with_reflinks: Path, tmp_path: Path) -> None:  # noqa: F811
+    """Bundles would be evicted that share all their blocks, and the new one would find no room."""
+    here = Site(tmp_path, disk=with_reflinks)
+    large = {f"{number}": os.urandom(10 * MIB) for number in range(12)}
+    alone = {f"alone {number}": os.urandom(10 * MIB) for number in range(10)}
+    new = {f"new {number}": os.urandom(10 * MIB) for number in range(18)}
+
+    async def story() -> set[Digest]:
+        versions = [await here.bring("one", large), await here.bring("two", {**large, "more": b"2"})]
+        await here.bring("three", alone)
+        os.sync()
+        write_tree(here.work / "new", new)
+        await here.host.begin(make_metafile(here.work / "new"))
+        return {meta.digest for meta in versions}
+
+    try:
+        versions = asyncio.run(story())
+        left = here.store.published_digests()
+    finally:
+        here.store.close()
+
+    assert left == versions

@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Collection, Set
+from collections.abc import Callable, Collection, Mapping, Set
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 from torrentdist.bundle.content_check import Damage
@@ -40,6 +41,8 @@ from torrentdist.model.ids import BundleId, Digest
 
 FILLS_AT_ONCE = 2
 """More would not be faster, since each hashes with all processors."""
+FREEING_SECS = 1.0
+"""How long after a removal its blocks are looked at once more."""
 TELL_SECS = 0.5
 """Shortest interval between two reports of how much of a bundle is filled."""
 
@@ -57,6 +60,7 @@ class HostStore(StoreView):
         self._reuse = StoreReuse(store)
         self._own_sizes = OwnSizes(store)
         self._indexing: asyncio.Task[None] | None = None
+        self._settling = asyncio.Event()
         self._filling = ThreadPoolExecutor(FILLS_AT_ONCE, thread_name_prefix="fill")
 
     async def raw_metafile(self, digest: Digest) -> bytes | None:
@@ -78,11 +82,13 @@ class HostStore(StoreView):
             return {*self._claims(digest), *({KeepReason.IN_USE} if digest in sources else ())}
 
         try:
-            return self._store.begin(meta, shared=shared, claims=claims, make_room=self._make_room)
+            return self._store.begin(
+                meta, shared=shared, own_bytes=self._measured, claims=claims, make_room=self._make_room
+            )
         except TorrentdistError as error:
             if error.code != "disk_full" or not sources:
                 raise
-        return self._store.begin(meta, claims=self._claims, make_room=self._make_room)
+        return self._store.begin(meta, own_bytes=self._measured, claims=self._claims, make_room=self._make_room)
 
     def index_soon(self) -> None:
         """Begins `catch_up` in the background."""
@@ -92,12 +98,24 @@ class HostStore(StoreView):
     async def catch_up(self) -> None:
         """Notes which files are here now, and what each bundle takes on the disk."""
         noted: Set[Digest] | None = None
-        while noted != (noted := self.published_digests()):
-            await asyncio.to_thread(self._reuse.catch_up)
-            await asyncio.to_thread(self._own_sizes.measure)
+        while noted != (noted := self.published_digests()) or self._reuse.has_stale:
+            if self._reuse.has_stale:
+                await self._pause(FREEING_SECS)
+            await asyncio.to_thread(self._measured)
+
+    async def _pause(self, seconds: float) -> None:
+        """Returns after these seconds, or when the store is about to close."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._settling.wait()
+
+    def _measured(self) -> Mapping[Digest, int]:
+        self._reuse.catch_up()
+        return self._own_sizes.measure(self._reuse.take_stale())
 
     async def settled(self) -> None:
         """Returns once nothing works in the background any more."""
+        self._settling.set()
         if self._indexing is not None:
             await asyncio.gather(self._indexing, return_exceptions=True)
 

@@ -89,7 +89,7 @@ def fill_from_directories(
     own = list(own) if recipe is not None else []
     have = settle_pieces(meta, content, paths) if is_new and (paths or own) and go_on() else None
     if recipe is not None and own and go_on():
-        parts = fill_parts(meta, content, recipe, own, skip=paths, is_new=is_new, go_on=go_on)
+        parts = fill_parts(meta, content, recipe, own, skip=paths, is_new=is_new, go_on=go_on).pieces
         if filled := bytes_of_parts(meta, parts):
             count(filled)
         have = with_parts(meta.files, meta.piece_length, have, parts) if have is not None and go_on() else None

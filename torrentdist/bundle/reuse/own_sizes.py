@@ -2,14 +2,15 @@
 with other versions do not count.
 
 Always: where blocks cannot be shared, a bundle's own bytes are all of its bytes, and nothing is
-read. A bundle that was not measured yet counts in full.
+read. A bundle that was not measured yet counts in full. A bundle is measured once, and again only
+when the caller says that it may share other blocks now.
 Never: be asked on an event loop to measure: only `measure` touches the disk.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Set
+from collections.abc import Collection, Mapping
 
 from torrentdist.bundle.files.shared_blocks import can_clone, own_bytes
 from torrentdist.bundle.store.store import Store
@@ -24,21 +25,24 @@ class OwnSizes:
         self._turn = threading.Lock()
         self._can_clone: bool | None = None
         self._known: Mapping[Digest, int] = {}
-        self._measured: Set[Digest] = frozenset()
 
     def of(self, digest: Digest, size: int) -> int:
         """Returns the own bytes of a bundle of this size, as they were measured last."""
         return min(size, self._known.get(digest, size))
 
-    def measure(self) -> None:
-        """Measures all bundles if one was published or removed since the last time: it may share
-        blocks with any other."""
+    def measure(self, stale: Collection[Digest]) -> Mapping[Digest, int]:
+        """Measures the bundles that are new, and those of `stale` that are here. Returns the own
+        bytes of all bundles; nothing where blocks cannot be shared."""
         with self._turn:
-            published = self._store.published()
-            if published.keys() == self._measured:
-                return
             if self._can_clone is None:
                 self._can_clone = can_clone(self._store.data_dir / "transit")
             if self._can_clone:
-                self._known = {digest: own_bytes(self._store.object_dir(digest) / "content") for digest in published}
-            self._measured = published.keys()
+                known = {
+                    digest: own
+                    for digest in self._store.published_digests()
+                    if digest not in stale and (own := self._known.get(digest)) is not None
+                }
+                for digest in self._store.published_digests() - known.keys():
+                    known[digest] = own_bytes(self._store.object_dir(digest) / "content")
+                self._known = known
+            return self._known

@@ -15,6 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from torrentdist.bundle import hashing, merkle
 from torrentdist.bundle.file_tree import TreeFile
 from torrentdist.bundle.files.durability import disk_failure
@@ -33,6 +35,13 @@ _COPY: Final = 8 * 1024 * 1024
 
 GoOn = Callable[[], bool]
 Own = OwnFile[Path]
+
+
+class FilledParts(msgspec.Struct, frozen=True):
+    pieces: dict[str, list[bool]]
+    """Which pieces of each file are here and right."""
+    sources: frozenset[Path]
+    """What the parts were copied from."""
 
 
 def large_own_files(source: Path, files: Iterable[TreeFile]) -> Iterator[Own]:
@@ -78,13 +87,15 @@ def fill_parts(
     skip: Set[str],
     is_new: bool,
     go_on: GoOn = lambda: True,
-) -> dict[str, list[bool]]:
-    """Fills all files but `skip` as far as they are known. Returns which pieces of each are right.
+) -> FilledParts:
+    """Fills all files but `skip` as far as they are known.
 
     Unless the arriving bundle `is_new`, files that exist are left alone. Raises `disk_full` if the
     disk is full.
     """
-    likely, known, found = LikelyFiles(own), KnownChunks(), {}
+    likely, known = LikelyFiles(own), KnownChunks()
+    pieces: dict[str, list[bool]] = {}
+    sources: set[Path] = set()
     for file in meta.files:
         chunks = recipe.by_root.get(file.root)
         if chunks is None or file.path in skip or chunks.size != file.size:
@@ -92,21 +103,25 @@ def fill_parts(
         target = content / file.path
         if not go_on():
             break
-        if (is_new or not os.path.lexists(target)) and _copy_chunks(chunks, target, likely.of(file), known, go_on):
-            found[file.path] = _right_pieces(file, target, meta)
-    return found
+        if not is_new and os.path.lexists(target):
+            continue
+        if copied := _copy_chunks(chunks, target, likely.of(file), known, go_on):
+            sources |= copied
+            pieces[file.path] = _right_pieces(file, target, meta)
+    return FilledParts(pieces, frozenset(sources))
 
 
-def _copy_chunks(chunks: FileRecipe, target: Path, likely: Sequence[Own], known: KnownChunks, go_on: GoOn) -> bool:
-    """Copies every chunk that is known. Returns whether there was any."""
-    wanted, found = list(chunks.chunks()), False
+def _copy_chunks(chunks: FileRecipe, target: Path, likely: Sequence[Own], known: KnownChunks, go_on: GoOn) -> set[Path]:
+    """Copies every chunk that is known. Returns the sources that had any."""
+    wanted = list(chunks.chunks())
+    sources: set[Path] = set()
     for one in likely:
         here = known.of(one) if wanted and go_on() else None
         if here is None:
             continue
         parts, wanted = share(wanted, here)
         if parts:
-            found = True
+            sources.add(one.source)
             try:
                 _copy_parts(one.source / one.path, target, chunks.size, parts, go_on)
             except OSError as exc:
@@ -114,7 +129,7 @@ def _copy_chunks(chunks: FileRecipe, target: Path, likely: Sequence[Own], known:
                     with suppress(OSError):
                         target.unlink()
                     raise disk_failure(exc, target, chunks.size) from exc
-    return found
+    return sources
 
 
 def _copy_parts(source: Path, target: Path, size: int, parts: Iterable[Copy], go_on: GoOn) -> None:

@@ -43,6 +43,12 @@ class RootIndex:
         with self._lock:
             self._hints.pop(digest, None)
 
+    def alike(self, digests: Set[Digest]) -> set[Digest]:
+        """Returns the other bundles that probably hold some of the same files."""
+        with self._lock:
+            hints = set[Hint]().union(*(self._hints[digest] for digest in digests if digest in self._hints))
+        return set(self.find(hints)) - digests if hints else set()
+
     def find(self, wanted: Set[Hint]) -> dict[Digest, set[Hint]]:
         """Returns the bundles that probably hold some of these files, with the files that each
         holds."""

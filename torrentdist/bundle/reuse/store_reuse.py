@@ -73,6 +73,10 @@ class StoreReuse:
         self._store = store
         self._index = RootIndex()
         self._turn = threading.Lock()
+        self._taken_from: dict[Digest, set[Digest]] = {}
+        """The sources of each bundle that was filled, until it is seen to be published or gone."""
+        self._stale: set[Digest] = set()
+        self._stale_again: set[Digest] = set()
 
     def catch_up(self, within: float = math.inf) -> None:
         """Adds the bundles that were published since the last call, the newest first, and drops
@@ -84,8 +88,30 @@ class StoreReuse:
                     self._index.add(stored.digest, [file.root for file in self._files(stored.digest)])
             if time.monotonic() > deadline:
                 break
-        for digest in self._index.digests() - self._store.published_digests():
-            self._index.drop(digest)
+        gone = self._index.digests() - self._store.published_digests()
+        with self._turn:
+            alike = self._index.alike(gone)
+            self._stale |= alike
+            self._stale_again |= alike
+            for digest in gone:
+                self._index.drop(digest)
+            for digest in self._taken_from.keys() - set(self._store.arriving()):
+                self._stale |= self._taken_from.pop(digest)
+
+    def take_stale(self) -> frozenset[Digest]:
+        """Returns the bundles that may share other blocks than at the last call: sources of what
+        was published or abandoned, and those that hold files of what was removed.
+
+        The latter are returned twice, since XFS frees the blocks of removed files a moment later.
+        """
+        with self._turn:
+            stale, self._stale, self._stale_again = frozenset(self._stale), self._stale_again, set()
+        return stale & self._store.published_digests()
+
+    @property
+    def has_stale(self) -> bool:
+        """Whether `take_stale` has something to return."""
+        return bool(self._stale)
 
     def sources(self, meta: Metafile, within: float = INDEX_SECS) -> list[Digest]:
         """Returns the published bundles that hold files of this one. Reads nothing that is indexed
@@ -148,6 +174,7 @@ class StoreReuse:
             progress(done)
 
         for digest in bytes_by_source(known):
+            self._note_source(meta.digest, digest)
             filled = self._fill_from(digest, meta, [one for one in known if one.source == digest], go_on, count)
             paths |= filled.paths
             if filled.wrong:
@@ -156,10 +183,17 @@ class StoreReuse:
         if recipe is not None and go_on():
             skip = {one.file.path for one in known}
             parts = fill_parts(meta, content, recipe, self._own_files(), skip=skip, is_new=is_new, go_on=go_on)
-            if size := bytes_of_parts(meta, parts):
+            for source in parts.sources:
+                self._note_source(meta.digest, Digest(source.parent.name))
+            if size := bytes_of_parts(meta, parts.pieces):
                 count(size)
-            have = with_parts(meta.files, meta.piece_length, have, parts) if have is not None and go_on() else None
+            if have is not None:
+                have = with_parts(meta.files, meta.piece_length, have, parts.pieces) if go_on() else None
         return Filling(done, have, frozenset(suspects))
+
+    def _note_source(self, arriving: Digest, source: Digest) -> None:
+        with self._turn:
+            self._taken_from.setdefault(arriving, set()).add(source)
 
     def shared_parts(self, meta: Metafile, recipe: Recipe, whole: Set[str]) -> dict[Digest, int]:
         """Returns how many bytes of the files other than `whole` published bundles hold, by the

@@ -12,13 +12,12 @@ other.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from torrentdist.bundle.content_check import Damage, finish_content
 from torrentdist.bundle.files.disk_failures import disk_failures, free_bytes
-from torrentdist.bundle.files.shared_blocks import can_clone, own_bytes
 from torrentdist.bundle.hashing import Progress
 from torrentdist.bundle.metafile import Metafile, parse_metafile
 from torrentdist.bundle.store.catalog import Catalog
@@ -50,12 +49,21 @@ MakeRoom = Callable[[int, StoreUsage], None]
 
 It removes data that can be recreated, such as archives."""
 
+OwnBytes = Callable[[], Mapping[Digest, int]]
+"""Returns how many bytes on disk belong to each published bundle alone. Nothing where bundles
+cannot share blocks."""
+
 USE_GRANULARITY_SECS = 60.0
 """Shortest interval between two records of a bundle's use, which only eviction needs."""
 
 
 def keep_everything(_: int, __: StoreUsage) -> None:
     """Does nothing: a caller without recreatable data uses it as MakeRoom."""
+
+
+def nothing_shared() -> Mapping[Digest, int]:
+    """Returns nothing: a caller that never shares blocks uses it as OwnBytes."""
+    return {}
 
 
 class Store(StoreView):
@@ -169,6 +177,7 @@ class Store(StoreView):
         meta: Metafile,
         *,
         shared: int = 0,
+        own_bytes: OwnBytes = nothing_shared,
         claims: Claims = claim_everything,
         make_room: MakeRoom = keep_everything,
     ) -> Path:
@@ -178,14 +187,15 @@ class Store(StoreView):
         Calling it again resumes: nothing is lost and nothing is reserved twice. `make_room` is
         called first. If room is still lacking, unclaimed bundles are removed. If that would not be
         enough, none is removed and `disk_full` is raised. `shared` bytes will be taken from other
-        bundles; they need no room on a file system that can clone.
+        bundles; they need no room on a file system that can clone. `own_bytes` is called only if
+        room is lacking.
         """
         digest = meta.digest
         with self._state.alone(digest), disk_failures(self.data_dir, needed=meta.size):
             directory = self._objects.directory(digest)
             if self.get(digest) is not None:
                 return directory
-            self._reserve_room(digest, RoomNeeded(meta.size, shared), claims, make_room)
+            self._reserve_room(digest, RoomNeeded(meta.size, shared), own_bytes, claims, make_room)
             try:
                 if directory.exists():
                     self._objects.resume(digest, meta.raw)
@@ -349,7 +359,9 @@ class Store(StoreView):
         if self.get(digest) is None:
             raise TorrentdistError("not_found", what=f"a published bundle {digest}")
 
-    def _reserve_room(self, digest: Digest, room: RoomNeeded, claims: Claims, make_room: MakeRoom) -> None:
+    def _reserve_room(
+        self, digest: Digest, room: RoomNeeded, own_bytes: OwnBytes, claims: Claims, make_room: MakeRoom
+    ) -> None:
         arriving = self._state.arriving()
         if digest in arriving:
             self._state.now_arriving(digest, room.size)
@@ -357,12 +369,11 @@ class Store(StoreView):
         make_room(room.size, self.measure())
         free = free_bytes(self.data_dir) - self._reserve
         written: dict[Digest, int] = {}
-        own: dict[Digest, int] = {}
+        own: Mapping[Digest, int] = {}
         if self._state.shortage(RoomNeeded(room.size), free, written).most > 0:
             written = {other: self._objects.written_bytes(other) for other in arriving}
-            if can_clone(self.data_dir / "transit"):
-                own = {other: own_bytes(self._objects.arriving_content(other)) for other in self.published()}
-            else:
+            own = own_bytes()
+            if not own:
                 room = RoomNeeded(room.size)
         victims = self._state.reserve(digest, room, free=free, written=written, own=own, claims=claims)
         if victims is None:
