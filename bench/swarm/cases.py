@@ -92,6 +92,15 @@ CASES = {
     ),
     "leaving": Case(what="the holder dies as soon as one copy is out", scenario=Scenario(leaving=True), bar=None),
     "download": Case(what="16 hosts with `torrentdist download`", scenario=Scenario(alone=True), bar=1.30),
+    "tls": Case(
+        what="mutual TLS for everything but ZooKeeper, by none",
+        scenario=Scenario(tls=True),
+        bar=1.03,
+        by=By.BASE,
+        base=MAIN,
+        beside="without TLS",
+        runs=5,
+    ),
     "far": Case(
         what="2 hosts, 30 ms from each other and the holder, 100 Mbit/s, 32 MiB",
         scenario=Scenario(hosts=2, rate=100.0, rtt=30.0),

@@ -34,7 +34,7 @@ UNLIMITED = "unlimited"
 
 
 def main() -> int:
-    arguments = _parser().parse_args()
+    arguments = make_parser().parse_args()
     if arguments.list:
         for key, case in CASES.items():
             print(f"{key:10} {case.what}")
@@ -46,7 +46,7 @@ def main() -> int:
             return unlimited.measured(
                 size=arguments.size, runs=arguments.runs or 1, kept=arguments.record, disk=arguments.dir
             )
-        case = _case(arguments)
+        case = case_of(arguments)
     except (TorrentdistError, ValueError) as exc:
         print(f"{exc}; {exc.hint}" if isinstance(exc, TorrentdistError) else exc, file=sys.stderr)
         return 2
@@ -140,19 +140,17 @@ def write_source(directory: Path, mib: int) -> Path:
     return directory
 
 
-def _case(arguments: argparse.Namespace) -> Case:
-    """Returns a named case, or one from the options. Options override the values of a named
-    case."""
-    options = ("hosts", "rate", "size", "holders", "holder_rate", "rtt", "slow", "apart", "killed")
+def case_of(arguments: argparse.Namespace) -> Case:
+    """Returns a named case, or one from the options. Options override the values of a named case,
+    and those of its base run that are the same there."""
+    options = ("hosts", "rate", "size", "holders", "holder_rate", "rtt", "slow", "apart", "killed", "tls")
     said = {key: getattr(arguments, key) for key in options}
     given = {key: value for key, value in said.items() if value is not None}
     if arguments.scenario:
-        case = CASES[arguments.scenario]
-        base = (
-            replace(case.base, **{k: v for k, v in given.items() if k in ("rate", "size", "rtt")})
-            if case.base
-            else None
-        )
+        case, base = CASES[arguments.scenario], CASES[arguments.scenario].base
+        if base is not None:
+            alike = {k: v for k, v in given.items() if getattr(base, k) == getattr(case.scenario, k)}
+            base = replace(base, **alike)
         return replace(case, scenario=replace(case.scenario, **given), base=base)
     scenario = Scenario(**given)
     what = f"{scenario.hosts} hosts, {scenario.rate:g} Mbit/s, {scenario.size} MiB, {scenario.holders} holders"
@@ -176,7 +174,7 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.swarm.lab_run", description=__doc__)
     parser.add_argument("--list", action="store_true", help="the named scenarios")
     parser.add_argument("--scenario", choices=[*CASES, UNLIMITED], help="a named one; the options below change it")
@@ -189,6 +187,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--slow", type=int, help="so many hosts have a tenth of the rate")
     parser.add_argument("--apart", type=float, help="seconds between one host's start and the next one's")
     parser.add_argument("--killed", type=float, help="the share of hosts that dies after half of T")
+    parser.add_argument("--tls", action="store_true", default=None, help="the hosts' cluster has mutual TLS")
     parser.add_argument("--runs", type=int, help="of everything; the median counts. Default 1; in the table 3, or 5")
     parser.add_argument("--peers", default="stock", help=f"some of {','.join(SETTINGS)}; empty: none")
     parser.add_argument("--picture", type=Path, help="where to draw how every host got on, as SVG")

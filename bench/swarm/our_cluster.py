@@ -20,6 +20,7 @@ from typing import Any
 import httpx
 
 from bench.lab.namespaces import BRIDGE, ROOT, Host, Lab, environment, line_of, wait_until, within
+from bench.swarm.cluster_access import ClusterAccess, InTheClear, MutualTls
 from bench.swarm.scenario import Outcome, Scenario
 from bench.swarm.story import LateStarts, OneCopyOut, PowerCut
 from bench.swarm.watch import Watch
@@ -62,6 +63,7 @@ class Ours:
         self._token = self.home / "token"
         self._token.write_text(secrets.token_hex(16))
         self._token.chmod(0o600)
+        self._access: ClusterAccess = MutualTls(self.home / "ca") if scenario.tls else InTheClear()
         self._zookeeper = EmbeddedZooKeeper(self.home / "zookeeper", config=["clientPortAddress=0.0.0.0"])
         self.holders = lab.add([f"m{n}" for n in range(scenario.holders)])
         self.hosts = lab.add([f"s{n}" for n in range(scenario.hosts)])
@@ -195,7 +197,6 @@ class Ours:
 
     def _start(self, host: Host, role: str) -> None:
         config = self.home / f"{host.name}.toml"
-        masters = ", ".join(f'"http://{m.address}:{API_PORT}"' for m in self.holders)
         port = f"port = {API_PORT}" if role == "master" else ""
         plugin = f'[codedistributor]\nclass = "{self._distributor}"\n' if self._distributor else ""
         config.write_text(f"""
@@ -204,12 +205,12 @@ servers = ["{BRIDGE}:{self._zookeeper.servers[0].port}"]
 [api]
 listen = "{host.address}"
 token_file = "{self._token}"
-insecure_listen = true
 {port}
+{self._access.daemon_settings(host, role)}
 [swarm]
 port = {SWARM_PORT}
 [client]
-masters = [{masters}]
+masters = {json.dumps(self._masters())}
 [{role}]
 id = "{host.name}"
 data_dir = "{self._data(host)}"
@@ -219,9 +220,8 @@ data_dir = "{self._data(host)}"
     def _start_false(self) -> None:
         """Starts the lying and stalling peers in turn. They are in the directory before any host
         fetches."""
-        masters = [f"http://{m.address}:{API_PORT}" for m in self.holders]
         told = self.home / "false.json"
-        told.write_text(json.dumps({"masters": masters, "token": self._token.read_text()}))
+        told.write_text(json.dumps({"masters": self._masters(), "token": self._token.read_text()}))
         metafile = self.home / "metafile"
         metafile.write_bytes(self._ask(f"/v1/bundles/{BUNDLE}/metafile").content)
         for number, host in enumerate(self._false):
@@ -235,11 +235,16 @@ data_dir = "{self._data(host)}"
         return read_address(self._data(host)) is not None
 
     def _write_client(self) -> None:
-        masters = ", ".join(f'"http://{m.address}:{API_PORT}"' for m in self.holders)
         (self.home / "client.toml").write_text(
-            f'[client]\nmasters = [{masters}]\nsupervisor = ""\ntoken_file = "{self._token}"\n'
-            "token_in_the_clear = true\n"
+            f'[client]\nmasters = {json.dumps(self._masters())}\nsupervisor = ""\ntoken_file = "{self._token}"\n'
+            f"{self._access.client_settings()}"
         )
+
+    def _masters(self) -> list[str]:
+        return [self._url(host) for host in self.holders]
+
+    def _url(self, host: Host) -> str:
+        return f"{self._access.scheme}://{host.address}:{API_PORT}"
 
     def _cli(self, *arguments: str) -> list[str]:
         config = ["--config", str(self.home / "client.toml"), "--output", "json"]
@@ -260,11 +265,11 @@ data_dir = "{self._data(host)}"
         return response.text if response.status_code == 200 else None
 
     def _ask(self, path: str, host: Host | None = None) -> httpx.Response:
-        with httpx.Client(trust_env=False, timeout=5.0, headers=self._auth()) as http:
-            return http.get(f"http://{(host or self.holders[0]).address}:{API_PORT}{path}")
+        with self._http() as http:
+            return http.get(self._url(host or self.holders[0]) + path)
 
-    def _auth(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self._token.read_text()}"}
+    def _http(self) -> httpx.Client:
+        return self._access.http({"Authorization": f"Bearer {self._token.read_text()}"})
 
     def _supervisors(self) -> int:
         view = self._get("/v1/cluster")
@@ -275,27 +280,33 @@ data_dir = "{self._data(host)}"
         up their links if they have no swarm."""
         if self._distributor:
             return sum(host.sent() for host in self.holders)
-        urls = [f"http://{host.address}:{API_PORT}" for host in self.holders]
-        for url in urls:
-            # This request makes the daemon read its counters; the next answer has them.
-            _metric(url, UPLOADED, self._auth())
-        time.sleep(0.6)
-        return int(sum(_metric(url, UPLOADED, self._auth()) for url in urls))
+        with self._http() as http:
+            for url in self._masters():
+                # This request makes the daemon read its counters; the next answer has them.
+                _metric(http, url, UPLOADED)
+            time.sleep(0.6)
+            return int(sum(_metric(http, url, UPLOADED) for url in self._masters()))
 
     def _duplicates(self, hosts: list[Host]) -> float:
         """Returns the part of the bundle that libtorrent received more than once, as supervisors
         count it."""
-        told = [within(host.name, lambda: _metric(GATEWAY, DOWNLOADED)) for host in hosts if self._lab.runs(host.name)]
+        told = [within(host.name, _downloaded) for host in hosts if self._lab.runs(host.name)]
         return _mean(max(0.0, bytes_ / self._scenario.bytes - 1) for bytes_ in told if bytes_)
 
     def _cpu(self) -> dict[str, dict[str, float]]:
         return {host.name: self._lab.cpu_secs(host.name) for host in self.hosts if self._lab.runs(host.name)}
 
 
-def _metric(url: str, name: str, headers: dict[str, str] | None = None) -> float:
+def _downloaded() -> float:
+    """Returns what the supervisor of this network counts."""
+    with httpx.Client(trust_env=False, timeout=5.0) as http:
+        return _metric(http, GATEWAY, DOWNLOADED)
+
+
+def _metric(http: httpx.Client, url: str, name: str) -> float:
     """Returns the metric; 0 if nothing answers, as where there are no supervisors."""
     try:
-        text = httpx.get(f"{url}/metrics", timeout=5.0, trust_env=False, headers=headers).text
+        text = http.get(f"{url}/metrics").text
     except httpx.HTTPError:
         return 0.0
     return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(f"{name} "))

@@ -41,6 +41,8 @@ class Scenario:
     copy."""
     alone: bool = False
     """The hosts have no supervisor; each runs `torrentdist download`."""
+    tls: bool = False
+    """`tls.mode` is mutual, and peers exchange pieces over TLS. ZooKeeper is plain as always."""
 
     def __post_init__(self) -> None:
         least = {
@@ -60,6 +62,8 @@ class Scenario:
                 raise ValueError(f"{name}: {getattr(self, name):g} is less than {value:g}")
         if self.slow >= self.hosts or self.killed >= 1.0:
             raise ValueError("some hosts must be left to be measured")
+        if self.tls and self.liars:
+            raise ValueError("the peers that lie or stall have no certificate")
 
     @property
     def bytes(self) -> int:

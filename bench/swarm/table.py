@@ -27,7 +27,7 @@ from bench.swarm.picture import picture
 from bench.swarm.swarm_results import HERE, record
 
 ROWS = (
-    *("main", "large", "crowd", "holders", "apart", "slow", "killed", "liars", "leaving"),
+    *("main", "large", "crowd", "holders", "apart", "slow", "killed", "liars", "leaving", "tls"),
     *("unlimited-1", "unlimited-4", "download", "source"),
 )
 """The rows of the table, in order."""

@@ -21,7 +21,8 @@ things too. Four separate copies from one holder would take four."""
 
 
 @pytest.mark.alone
-def test_a_broadcast_over_slow_links_finishes_everywhere_and_leaves_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [[], ["--tls"]])
+def test_a_broadcast_over_slow_links_finishes_everywhere_and_leaves_nothing(options: list[str], tmp_path: Path) -> None:
     """If this fails, hosts wait for each other's pieces for ever, or interfaces and processes stay
     on the machine."""
     before = _interfaces()
@@ -37,6 +38,7 @@ def test_a_broadcast_over_slow_links_finishes_everywhere_and_leaves_nothing(tmp_
         "8",
         "--peers",
         "",
+        *options,
     ]
     ended = subprocess.run(
         command, cwd=ROOT, env=_at(tmp_path), capture_output=True, timeout=LONGEST_SECS, check=False, text=True

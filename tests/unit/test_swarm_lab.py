@@ -45,6 +45,7 @@ def test_a_missed_bar_is_shown_as_missed() -> None:
         ("main", outcome({"a": 11.0, "b": 12.0}), 1.2),
         ("apart", outcome({"a": 11.0, "b": 12.5}), 1.25),
         ("killed", outcome({"a": 11.0}), 11 / 8),
+        ("tls", outcome({"a": 11.0}), 11 / 8),
         ("slow", outcome({"a": 88.0, "b": 8.8}, aside=("a",)), 1.1),
     ],
 )
@@ -144,16 +145,19 @@ def test_the_table_has_every_row_of_the_issue() -> None:
     """A bar without a measurement would go unnoticed."""
     bars = {key: case.bar for key, case in CASES.items() if key in ROWS}
 
-    assert {"main", "large", "crowd", "holders", "apart", "slow", "killed", "liars", "download"} == {
+    assert {"main", "large", "crowd", "holders", "apart", "slow", "killed", "liars", "download", "tls"} == {
         key for key, bar in bars.items() if bar
     }
     assert {"leaving", "unlimited-1", "unlimited-4"} < set(ROWS)
 
 
-@pytest.mark.parametrize("said", [{"hosts": 0}, {"size": 0}, {"rate": -1.0}, {"holders": 0}, {"hosts": 1, "slow": 1}])
+@pytest.mark.parametrize(
+    "said",
+    [{"hosts": 0}, {"size": 0}, {"rate": -1.0}, {"holders": 0}, {"hosts": 1, "slow": 1}, {"tls": True, "liars": 1}],
+)
 def test_a_scenario_that_cannot_be_is_refused_in_words(said: dict[str, Any]) -> None:
     """A lab without hosts would end in a traceback after a minute."""
-    with pytest.raises(ValueError, match=r"less than|must be left"):
+    with pytest.raises(ValueError, match=r"less than|must be left|no certificate"):
         Scenario(**said)
 
 
