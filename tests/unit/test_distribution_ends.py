@@ -80,6 +80,19 @@ def test_hosts_are_freed_when_the_bundle_is_removed() -> None:
     assert (False, 0) == closed(ended(bundle_state=BundleState.REMOVED), ENDED)
 
 
+def test_a_standing_order_that_ends_frees_hosts_that_are_away() -> None:
+    """If this fails, a host that registered after the order and then rebooted keeps the bundle for
+    ever, or fetches it when it comes back."""
+    order = DistributionRecord(bundle=ETL, state=DistributionState.STANDING, everywhere=True, ends_at=ENDED)
+    seen = snapshot([bundle("etl")], assigned={"away": ["etl", "other"]}, distributions=[order])
+    cancelled = predicted(seen, cancel_ops(seen, ETL, done=()))
+    over = predicted(seen, closing_ops(seen, ETL, ENDED + SHOWN_SECS))
+
+    for after in (cancelled, over):
+        assert set() == told_of(after, ETL, [SupervisorId("away")])
+        assert {SupervisorId("away")} == told_of(after, BundleId("other"), [SupervisorId("away")])
+
+
 def test_a_decision_has_no_effect_after_a_cancellation() -> None:
     """If this fails, the leader undoes a cancellation that comes while it decides; or it ends, if
     the record is gone."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from torrentdist.host.telemetry.event_counts import EventCounts
+from torrentdist.host.telemetry.event_counts import RETRIED_SECS, EventCounts
 from torrentdist.host.telemetry.metric_table import METRICS, PREFIX, MetricKind, size_class
 from torrentdist.host.telemetry.metrics import Metrics, Sample
 from torrentdist.model.events import DownloadFailed, DownloadFinished, DownloadProgress, DownloadStarted, HashFailed
@@ -154,13 +154,35 @@ def test_a_fetch_that_nobody_wants_any_more_is_no_failure() -> None:
     assert not [line for line in shown if "disk_full" in line or "_created" in line]
 
 
+def progress(done: int) -> DownloadProgress:
+    figures = {"rate": 0.0, "peers": 1, "from_masters": done, "from_peers": 0, "local": 0}
+    return DownloadProgress(bundle="b", digest=DIGEST, size=1000, done=done, **figures)  # type: ignore[arg-type]
+
+
+def test_silence_goes_on_over_tries_that_fail() -> None:
+    """A fetch that nobody serves fails after two minutes and is tried again, so the alert after five
+    minutes would never come."""
+    _, events, clock = counted()
+    silences = []
+    for at in range(0, 600, 150):
+        clock[0] = float(at)
+        events.hear(DownloadStarted(bundle="b", digest=DIGEST, size=1000))
+        events.hear(progress(5 if at == 0 else 0))
+        clock[0] = at + 120.0
+        events.hear(DownloadFailed(**END, code="no_peers", reason=""))  # type: ignore[arg-type]
+        silences.append(events.silence_secs())
+    events.hear(progress(1))
+    moving = events.silence_secs()
+    clock[0] += 60.0
+    events.hear(DownloadFailed(**END, code="no_peers", reason=""))  # type: ignore[arg-type]
+    clock[0] += RETRIED_SECS + 1
+
+    assert [120.0, 270.0, 420.0, 570.0] == silences
+    assert (0.0, 0.0) == (moving, events.silence_secs())
+
+
 def test_silence_is_the_time_since_bytes_came() -> None:
     """A stalled distribution would raise no alert, or one that makes progress would."""
-
-    def progress(done: int) -> DownloadProgress:
-        figures = {"rate": 0.0, "peers": 1, "from_masters": done, "from_peers": 0, "local": 0}
-        return DownloadProgress(bundle="b", digest=DIGEST, size=1000, done=done, **figures)  # type: ignore[arg-type]
-
     _, events, clock = counted()
     before = events.silence_secs()
     events.hear(DownloadStarted(bundle="b", digest=DIGEST, size=1000))

@@ -1,6 +1,7 @@
 """Counts what a host's events report: fetches and their sources, failed hashes, elections.
 
-Always: it keeps one entry for each fetch in progress and nothing for fetches that ended.
+Always: it keeps one entry for each fetch in progress, and one for each that failed a moment ago and
+will be tried again.
 Never: do I/O. The clock is passed in.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 from torrentdist.host.telemetry.metric_table import size_class
 from torrentdist.host.telemetry.metrics import Metrics
@@ -25,33 +27,70 @@ STOPPED = "stopped"
 """The code of a fetch that was cancelled."""
 
 
+RETRIED_SECS = 90.0
+"""A fetch that failed is tried again within this time, or nobody wants the bundle any more. A host
+waits for at most 30 s."""
+
+
+class _Progress(NamedTuple):
+    done: int
+    moved_at: float
+    """When the bytes became more; at first: when the fetch began."""
+    failed_at: float | None = None
+
+
 class EventCounts:
     def __init__(self, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
         self._metrics = metrics
         self._clock = clock
-        self._moved: dict[str, tuple[int, float]] = {}
-        """For each fetch in progress: the bytes that it has, and when they last became more."""
+        self._fetches: dict[str, _Progress] = {}
+        """By digest."""
         metrics.has("fetch_seconds", "fetch_first_byte_seconds", "fetch_ends_total", "fetched_bytes_total")
         metrics.has("holder_copies_total", "hash_failures_total")
 
     def hear(self, fact: Fact) -> None:
         match fact:
             case DownloadStarted():
-                self._moved[fact.digest] = 0, self._clock()
+                self._started(fact.digest)
             case DownloadProgress():
-                before = self._moved.get(fact.digest)
-                if before is None or fact.done > before[0]:
-                    self._moved[fact.digest] = fact.done, self._clock()
+                self._progressed(fact.digest, fact.done)
             case DownloadFinished():
-                self._moved.pop(fact.digest, None)
+                self._fetches.pop(fact.digest, None)
                 self._finished(fact)
             case DownloadFailed():
-                self._moved.pop(fact.digest, None)
+                self._failed(fact.digest, fact.code)
                 self._metrics.count("fetch_ends_total", result=STOPPED if fact.code == STOPPED else "failed")
             case HashFailed():
                 self._metrics.count("hash_failures_total")
             case LeaderElected(vacant_secs=float(vacant)):
                 self._metrics.observe("failover_seconds", vacant)
+
+    def _started(self, digest: str) -> None:
+        """A fetch that is tried again has been silent since its first try got its last bytes."""
+        self._forget()
+        known = self._fetches.get(digest)
+        self._fetches[digest] = known._replace(failed_at=None) if known else _Progress(0, self._clock())
+
+    def _progressed(self, digest: str, done: int) -> None:
+        before = self._fetches.get(digest)
+        if before is None or done > before.done:
+            self._fetches[digest] = _Progress(done, self._clock())
+        elif done < before.done:  # a retry may begin with less than the try before had
+            self._fetches[digest] = before._replace(done=done)
+
+    def _failed(self, digest: str, code: str) -> None:
+        if code == STOPPED:
+            self._fetches.pop(digest, None)
+        elif digest in self._fetches:
+            self._fetches[digest] = self._fetches[digest]._replace(failed_at=self._clock())
+
+    def _forget(self) -> None:
+        now = self._clock()
+        self._fetches = {
+            digest: fetch
+            for digest, fetch in self._fetches.items()
+            if fetch.failed_at is None or now - fetch.failed_at <= RETRIED_SECS
+        }
 
     def _finished(self, fact: DownloadFinished) -> None:
         self._metrics.count("fetch_ends_total", result="finished")
@@ -63,6 +102,8 @@ class EventCounts:
             self._metrics.count("holder_copies_total", fact.from_masters / fact.size)
 
     def silence_secs(self) -> float:
-        """Returns the longest time since a fetch in progress got its last bytes."""
+        """Returns the longest time since a fetch got its last bytes. Tries that fail and begin again
+        are one fetch."""
+        self._forget()
         now = self._clock()
-        return max((now - at for _, at in self._moved.values()), default=0.0)
+        return max((now - fetch.moved_at for fetch in self._fetches.values()), default=0.0)

@@ -53,6 +53,13 @@ def hosts_of(snapshot: ClusterSnapshot, record: DistributionRecord) -> list[Supe
     return list(dict.fromkeys([*record.hosts, *with_labels(snapshot, record.labels)]))
 
 
+def _reached(snapshot: ClusterSnapshot, record: DistributionRecord) -> list[SupervisorId]:
+    """Returns every host that a distribution may have told. The labels of hosts that are away are
+    not known, so a standing order may have told each of them."""
+    away = [host for host in snapshot.assignments if host not in snapshot.supervisors] if record.everywhere else []
+    return [*hosts_of(snapshot, record), *told_of(snapshot, record.bundle, away)]
+
+
 def with_labels(snapshot: ClusterSnapshot, labels: Mapping[str, str]) -> list[SupervisorId]:
     return sorted(id_ for id_, s in snapshot.supervisors.items() if labels.items() <= s.labels.items())
 
@@ -114,13 +121,14 @@ def end_ops(entry: DistributionEntry, state: DistributionState, reason: str = ""
 
 
 def cancel_ops(snapshot: ClusterSnapshot, bundle: BundleId, done: Collection[SupervisorId]) -> list[Op]:
-    """Ends a distribution. The hosts that are not done are told to give up."""
+    """Ends a distribution. The hosts that are not known to be done are told to give up; those of
+    them that have the whole bundle keep it until room is needed."""
     entry = snapshot.distributions.get(bundle)
     if entry is None:
         raise TorrentdistError("not_found", what=f"a distribution of bundle {bundle!r}")
     if entry.record.is_over and entry.record.state is not DistributionState.CANCELLED:
         raise TorrentdistError("distribution_over", id=bundle, state=entry.record.state)
-    pending = [host for host in hosts_of(snapshot, entry.record) if host not in done]
+    pending = [host for host in _reached(snapshot, entry.record) if host not in done]
     ended = end_ops(entry, DistributionState.CANCELLED, "it was cancelled")
     return [*ended, *untell_ops(snapshot, bundle, pending)]
 
@@ -132,7 +140,7 @@ def release_ops(snapshot: ClusterSnapshot, bundle: BundleId, kept: Sequence[Host
     record = entry.record
     staying = {host for group in kept for host in group.hosts}
     others = [host for group in record.other_ends for host in group.hosts]
-    leaving = [host for host in (*hosts_of(snapshot, record), *others) if host not in staying]
+    leaving = [host for host in (*_reached(snapshot, record), *others) if host not in staying]
     left = _only(record, kept)
     last: Op = Set(path, encode(left), entry.version) if left.other_ends else Delete(path, entry.version)
     return [*untell_ops(snapshot, bundle, leaving), last]
