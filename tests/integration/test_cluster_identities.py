@@ -4,12 +4,16 @@ that are shut out."""
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
+import yaml
 from cluster_fixtures import Cluster, make_source, running_cluster, until
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
@@ -19,6 +23,8 @@ from torrentdist.cluster.rebalance import join
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.model.configuration.config import ZooKeeperConfig
 from torrentdist.model.wire.headers import CLIENT
+
+MANIFEST = Path(__file__).parent.parent.parent / "deploy/kubernetes/supervisors.yaml"
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +124,39 @@ def test_a_host_that_joins_gets_its_identity(mutual: Cluster, tmp_path: Path) ->
 
     assert ["host-s9", "readers"] == [line.partition(":")[0] for line in text.splitlines()]
     assert 0 == mode & 0o077
+
+
+@pytest.mark.case("F6")
+def test_a_node_of_kubernetes_gets_what_is_its_own(mutual: Cluster, tmp_path: Path) -> None:
+    """If this fails, the pods of a DaemonSet wait for ever, or need a secret that all nodes share.
+    The script and the configuration are those of the manifest, with paths in a directory."""
+    config_map, _, daemon_set = yaml.safe_load_all(MANIFEST.read_text())
+    (join_it,) = daemon_set["spec"]["template"]["spec"]["initContainers"]
+    places = {place for place in re.findall(r"mountPath: (/[\w/]+)", MANIFEST.read_text()) if place != "/tmp"}
+    for place in places:
+        (tmp_path / place[1:]).mkdir(parents=True, exist_ok=True)
+
+    def here(text: str) -> str:
+        return re.sub("|".join(places), lambda found: str(tmp_path / found[0][1:]), text)
+
+    config = here(config_map["data"]["supervisor.toml"])
+    masters = ",".join(f'"{mutual.url(name)}"' for name in mutual.masters())
+    config = re.sub(r"(masters = )\[[^]]*\]", rf"\g<1>[{masters}]", config)
+    (tmp_path / "etc/torrentdist/supervisor.toml").write_text(config)
+    invite = ("host", "invite", "node-1", "--role", "supervisor", "--address", "127.0.0.1")
+    asked = mutual.run(*invite).ok()
+    (tmp_path / "invitations/node-1").write_text(asked["invitation"])
+    env = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "NODE_NAME": "node-1", "HOME": str(tmp_path)}
+    env |= {"TORRENTDIST_SUPERVISOR_ID": "node-1", "TORRENTDIST_SUPERVISOR_HOST": "127.0.0.1"}
+    script = [*join_it["command"][:-1], here(join_it["command"][-1])]
+    joined = subprocess.run(script, env=env, capture_output=True, text=True, timeout=120, check=False)
+    (tmp_path / "invitations/node-1").unlink()
+    restarted = subprocess.run(script, env=env, capture_output=True, text=True, timeout=120, check=False)
+    tls = tmp_path / "var/lib/torrentdist/supervisor/tls"
+
+    assert (0, 0) == (joined.returncode, restarted.returncode), joined.stderr + restarted.stderr
+    assert "node-1" in {host["id"] for host in mutual.run("host", "ls").ok()}
+    assert (tls / "zookeeper.auth").read_text().startswith("host-node-1:")
 
 
 def hosts_at_work(cluster: Cluster, job: str) -> list[str]:

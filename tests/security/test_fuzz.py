@@ -1,7 +1,8 @@
 """Random and damaged inputs of every format that comes from outside: nothing crashes or hangs.
 
-`make fuzz` tries 100,000 of each; the rings try a few hundred. So many inputs come from seeds, which hypothesis
-draws a hundred times faster than their parts, but cannot make smaller when one of them fails.
+`make fuzz` tries 100,000 of each; the rings try a few hundred. So many inputs come from seeds:
+hypothesis draws those a hundred times faster than the parts of an input, but cannot make an input
+smaller when it fails.
 """
 
 from __future__ import annotations

@@ -84,6 +84,30 @@ def test_a_pod_mounts_what_it_names_and_runs_as_the_images_user(kind: str) -> No
     assert spec["selector"]["matchLabels"].items() <= spec["template"]["metadata"]["labels"].items()
 
 
+def test_a_node_holds_no_secret_of_the_masters() -> None:
+    """If this fails, a pod that is taken over on one node is an operator, or writes assignments."""
+    pod = of_kind("DaemonSet")["spec"]["template"]["spec"]
+    (config,) = (d for d in documents("supervisors.yaml") if d["kind"] == "ConfigMap")
+    settings = tomllib.loads(config["data"]["supervisor.toml"])
+
+    assert ["torrentdist-invitations"] == [v["secret"]["secretName"] for v in pod["volumes"] if "secret" in v]
+    assert "token_file" not in settings["api"] | settings["client"]
+    assert settings["zookeeper"]["auth_file"].startswith(settings["supervisor"]["data_dir"])
+
+
+def test_masters_are_called_by_the_names_in_their_certificates() -> None:
+    """If this fails, nobody trusts the masters: the name of the service is in no certificate."""
+    service = of_kind("StatefulSet")["spec"]["serviceName"]
+    names = [
+        f"https://torrentdist-master-{n}.{service}:7060" for n in range(of_kind("StatefulSet")["spec"]["replicas"])
+    ]
+    configs = [d for f in ("masters.yaml", "supervisors.yaml") for d in documents(f) if d["kind"] == "ConfigMap"]
+
+    for config in configs:
+        (text,) = config["data"].values()
+        assert names == tomllib.loads(text)["client"]["masters"]
+
+
 def test_compose_has_a_profile_that_watches_the_cluster() -> None:
     """If this fails, the alerts and the dashboard that ship are not the ones that run."""
     services = {name: s for name, s in COMPOSE["services"].items() if "monitoring" in s.get("profiles", [])}

@@ -160,7 +160,7 @@ def progress(done: int) -> DownloadProgress:
 
 
 def test_silence_goes_on_over_tries_that_fail() -> None:
-    """A fetch that nobody serves fails after two minutes and is tried again, so the alert after five
+    """A fetch that nobody serves fails after two minutes and is tried again. The alert after five
     minutes would never come."""
     _, events, clock = counted()
     silences = []

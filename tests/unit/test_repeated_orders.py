@@ -45,9 +45,7 @@ def complete(seen: ClusterSnapshot, now: float) -> ClusterSnapshot:
     standing = entry.record.everywhere
     state = DistributionState.STANDING if standing else DistributionState.COMPLETE
     after = predicted(seen, end_ops(entry, state))
-    return dataclasses.replace(
-        after, distributions={ETL: dataclasses.replace(after.distributions[ETL], mtime=now)}
-    )
+    return dataclasses.replace(after, distributions={ETL: dataclasses.replace(after.distributions[ETL], mtime=now)})
 
 
 def told(seen: ClusterSnapshot, now: float) -> set[SupervisorId]:

@@ -102,8 +102,8 @@ class EventCounts:
             self._metrics.count("holder_copies_total", fact.from_masters / fact.size)
 
     def silence_secs(self) -> float:
-        """Returns the longest time since a fetch got its last bytes. Tries that fail and begin again
-        are one fetch."""
+        """Returns the longest time since a fetch got its last bytes. Tries that fail and begin
+        again are one fetch."""
         self._forget()
         now = self._clock()
         return max((now - fetch.moved_at for fetch in self._fetches.values()), default=0.0)
