@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import hashlib
 import io
 import json
 import os
+import subprocess
+import sys
 import tarfile
 import zipfile
 from html.parser import HTMLParser
@@ -14,8 +17,10 @@ from pathlib import Path
 
 import pytest
 from package_files import make_sdist, make_wheel
+from patience import patient
 
 from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.host.process.slow_callbacks import SlowCallback
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.supervisor.bundles.host_content import HostContent
 from torrentdist.supervisor.repositories import distribution_metadata as archives
@@ -154,6 +159,83 @@ def test_the_metadata_of_wheels_and_sdists_is_found(tmp_path: Path) -> None:
     found = [wheel_metadata(*reader_of(wheel)), sdist_metadata(*reader_of(sdist))]
 
     assert [">=3.8", ">=3.9"] == [archives.requires_python(data) for data in found if data is not None]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        (b"Name: x\nRequires-Python: >=3.8\n\n", ">=3.8"),
+        (b"requires-python:>=3.8,\r\n  <4\r\nName: x\r\n\r\n", ">=3.8, <4"),
+        (b"Description: long\n        text\n        Requires-Python: 2\nRequires-Python: 3\n", "3"),
+        (b"Requires-Python: 3\nRequires-Python: 4\n", "3"),
+        (b"Name: x\n\nRequires-Python: >=3.8\n", ""),
+        (b"Requires-Python: " + b"3" * 201, ""),
+        (b"Requires-Python: \xff\x00", ""),
+        (b"A:\n" * 40_000 + b"Requires-Python: 3\n", "3"),
+        (b"", ""),
+    ],
+)
+def test_the_python_that_a_file_needs_is_found(metadata: bytes, expected: str) -> None:
+    """If this fails, pip chooses a version that does not run."""
+    assert expected == archives.requires_python(metadata)
+
+
+@pytest.mark.anyio
+async def test_long_metadata_holds_up_nothing(tmp_path: Path, quick_callbacks: list[SlowCallback]) -> None:
+    """F11: if this fails, a bundle of some kilobytes stops a host's daemon for seconds."""
+    texts = "A:\n" * (archives.MOST_METADATA // 3), "Name: x\n\n" + "text\n" * (archives.MOST_METADATA // 5 - 2)
+    for number, text in enumerate(texts):
+        with zipfile.ZipFile(tmp_path / f"x-{number}-py3-none-any.whl", "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("x-1.dist-info/METADATA", text)
+    meta, metadata = make_metafile(tmp_path), DistributionMetadata()
+    content = HostContent(meta, tmp_path, lambda: True, lambda: None, lambda: None, sound)
+
+    hashes = [await metadata.sha256(content, file) for file in meta.files]
+    versions = [await metadata.requires_python(content, file) for file in meta.files]
+
+    assert [hashlib.sha256(text.encode()).hexdigest() for text in texts] == hashes
+    assert ["", ""] == versions
+
+
+async def sound(path: str) -> bool:
+    return True
+
+
+EXTENDED = """
+import gzip, sys, tarfile
+from torrentdist.supervisor.repositories.distribution_metadata import sdist_metadata
+header = tarfile.TarInfo("x")
+header.type, header.size = tarfile.XHDTYPE, 1024 * 1024
+plain = tarfile.TarInfo("x-1/PKG-INFO")
+plain.size = 5
+data = gzip.compress(header.tobuf() + b"1" * header.size + plain.tobuf() + b"found".ljust(512, bytes(1)) + bytes(1024))
+sys.stdout.buffer.write(sdist_metadata(lambda start, end: data[start:end], len(data)) or b"")
+"""
+
+
+def test_an_extended_header_holds_up_nothing() -> None:
+    """F11: if this fails, an sdist of a kilobyte stops a whole daemon for hours."""
+    ran = subprocess.run([sys.executable, "-c", EXTENDED], capture_output=True, timeout=patient(60))
+
+    assert b"found" == ran.stdout, ran.stderr
+
+
+@pytest.mark.parametrize("kind", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT, tarfile.USTAR_FORMAT])
+def test_sdists_of_every_format_are_read(tmp_path: Path, kind: int) -> None:
+    """If this fails, pip does not know which Python an sdist needs."""
+    (tmp_path / "PKG-INFO").write_text("Requires-Python: 3\n")
+    with tarfile.open(tmp_path / "x.tar.gz", "w:gz", format=kind) as archive:
+        archive.addfile(tarfile.TarInfo("x-1"))
+        link = tarfile.TarInfo("x-1/link")
+        link.type, link.linkname = tarfile.SYMTYPE, "a"
+        archive.addfile(link)
+        for size in (1, 512, 513):
+            before = tarfile.TarInfo(f"x-1/{'long/' * 19 * (kind != tarfile.USTAR_FORMAT)}{size}")
+            before.size = size
+            archive.addfile(before, io.BytesIO(bytes(size)))
+        archive.add(tmp_path / "PKG-INFO", "x-1/PKG-INFO")
+
+    assert b"Requires-Python: 3\n" == sdist_metadata(*reader_of(tmp_path / "x.tar.gz"))
 
 
 def test_damaged_and_hostile_archives_have_no_metadata(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

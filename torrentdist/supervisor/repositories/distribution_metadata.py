@@ -11,17 +11,18 @@ import asyncio
 import gzip
 import hashlib
 import io
+import re
 import tarfile
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from email.parser import HeaderParser
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Final
 
 from torrentdist.bundle.files.durability import disk_failure
 from torrentdist.bundle.metafile import FileEntry
+from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.supervisor.bundles.host_content import HostContent
 
@@ -32,6 +33,12 @@ MOST_UNPACKED: Final = 64 * 1024 * 1024
 """Bytes of an sdist that are read, or unpacked, to find its metadata, which usually comes first."""
 MOST_HELD: Final = 16 * 1024 * 1024
 MOST_RECENT: Final = 1024
+_STEP: Final = 64 * 1024
+_WITHOUT_CONTENT: Final = frozenset(
+    (tarfile.LNKTYPE, tarfile.SYMTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE)
+)
+"""Kinds of members of a tar archive that have no content, whatever size their header tells."""
+_REQUIRES_PYTHON: Final = re.compile(rb"requires-python:((?:[^\n]|\n[ \t]){,4000})", re.IGNORECASE)
 _THREADS = ThreadPoolExecutor(4, thread_name_prefix="metadata")
 """They wait for the event loop, which needs asyncio's own threads to read for them."""
 Read = Callable[[int, int], bytes]
@@ -88,6 +95,10 @@ class BoundedUnpacking:
             raise ValueError("too much is unpacked")
         return data
 
+    def skip(self, size: int) -> None:
+        while size > 0 and (data := self.read(min(size, _STEP))):
+            size -= len(data)
+
 
 def wheel_metadata(read: Read, size: int) -> bytes | None:
     """Returns the METADATA of a wheel; None if it has none, or more than one. Blocks."""
@@ -129,13 +140,15 @@ def _pkg_info(names: list[str]) -> str:
 
 
 def _in_tar(source: IO[bytes]) -> bytes | None:
-    unpacked: Any = BoundedUnpacking(gzip.GzipFile(fileobj=source))  # tarfile only reads from it
-    with tarfile.open(fileobj=unpacked, mode="r|") as archive:
-        for member in archive:
-            if member.isfile() and member.name.count("/") == 1 and member.name.endswith("/PKG-INFO"):
-                stream = archive.extractfile(member)
-                return None if stream is None else _whole(stream, MOST_METADATA)
-    return None
+    """Reads the plain headers alone. tarfile needs hours for some extended headers, and lets no
+    other thread run in them."""
+    unpacked = BoundedUnpacking(gzip.GzipFile(fileobj=source))
+    while True:
+        header = tarfile.TarInfo.frombuf(unpacked.read(tarfile.BLOCKSIZE), "utf-8", "replace")
+        if header.isreg() and header.name.count("/") == 1 and header.name.endswith("/PKG-INFO"):
+            return unpacked.read(header.size) if 0 <= header.size <= MOST_METADATA else None
+        if header.type not in _WITHOUT_CONTENT:
+            unpacked.skip(-(-header.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE)
 
 
 def _whole(stream: IO[bytes], most: int) -> bytes | None:
@@ -144,10 +157,18 @@ def _whole(stream: IO[bytes], most: int) -> bytes | None:
 
 
 def requires_python(metadata: bytes) -> str:
-    """Returns the Python versions that the metadata asks for; empty if it asks for none."""
-    head = HeaderParser().parsestr(metadata.decode("utf-8", "replace"), headersonly=True)
-    text = " ".join(str(head.get("Requires-Python", "")).split())
+    """Returns the Python versions that the metadata asks for; empty if it asks for none. Takes
+    milliseconds for metadata of the largest size, whatever is in it."""
+    found = _REQUIRES_PYTHON.match(metadata, _header_place(metadata))
+    text = "" if found is None else " ".join(found[1].decode("utf-8", "replace").split())
     return text if text.isprintable() and len(text) <= 200 else ""
+
+
+def _header_place(metadata: bytes) -> int:
+    """Returns where the line of the header begins; the end of the metadata if there is none."""
+    ends = [place for place in map(metadata.find, (b"\n\n", b"\n\r\n")) if place >= 0]
+    place = (b"\n" + metadata[: min(ends, default=None)]).lower().find(b"\nrequires-python:")
+    return place if place >= 0 else len(metadata)
 
 
 class DistributionMetadata:
@@ -179,11 +200,11 @@ class DistributionMetadata:
 
     async def sha256(self, content: HostContent, file: FileEntry) -> str:
         found = await self.of(content, file)
-        return "" if found is None else hashlib.sha256(found).hexdigest()
+        return "" if found is None else await in_heavy_thread(_sha256, found)
 
     async def requires_python(self, content: HostContent, file: FileEntry) -> str:
         found = await self.of(content, file)
-        return "" if found is None else requires_python(found)
+        return "" if found is None else await in_heavy_thread(requires_python, found)
 
     def _keep(self, root: bytes, found: bytes | None) -> None:
         self._held -= len(self._recent.pop(root, None) or b"")
@@ -192,6 +213,10 @@ class DistributionMetadata:
         while self._held > MOST_HELD or len(self._recent) > MOST_RECENT:
             _, oldest = self._recent.popitem(last=False)
             self._held -= len(oldest or b"")
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 async def _part(content: HostContent, file: FileEntry, start: int, end: int) -> bytes:
