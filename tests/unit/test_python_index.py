@@ -292,3 +292,61 @@ def test_a_disk_that_fails_for_a_moment_is_no_damage(tmp_path: Path) -> None:
             asyncio.run(DistributionMetadata().of(content, file))
 
         assert "disk_error" == caught.value.code
+
+
+# archives of bundles that arrive
+
+
+def arriving(folder: Path, directory: Path) -> HostContent:
+    """The bundle of this folder, of which the host has what is in the directory."""
+    meta = make_metafile(folder, piece_length=32 * 1024)
+    return HostContent(meta, directory, lambda: False, lambda: None, lambda: None, sound)
+
+
+@pytest.mark.anyio
+async def test_a_bundle_that_does_not_arrive_delays_no_other(tmp_path: Path) -> None:
+    """If this fails, some requests to a stalled bundle stop the package indexes of all."""
+    for number in range(20):
+        make_wheel(tmp_path / "stalled", "x", f"1.{number}")
+    make_wheel(tmp_path / "here", "y", python=">=3.9")
+    metadata, stalled = DistributionMetadata(), arriving(tmp_path / "stalled", tmp_path / "empty")
+    here = arriving(tmp_path / "here", tmp_path / "here")
+    waiting = [asyncio.create_task(metadata.of(stalled, file)) for file in stalled.meta.files]
+    try:
+        await asyncio.wait(waiting, timeout=0.5)
+        async with asyncio.timeout(patient(10)):
+            found = await metadata.requires_python(here, here.meta.files[0])
+    finally:
+        for task in waiting:
+            task.cancel()
+        await asyncio.wait(waiting)
+
+    assert ">=3.9" == found
+    assert all(task.cancelled() for task in waiting)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("is_wheel", [True, False])
+async def test_metadata_is_read_while_the_rest_arrives(tmp_path: Path, is_wheel: bool) -> None:
+    """If this fails, the metadata of a large file waits for all of it, or is never found."""
+    (tmp_path / "in").mkdir()
+    named = (make_wheel if is_wheel else make_sdist)(tmp_path / "in", "x", python=">=3.9")
+    small, rest = named.read_bytes(), os.urandom(1024 * 1024)
+    # A zip archive is read from its end, which may follow anything.
+    whole = rest + small if is_wheel else small + rest
+    named.write_bytes(whole)
+    start = len(whole) - 64 * 1024 if is_wheel else 0
+    part = whole[start : start + 64 * 1024]
+    arrived = tmp_path / "arriving" / named.name
+    arrived.parent.mkdir()
+    arrived.write_bytes(bytes(len(whole)))
+    content, metadata = arriving(tmp_path / "in", arrived.parent), DistributionMetadata()
+    task = asyncio.create_task(metadata.requires_python(content, content.meta.files[0]))
+    await asyncio.wait([task], timeout=0.5)
+    early = task.done()
+    arrived.write_bytes(bytes(start) + part + bytes(len(whole) - start - len(part)))
+    async with asyncio.timeout(patient(30)):
+        found = await task
+
+    assert not early
+    assert ">=3.9" == found

@@ -79,6 +79,20 @@ class HostContent:
         """
         return self.read(file, start, end, PATIENCE_SECS * (end - start) / self.meta.size)
 
+    async def read_now(self, file: FileEntry, start: int, end: int) -> bytes | None:
+        """Returns the bytes from `start` to `end`; None if some of them have not arrived."""
+        path = self.directory / file.path
+        if self.published() and await self.checked(file.path):
+            return b"".join([data async for data in read_part(path, start, end)])
+        length = self.meta.piece_length
+        first = start // length
+        count = -(-end // length) - first
+        if (pieces := self.pieces()) is not None:
+            count = pieces.run_from(self._first_piece[file.path] + first, count)
+        data = await asyncio.to_thread(self._verified, file, path, first, count)
+        found = data[start - first * length : end - first * length]
+        return found if len(found) == end - start else None
+
     async def read(self, file: FileEntry, start: int, end: int, patience: float) -> AsyncIterator[bytes]:
         """Yields the bytes from `start` to `end`. After `patience` seconds of waiting, a piece is
         requested before all others."""

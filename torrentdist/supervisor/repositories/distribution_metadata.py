@@ -34,6 +34,9 @@ MOST_UNPACKED: Final = 64 * 1024 * 1024
 MOST_HELD: Final = 16 * 1024 * 1024
 MOST_RECENT: Final = 1024
 _STEP: Final = 64 * 1024
+_MOST_LOOKS: Final = 40
+"""Looks at an archive that arrives. Twice as much of it is awaited after each, as the next begins
+anew."""
 _WITHOUT_CONTENT: Final = frozenset(
     (tarfile.LNKTYPE, tarfile.SYMTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE)
 )
@@ -43,6 +46,16 @@ _THREADS = ThreadPoolExecutor(4, thread_name_prefix="metadata")
 """They wait for the event loop, which needs asyncio's own threads to read for them."""
 Read = Callable[[int, int], bytes]
 """Returns the bytes of an archive from a place to another."""
+Find = Callable[[Read, int], bytes | None]
+"""Finds the metadata in an archive of this size."""
+
+
+class NotArrived(Exception):
+    """A part of an archive that is needed is not here yet."""
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        """The first byte of this part."""
 
 
 class BoundedReader(io.RawIOBase):
@@ -109,7 +122,7 @@ def wheel_metadata(read: Read, size: int) -> bytes | None:
                 return None
             with archive.open(names[0]) as stream:
                 return _whole(stream, MOST_METADATA)
-    except TorrentdistError:
+    except (TorrentdistError, NotArrived):
         raise
     except Exception:  # the parsers raise of every kind for damaged archives
         return None
@@ -129,7 +142,7 @@ def sdist_metadata(read: Read, size: int) -> bytes | None:
             with zipfile.ZipFile(source) as archive, archive.open(_pkg_info(archive.namelist())) as found:
                 return _whole(found, MOST_METADATA)
         return _in_tar(source)
-    except TorrentdistError:
+    except (TorrentdistError, NotArrived):
         raise
     except Exception:
         return None
@@ -185,18 +198,17 @@ class DistributionMetadata:
             self._recent.move_to_end(file.root)
             return self._recent[file.root]
         find = wheel_metadata if file.path.endswith(".whl") else sdist_metadata
-        loop = asyncio.get_running_loop()
-
-        def read(start: int, end: int) -> bytes:
+        for number in range(_MOST_LOOKS):
             try:
-                return asyncio.run_coroutine_threadsafe(_part(content, file, start, end), loop).result()
-            except OSError as exc:
-                # The parsers would take it for damage, as gzip's own BadGzipFile is an OSError too.
-                raise disk_failure(exc, Path(file.path)) from exc
-
-        found = await loop.run_in_executor(_THREADS, find, read, file.size)
-        self._keep(file.root, found)
-        return found
+                found = await _look(find, content, file)
+            except NotArrived as exc:
+                end = min(file.size, exc.start + _STEP * 2**number)
+                async for _ in content.read_part(file, exc.start, end):  # a request that waits holds no thread
+                    pass
+            else:
+                self._keep(file.root, found)
+                return found
+        raise TorrentdistError("not_ready", detail=f"{file.path} does not stay on this host")
 
     async def sha256(self, content: HostContent, file: FileEntry) -> str:
         found = await self.of(content, file)
@@ -219,5 +231,18 @@ def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-async def _part(content: HostContent, file: FileEntry, start: int, end: int) -> bytes:
-    return b"".join([data async for data in content.read_part(file, start, end)])
+async def _look(find: Find, content: HostContent, file: FileEntry) -> bytes | None:
+    """Reads the metadata in a thread that never waits for a part to arrive: NotArrived names it."""
+    loop = asyncio.get_running_loop()
+
+    def read(start: int, end: int) -> bytes:
+        try:
+            data = asyncio.run_coroutine_threadsafe(content.read_now(file, start, end), loop).result()
+        except OSError as exc:
+            # The parsers would take it for damage, as gzip's own BadGzipFile is an OSError too.
+            raise disk_failure(exc, Path(file.path)) from exc
+        if data is None:
+            raise NotArrived(start)
+        return data
+
+    return await loop.run_in_executor(_THREADS, find, read, file.size)
