@@ -137,6 +137,39 @@ async def test_damage_on_disk_is_computed_again(tmp_path: Path, content: HostCon
     assert 2 == compute.count
 
 
+@pytest.mark.parametrize(
+    "line", [b'{"root":"\xff","kind":"one","value":"v"}', b'{"root":"\\ud800', b'{"x":' + b"[" * 100_000, b"7"]
+)
+async def test_a_line_of_any_bytes_does_not_count(tmp_path: Path, content: HostContent, line: bytes) -> None:
+    """E5: if this fails, a damaged byte stops the index of a bundle for good."""
+    compute, (file,) = Counted(), content.meta.files
+    await facts_in(tmp_path).get(content, file, "one", compute)
+    (path,) = (tmp_path / "facts").iterdir()
+    path.write_bytes(line + b"\n" + path.read_bytes())
+
+    assert "of file" == await facts_in(tmp_path).get(content, file, "one", compute)
+    assert 1 == compute.count
+
+
+async def test_facts_that_could_not_be_read_are_read_again(tmp_path: Path, content: HostContent) -> None:
+    """If this fails, one failure stops the index of a bundle until the restart."""
+    compute, (file,), fails = Counted(), content.meta.files, [True]
+
+    def is_here(_: Digest) -> bool:
+        if fails:
+            raise MemoryError
+        return True
+
+    (tmp_path / "facts").mkdir()
+    (tmp_path / "facts" / f"{'ab' * 32}.jsonl").write_text("")
+    facts = FileFacts(tmp_path / "facts", is_here)
+    with pytest.raises(MemoryError):
+        await facts.get(content, file, "kind", compute)
+    fails.clear()
+
+    assert "of file" == await facts.get(content, file, "kind", compute)
+
+
 async def test_what_cannot_be_kept_is_answered(tmp_path: Path, content: HostContent) -> None:
     """E4: if this fails, a full disk stops installations."""
     compute, (file,) = Counted(), content.meta.files

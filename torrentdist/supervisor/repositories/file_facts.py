@@ -90,11 +90,16 @@ class FileFacts:
         task = self._known.get(digest)
         if task is None:
             task = self._known[digest] = asyncio.create_task(asyncio.to_thread(self._load, digest))
+            task.add_done_callback(lambda done: self._forget_failure(digest, done))
             if len(self._known) > KEPT:
                 forgotten, _ = self._known.popitem(last=False)
                 self._rooms.pop(forgotten, None)
         self._known.move_to_end(digest)
         return await asyncio.shield(task)
+
+    def _forget_failure(self, digest: Digest, task: asyncio.Task[dict[tuple[str, str], str]]) -> None:
+        if (task.cancelled() or task.exception() is not None) and self._known.get(digest) is task:
+            del self._known[digest]
 
     def _path(self, digest: Digest) -> Path:
         return self._directory / f"{digest}.jsonl"
@@ -109,7 +114,7 @@ class FileFacts:
         except OSError:
             return known
         for line in raw.splitlines():
-            with suppress(msgspec.MsgspecError):
+            with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 fact = msgspec.json.decode(line, type=KeptFact)
                 known[fact.root, fact.kind] = fact.value
         return known
