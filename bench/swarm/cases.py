@@ -93,7 +93,7 @@ CASES = {
     "leaving": Case(what="the holder dies as soon as one copy is out", scenario=Scenario(leaving=True), bar=None),
     "download": Case(what="16 hosts with `torrentdist download`", scenario=Scenario(alone=True), bar=1.30),
     "tls": Case(
-        what="mutual TLS for everything but ZooKeeper, by none",
+        what="mutual TLS, by the same without TLS; ZooKeeper is plain in both",
         scenario=Scenario(tls=True),
         bar=1.03,
         by=By.BASE,

@@ -96,9 +96,10 @@ def album(pictures: Path) -> str:
     there = [(key, case.what) for key, case in CASES.items() if (pictures / f"{key}.svg").exists()]
     head = """# Broadcasts in pictures
 
-`python -m bench.swarm.lab_run --table DIR` draws the median run of each case. Each line is one host; a dot marks the
-moment at which its directory was published, a cross a host that lost power. T is one plain HTTP transfer over one link.
-A line rises above one copy because of headers, and of blocks that arrived twice.
+`python -m bench.swarm.lab_run --table DIR` draws the median run of each case. Each line is one
+host; a dot marks the moment at which its directory was published, a cross a host that lost power. T
+is one plain HTTP transfer over one link. A line rises above one copy because of headers, and of
+blocks that arrived twice.
 """
     return "\n".join([head, *(f"## {key}: {what}\n\n![{what}]({key}.svg)\n" for key, what in there)])
 
