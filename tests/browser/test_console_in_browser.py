@@ -40,6 +40,14 @@ MOST_PICTURE_BYTES = 100_000
 WRONG = (
     "axe.run(document, {resultTypes: ['violations']}).then(r => r.violations.map(v => v.id + ' ' + v.nodes[0].html))"
 )
+COUNT_SOURCES = (
+    "window.sources = []; const Plain = EventSource;"
+    "window.EventSource = class extends Plain { constructor(url) { super(url); sources.push(this); } };"
+)
+SHOWN_OR_NOT = (
+    "Object.defineProperty(document, 'hidden', {{value: {hidden}, configurable: true}});"
+    "document.dispatchEvent(new Event('visibilitychange'))"
+)
 DONE = "document.querySelector('[data-live] .tiles dd').innerText"
 
 
@@ -103,6 +111,20 @@ def test_a_distribution_moves_without_reload(chromium: Chromium, cluster: Cluste
     keep("narrow", tab)
 
     assert strips == HOSTS + 1
+
+
+def test_a_hidden_page_asks_its_master_for_nothing(chromium: Chromium, cluster: Cluster) -> None:
+    """Pages in forgotten tabs would cost their master as much as those that somebody reads."""
+    tab = signed_in(chromium, cluster, cluster.leader(), "reader")
+    tab.call("Page.addScriptToEvaluateOnNewDocument", source=COUNT_SOURCES)
+    tab.go(f"{cluster.url(cluster.leader())}/ui/")
+    tab.until("sources.length === 1 && sources[0].readyState === EventSource.OPEN", "the page is live")
+    tab.value(SHOWN_OR_NOT.format(hidden="true"))
+    hidden = tab.value("sources.map(source => source.readyState === EventSource.CLOSED)")
+    tab.value(SHOWN_OR_NOT.format(hidden="false"))
+    tab.until("sources.length === 2 && sources[1].readyState === EventSource.OPEN", "the page is live again")
+
+    assert [True] == hidden
 
 
 def test_a_role_that_may_not_is_refused(chromium: Chromium, cluster: Cluster) -> None:

@@ -305,3 +305,18 @@ def test_a_silent_master_is_not_handed_out_whatever_its_records_say() -> None:
     assert (0, 0) == here.counts(D1)
     announce(here, "m1", role=PeerRole.MASTER, now=1000.0)
     assert (1, 0) == here.counts(D1)
+
+
+def test_the_revision_grows_with_what_is_said_and_not_with_how_often() -> None:
+    """The console would miss what a host says, or work all day for hosts at rest."""
+    here = directory()
+    steps = []
+    for said in ((lacks(),), (lacks(),), (has(),), (has(),), (has(), has(D2)), (has(D2),), (has(D2),)):
+        before = here.revision
+        announce(here, "s1", *said, source="10.0.0.1")
+        steps.append(here.revision > before)
+    before = here.revision
+    here.forget(PeerId("s1"))
+
+    assert [True, False, True, False, True, True, False] == steps
+    assert here.revision > before

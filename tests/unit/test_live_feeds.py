@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import dataclass, field
 
 import pytest
+from masters_in_process import uncounted
 
-from torrentdist.master.console.live_feeds import MOST_PARTS, LiveFeeds, _Timed
+from torrentdist.master.console.live_feeds import (
+    ALWAYS_NEW,
+    MOST_PARTS,
+    OLDEST_SECS,
+    LiveFeeds,
+    State,
+    _Source,
+    _Timed,
+    period_of,
+)
 from torrentdist.model.errors import TorrentdistError
 
 
@@ -56,9 +67,93 @@ def test_a_part_can_be_given_up() -> None:
     assert ["ended"] == ended
 
 
+@dataclass
+class Pages:
+    """Feeds that look at their parts each time, and a part that counts how often it is made."""
+
+    state: int = 0
+    made: int = 0
+    feeds: LiveFeeds = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.feeds = LiveFeeds(uncounted(), lambda: self.state)
+
+    async def make(self) -> str:
+        self.made += 1
+        await asyncio.sleep(0)
+        return f"state {self.state}"
+
+    async def look(self, name: str = "part", state: State | None = None) -> bytes:
+        event = await self.feeds._event(name, _Source(self.make, state or self.feeds._state))
+        self.feeds._parts[name].next_at = float("-inf")  # as if a second had passed
+        return event
+
+
+def test_a_part_is_made_anew_only_if_its_state_is_another_one() -> None:
+    """A console that hangs on a wall would cost its master all day what a distribution costs."""
+    pages = Pages()
+
+    async def play() -> list[bytes]:
+        shown = [await pages.look(), await pages.look()]
+        pages.state = 1
+        return [*shown, await pages.look(), await pages.look()]
+
+    shown = asyncio.run(play())
+
+    assert [b"data: state 0\n\n"] * 2 + [b"data: state 1\n\n"] * 2 == shown
+    assert 2 == pages.made
+
+
+def test_a_part_that_hosts_are_asked_for_is_made_each_time() -> None:
+    """The output of a worker would stand still."""
+    pages = Pages()
+
+    async def play() -> None:
+        for _ in range(3):
+            await pages.look("output", ALWAYS_NEW)
+
+    asyncio.run(play())
+
+    assert 3 == pages.made
+
+
+def test_an_old_part_is_made_anew_though_its_state_is_the_same() -> None:
+    """The overview would never tell of a certificate that comes to its end."""
+    pages = Pages()
+
+    async def play() -> None:
+        await pages.look()
+        pages.feeds._parts["part"].made_at -= OLDEST_SECS
+        await pages.look()
+
+    asyncio.run(play())
+
+    assert 2 == pages.made
+
+
+def test_browsers_that_show_the_same_part_share_it() -> None:
+    """Each operator who looks would cost the master as much as the first."""
+    pages = Pages()
+    source = _Source(pages.make, pages.feeds._state)
+
+    async def play() -> list[bytes]:
+        return await asyncio.gather(*(pages.feeds._event("part", source) for _ in range(20)))
+
+    shown = asyncio.run(play())
+
+    assert [b"data: state 0\n\n"] * 20 == shown
+    assert 1 == pages.made
+
+
+@pytest.mark.parametrize(("cost", "secs"), [(0.0, 1.0), (0.004, 1.0), (0.01, 2.0), (1.0, 5.0)])
+def test_a_part_that_takes_long_is_made_less_often(cost: float, secs: float) -> None:
+    """A page about very many hosts would take a large share of a processor."""
+    assert pytest.approx(secs) == period_of(cost)
+
+
 def test_unknown_parts_leave_nothing_behind() -> None:
     """Anybody who may read could fill the memory of a master with made-up parts."""
-    feeds = LiveFeeds()
+    feeds = LiveFeeds(uncounted(), lambda: 0)
 
     async def fails() -> str:
         raise TorrentdistError("bundle_not_found", id="x")
@@ -68,10 +163,10 @@ def test_unknown_parts_leave_nothing_behind() -> None:
 
     async def play() -> None:
         with pytest.raises(TorrentdistError):
-            await feeds._event("wrong", fails)
+            await feeds._event("wrong", _Source(fails, lambda: 0))
         assert {} == feeds._parts
         for number in range(MOST_PARTS + 5):
-            await feeds._event(f"{number}", works)
+            await feeds._event(f"{number}", _Source(works, lambda: 0))
 
     asyncio.run(play())
     assert [f"{number}" for number in range(5, MOST_PARTS + 5)] == [*feeds._parts]

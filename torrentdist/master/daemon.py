@@ -255,7 +255,7 @@ class Master:
         http, secure = host.http, host.guard.tls is not None
         visits = Visits(self.id, self.records, self.leadership, sessions)
         sight = ConsoleSight(self.records, self.leadership, self.heartbeats, self.swarms)
-        feeds, asking = LiveFeeds(), HostAsking(http, self.records)
+        feeds, asking = LiveFeeds(self.metrics, sight.state), HostAsking(http, self.records)
         noted = NotedEvents(self.id, self._now)
         self.runtime.events.subscribe(noted.hear)
         return [
@@ -307,7 +307,7 @@ class Master:
         self.pruning = Pruning(session, self.changes)
         self.distributions = DistributionOperations(self.changes, self.swarms.members, self._now)
         self.retention = RetentionOperations(self.changes, session.zookeeper.server_now)
-        parts = PolicyParts(self.changes, self.retention, self.swarms.members)
+        parts = PolicyParts(self.changes, self.retention, self.swarms.members, lambda: self.swarms.directory.revision)
         return PolicyLoop(session, self.leadership, parts, self.config.distribution.patience_secs)
 
     def _uploads(self, digest: Digest) -> bool:

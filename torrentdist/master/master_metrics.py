@@ -13,7 +13,7 @@ from torrentdist.master.jobs.heartbeats import Heartbeats
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.swarm.swarms import Swarms
 
-COUNTED = ("change_queue_seconds", "commit_seconds", "failover_seconds")
+COUNTED = ("change_queue_seconds", "commit_seconds", "failover_seconds", "console_parts_total", "console_seconds_total")
 """The metrics that a master counts as things happen."""
 
 

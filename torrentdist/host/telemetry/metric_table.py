@@ -144,6 +144,8 @@ _MASTER: Final = [
             "directory_announces_total": "Announces heard",
             "directory_refused_total": "Announces refused",
             "directory_expired_total": "Peers forgotten because they were silent",
+            "console_parts_total": "Live parts of the console's pages that were made anew",
+            "console_seconds_total": "Processor seconds that the live parts of the console's pages took",
         },
     ),
     MetricRow(

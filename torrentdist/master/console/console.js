@@ -2,13 +2,20 @@
 "use strict";
 
 for (const part of document.querySelectorAll("[data-live]")) {
-  const source = new EventSource(part.dataset.live);
-  source.onmessage = (event) => {
-    // A part that the reader works in stays as it is: new rows would take the focus away.
-    if (!part.contains(document.activeElement) && !document.hidden) part.innerHTML = event.data;
+  let source;
+  const follow = () => {
+    source?.close();
+    if (document.hidden) return; // A page that nobody sees costs its master nothing.
+    source = new EventSource(part.dataset.live);
+    source.onmessage = (event) => {
+      // A part that the reader works in stays as it is: new rows would take the focus away.
+      if (!part.contains(document.activeElement)) part.innerHTML = event.data;
+    };
+    source.onerror = (event) => part.classList.toggle("soft", event.target.readyState === EventSource.CLOSED);
   };
-  source.onerror = () => part.classList.toggle("soft", source.readyState === EventSource.CLOSED);
-  window.addEventListener("pagehide", () => source.close());
+  follow();
+  document.addEventListener("visibilitychange", follow);
+  window.addEventListener("pagehide", () => source?.close());
 }
 
 document.addEventListener("click", async (event) => {

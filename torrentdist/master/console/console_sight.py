@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 
 import msgspec
 
@@ -43,6 +43,21 @@ class ConsoleSight:
 
     def snapshot(self) -> ClusterSnapshot:
         return self.records.snapshot()
+
+    def state(self) -> Hashable:
+        """Returns another value when a page of records and swarms may show something else."""
+        records = self.records
+        return (
+            self.snapshot().version,
+            self._swarms.directory.revision,
+            records.stale_secs() is None,
+            records.lacks_cluster(),
+        )
+
+    def overview_state(self) -> Hashable:
+        """The same for the overview, which also tells for how long hosts have been silent."""
+        silent = self._heartbeats.silent_secs(self.snapshot()) or {}
+        return self.state(), tuple((id_, secs) for id_, secs in silent.items() if secs)
 
     def now(self) -> float:
         """Returns the time by ZooKeeper's clock, as far as it is known."""

@@ -1,8 +1,8 @@
 """Sends parts of pages to open browsers again and again, as server-sent events.
 
 Always: each part is made once a second at most, for all browsers that show it, and only while one
-does. One that takes long to make is made less often, so that it takes a small share of a processor.
-A stream ends by itself, so that its sender proves itself anew.
+does and there is something new to show. One that takes long to make is made less often, so that it
+takes a small share of a processor. A stream ends by itself, so that its sender proves itself anew.
 Never: keep what a slow browser has not read; it gets the newest part next.
 """
 
@@ -10,27 +10,41 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Hashable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from torrentdist.host.http.web import number_parameter
+from torrentdist.host.telemetry.metrics import Metrics
 from torrentdist.model.errors import TorrentdistError
 
 PERIOD_SECS = 1.0
 LONGEST_PERIOD_SECS = 5.0
-MOST_SHARE = 0.008
+MOST_SHARE = 0.005
 """Most of a processor that one part takes, until it would be older than LONGEST_PERIOD_SECS."""
+OLDEST_SECS = 60.0
+"""A part is made anew after this time though its state is the same: certificates come to their
+end without any change."""
 STREAM_SECS = 30.0
 """A stream's length. The browser opens the next one by itself."""
 MOST_STREAMS = 200
 MOST_PARTS = 2 * MOST_STREAMS
 """Parts that are kept. A caller may name ever new ones."""
 Make = Callable[[], Awaitable[str]]
+State = Callable[[], Hashable]
+"""Returns another value when a part may show something else than before."""
+ALWAYS_NEW: Final[State] = object
+"""The state of parts that hosts are asked for: nobody here knows whether their answers change."""
+
+
+@dataclass(frozen=True)
+class _Source:
+    make: Make
+    state: State
 
 
 @dataclass
@@ -38,25 +52,32 @@ class _Part:
     """The newest event of one part."""
 
     event: bytes = b""
+    state: Hashable = None
+    """The state when the event was made."""
+    made_at: float = float("-inf")
     next_at: float = float("-inf")
-    """When it is made anew, if somebody shows it."""
+    """When it is looked at again, if somebody shows it."""
     making: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class LiveFeeds:
-    def __init__(self) -> None:
+    def __init__(self, metrics: Metrics, state: State) -> None:
+        """`state`: of every part that names none of its own."""
+        self._metrics = metrics
+        self._state = state
         self._parts: dict[str, _Part] = {}
         self._streams = 0
 
-    async def answer(self, request: Request, part: str, make: Make) -> Response:
+    async def answer(self, request: Request, part: str, make: Make, state: State | None = None) -> Response:
         """Answers with a stream. `part` names what `make` makes."""
         secs = number_parameter(request, "timeout", STREAM_SECS, low=0.0, high=STREAM_SECS)
         if self._streams >= MOST_STREAMS:
             raise TorrentdistError("not_ready", detail=f"{self._streams} pages of the console are open here")
-        first = await self._event(part, make)  # raises what is wrong before the answer begins
-        return StreamingResponse(self._events(part, make, first, secs), media_type="text/event-stream")
+        source = _Source(make, state or self._state)
+        first = await self._event(part, source)  # raises what is wrong before the answer begins
+        return StreamingResponse(self._events(part, source, first, secs), media_type="text/event-stream")
 
-    async def _events(self, part: str, make: Make, event: bytes, secs: float) -> AsyncIterator[bytes]:
+    async def _events(self, part: str, source: _Source, event: bytes, secs: float) -> AsyncIterator[bytes]:
         self._streams += 1
         try:
             loop = asyncio.get_running_loop()
@@ -67,7 +88,7 @@ class LiveFeeds:
                 if loop.time() + PERIOD_SECS > end:
                     return
                 await asyncio.sleep(PERIOD_SECS)
-                event = await self._event(part, make)
+                event = await self._event(part, source)
         except TorrentdistError:
             return  # what it showed is gone
         finally:
@@ -75,23 +96,36 @@ class LiveFeeds:
             if not self._streams:
                 self._parts.clear()
 
-    async def _event(self, part: str, make: Make) -> bytes:
-        known = self._parts.setdefault(part, _Part())
-        async with known.making:
+    async def _event(self, name: str, source: _Source) -> bytes:
+        part = self._parts.setdefault(name, _Part())
+        async with part.making:
             now = asyncio.get_running_loop().time()
-            if now >= known.next_at:
-                work = _Timed(make)
+            if now >= part.next_at:
                 try:
-                    known.event = event_of(await work)
+                    cost = await self._renew(part, source, now)
                 except BaseException:
-                    self._parts.pop(part, None)
+                    self._parts.pop(name, None)
                     raise
-                known.next_at = now + period_of(work.cost) * 0.9
-                self._keep(part, known)
-            return known.event
+                part.next_at = now + period_of(cost) * 0.9
+                self._keep(name, part)
+            return part.event
+
+    async def _renew(self, part: _Part, source: _Source, now: float) -> float:
+        """Makes a part anew if its state is another one. Returns the processor time of that."""
+        began = time.thread_time()
+        state = source.state()
+        cost = time.thread_time() - began
+        if state != part.state or now >= part.made_at + OLDEST_SECS:
+            work = _Timed(source.make)
+            part.event = event_of(await work)
+            part.state, part.made_at = state, now
+            cost += work.cost
+            self._metrics.count("console_parts_total")
+        self._metrics.count("console_seconds_total", by=cost)
+        return cost
 
     def _keep(self, name: str, part: _Part) -> None:
-        """Keeps a part, at the cost of those that were made longest ago."""
+        """Keeps a part, at the cost of those that were looked at longest ago."""
         self._parts.pop(name, None)
         self._parts[name] = part
         while len(self._parts) > MOST_PARTS:

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from torrentdist.cluster.records.record_index import Follower
@@ -44,6 +45,8 @@ LOOK_SECS = 10.0
 """Longest time between two rounds."""
 RUNNING_SECS = 0.5
 """The same while a distribution runs: the hosts' progress is no change of a record."""
+SHARE_OF_PATIENCE = 0.1
+"""Share of the patience by which a broken host is found later, where nothing else changes."""
 RETENTION_SECS = 30.0
 """Longest time after which bundles that have grown old are looked for."""
 SETTLE_SECS = 2.0
@@ -57,6 +60,8 @@ class PolicyParts:
     changes: LeaderChanges
     retention: RetentionOperations
     members: Members
+    revision: Callable[[], int]
+    """Returns a number that grows whenever a host says something else of a bundle."""
 
 
 class PolicyLoop:
@@ -69,6 +74,9 @@ class PolicyLoop:
         self._patience = patience
         self._seen: dict[tuple[BundleId, SupervisorId], tuple[HostState, float]] = {}
         """The state of each host that is waited for, and time.monotonic() since when."""
+        self._looks: dict[BundleId, tuple[tuple[int, int], float]] = {}
+        """What each running distribution was decided by last, and time.monotonic() when it is
+        looked at again although that is the same."""
         self._follower = Follower()
         self._retention_at = math.inf
         """time.monotonic() when the retention rules are applied next."""
@@ -98,11 +106,9 @@ class PolicyLoop:
         running = False
         for bundle in snapshot.distributions:
             running |= await self._attend(snapshot, bundle, now)
-        self._seen = {
-            key: seen
-            for key, seen in self._seen.items()
-            if key[0] in snapshot.distributions and not snapshot.distributions[key[0]].record.is_over
-        }
+        open_ = {bundle for bundle, entry in snapshot.distributions.items() if not entry.record.is_over}
+        self._seen = {key: seen for key, seen in self._seen.items() if key[0] in open_}
+        self._looks = {bundle: look for bundle, look in self._looks.items() if bundle in open_}
         return min(RUNNING_SECS if running else LOOK_SECS, await self._retain(snapshot))
 
     async def _attend(self, snapshot: ClusterSnapshot, bundle: BundleId, now: float) -> bool:
@@ -112,7 +118,8 @@ class PolicyLoop:
             log.info("the record of a distribution is dropped", bundle=bundle)
             await self._change(bundle, entry.record, lambda s: changes_of.closing_ops(s, bundle, now))
         elif entry.record.state is DistributionState.RUNNING:
-            return await self._advance(snapshot, bundle)
+            await self._advance_when_due(snapshot, bundle)
+            return True
         elif entry.record.state is DistributionState.STANDING:
             hosts = changes_of.with_labels(snapshot, entry.record.labels)
             told = changes_of.told_of(snapshot, bundle, hosts)
@@ -125,11 +132,20 @@ class PolicyLoop:
                 return True
         return False
 
-    async def _advance(self, snapshot: ClusterSnapshot, bundle: BundleId) -> bool:
+    async def _advance_when_due(self, snapshot: ClusterSnapshot, bundle: BundleId) -> None:
+        """Looks at a running distribution, unless nothing has changed since the last look. With
+        many hosts, a look costs milliseconds."""
+        known, clock = (snapshot.version, self._parts.revision()), time.monotonic()
+        before, again_at = self._looks.get(bundle, (None, 0.0))
+        if known != before or clock >= again_at:
+            await self._advance(snapshot, bundle)
+            self._looks[bundle] = known, clock + min(LOOK_SECS, self._patience * SHARE_OF_PATIENCE)
+
+    async def _advance(self, snapshot: ClusterSnapshot, bundle: BundleId) -> None:
         begun = snapshot.distributions[bundle].record
         if changes_of.retell_ops(snapshot, begun):
             await self._change(bundle, begun, lambda s: changes_of.retell_ops(s, begun))
-            return True
+            return
         told = changes_of.told_of(snapshot, bundle, begun.hosts)
         step = next_step(begun, told, self._outcomes(snapshot, bundle), self._patience)
         match step:
@@ -141,7 +157,6 @@ class PolicyLoop:
                 await self._change(bundle, begun, lambda s: changes_of.end_ops(s.distributions[bundle], state, reason))
             case AwaitHosts():
                 pass
-        return True
 
     async def _change(self, bundle: BundleId, begun: DistributionRecord, decide: changes_of.Decide) -> None:
         """Commits a decision on the record `begun`."""

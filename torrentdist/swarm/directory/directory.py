@@ -83,7 +83,7 @@ class SwarmDirectory:
                 if not (
                     entry.complete
                     or request.role is PeerRole.STOCK
-                    or self._is_settled(entry.digest, request.peer, now)
+                    or self._members.swarms[entry.digest].crowd.is_settled(request.peer, now)
                 ):
                     interval = max(
                         self._periods.unsettled_secs, self._members.fetching / self._periods.fetching_per_sec
@@ -199,11 +199,14 @@ class SwarmDirectory:
 
     # views and metrics
 
+    @property
+    def revision(self) -> int:
+        """Grows whenever a peer joins or leaves a swarm, or says something else of one."""
+        return self._members.revision
+
     def counts(self, digest: Digest) -> SwarmCounts:
         swarm = self._members.swarms.get(digest)
-        if swarm is None:
-            return SwarmCounts(0, 0)
-        return SwarmCounts(swarm.count(complete=True), swarm.count(complete=False))
+        return SwarmCounts(*((0, 0) if swarm is None else (swarm.count(complete=True), swarm.count(complete=False))))
 
     def complete_bundles(self, peer: PeerId) -> HeldBundles | None:
         """Returns what a peer has, or None if the peer is unknown."""
@@ -242,9 +245,6 @@ class SwarmDirectory:
             refused=self._refused,
             expired=self._expired,
         )
-
-    def _is_settled(self, digest: Digest, peer: PeerId, now: float) -> bool:
-        return self._members.swarms[digest].crowd.is_settled(peer, now)
 
     def _to_dial(self, entry: SwarmEntry, peer: PeerId, role: PeerRole, now: float) -> list[PeerAddress]:
         """Returns the peers to dial. A complete peer dials nobody, except that a client dials

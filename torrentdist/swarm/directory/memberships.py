@@ -32,6 +32,8 @@ class Memberships:
         """Number of pairs of a peer and a swarm."""
         self.fetching = 0
         """Number of peers that lack something in a swarm that they named."""
+        self.revision = 0
+        """Grows whenever a peer joins or leaves a swarm, or says something else of one."""
         self._holders: dict[Digest, frozenset[PeerId]] = {}
         self._recorded: dict[PeerId, set[Digest]] = {}
 
@@ -96,6 +98,9 @@ class Memberships:
 
     def _join(self, peer: Peer, entry: SwarmEntry) -> None:
         old = peer.entries.get(entry.digest)
+        if old == entry:
+            return
+        self.revision += 1
         peer.entries[entry.digest] = entry
         self.count += old is None
         if old is None or old.complete is not entry.complete:
@@ -113,6 +118,7 @@ class Memberships:
     def _leave(self, peer: Peer, digest: Digest) -> None:
         del peer.entries[digest]
         self.count -= 1
+        self.revision += 1
         swarm = self.swarms[digest]
         for complete in (True, False):
             swarm.roster(peer.role, complete=complete).discard(peer)

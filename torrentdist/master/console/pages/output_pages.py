@@ -14,7 +14,7 @@ from torrentdist.master.console import console_markup as m
 from torrentdist.master.console.console_markup import Markup, Visit
 from torrentdist.master.console.console_views import JobOutputView, OutputLine
 from torrentdist.master.console.host_asking import ANY_WORKER, HostAsking
-from torrentdist.master.console.live_feeds import LiveFeeds
+from torrentdist.master.console.live_feeds import ALWAYS_NEW, LiveFeeds
 from torrentdist.master.console.visits import Visits, answer
 from torrentdist.master.jobs.job_requests import JobRequests
 from torrentdist.master.reads.saved_records import Records
@@ -51,7 +51,7 @@ class OutputPages:
         async def part() -> str:
             return output_part(await self._view(job, wanted))
 
-        return await self._feeds.answer(request, f"output {job} {_query(wanted)}", part)
+        return await self._feeds.answer(request, f"output {job} {_query(wanted)}", part, ALWAYS_NEW)
 
     async def _view(self, job: JobId, wanted: OutputLine) -> JobOutputView:
         told = await self._jobs.told(self._records.snapshot(), job)

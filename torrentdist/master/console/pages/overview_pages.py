@@ -45,7 +45,7 @@ class OverviewPages:
         async def part() -> str:
             return overview_part(self._view())
 
-        return await self._feeds.answer(request, "overview", part)
+        return await self._feeds.answer(request, "overview", part, self._sight.overview_state)
 
 
 def overview_html(visit: Visit, view: OverviewView) -> str:

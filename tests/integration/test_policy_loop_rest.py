@@ -1,0 +1,84 @@
+"""A leader looks at a running distribution when something has changed, and seldom otherwise; with
+a real ZooKeeper."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+
+import pytest
+from masters_in_process import BUNDLE, Enter, leader_with_bundle
+from zookeeper_fixtures import eventually
+
+from torrentdist.cluster import paths
+from torrentdist.master.master_session import MasterSession
+from torrentdist.master.policies.distribution_orders import DistributionOrder
+from torrentdist.master.policies.policy_loop import PolicyLoop, PolicyParts
+from torrentdist.master.policies.retention_operations import RetentionOperations
+from torrentdist.model.ids import Digest, MasterId, PeerId, StoreId, SupervisorId
+from torrentdist.model.policies.distribution_record import DistributionState
+from torrentdist.model.records import SupervisorRecord, encode
+from torrentdist.model.wire.swarm_messages import SwarmEntry
+
+pytestmark = pytest.mark.anyio
+
+HOST = SupervisorId("h1")
+PATIENCE_SECS = 600.0
+ROUNDS = 4
+
+
+class Swarm:
+    """What hosts say, and how often the leader asked for it."""
+
+    def __init__(self) -> None:
+        self.said: dict[PeerId, SwarmEntry] = {}
+        self.revision = 0
+        self.looks = 0
+        self.rounds = 0
+        """How often it asked whether anything is new."""
+
+    def say(self, *, complete: bool) -> None:
+        self.said[PeerId(HOST)] = SwarmEntry(digest=Digest("a" * 64), complete=complete, size=1)
+        self.revision += 1
+
+    def members(self, _: Digest) -> Mapping[PeerId, SwarmEntry]:
+        self.looks += 1
+        return self.said
+
+    def current(self) -> int:
+        self.rounds += 1
+        return self.revision
+
+
+async def test_a_distribution_in_which_nothing_moves_is_not_looked_at(enter: Enter) -> None:
+    """A master of 1,000 hosts would walk over all of them twice a second, all day if one is
+    stuck."""
+    master, swarm = await leader_with_bundle(enter), Swarm()
+    host = SupervisorRecord(id=HOST, host="127.0.0.1", gateway="", swarm_port=1, store=StoreId("s"), version="1")
+    await master.zk.create(paths.supervisor(HOST), encode(host))
+    await master.mirror.wait_for(lambda s: HOST in s.supervisors, 10.0)
+    session = MasterSession(MasterId("m1"), master.zk, master.mirror)
+    parts = PolicyParts(
+        master.changes, RetentionOperations(master.changes, master.zk.server_now), swarm.members, swarm.current
+    )
+    running = asyncio.create_task(PolicyLoop(session, master.leadership, parts, PATIENCE_SECS).run())
+    try:
+        await master.distributions.begin(None, DistributionOrder(BUNDLE), lambda _: None)
+        await eventually(lambda: swarm.looks > 0 and HOST in master.mirror.snapshot.assignments)
+        before = swarm.looks
+        swarm.say(complete=False)
+        await eventually(lambda: swarm.looks > before)
+        looks, rounds = swarm.looks, swarm.rounds
+        await eventually(lambda: swarm.rounds >= rounds + ROUNDS)
+        at_rest = swarm.looks - looks
+        swarm.say(complete=True)
+        await eventually(
+            lambda: master.mirror.snapshot.distributions[BUNDLE].record.state is DistributionState.COMPLETE
+        )
+    finally:
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+
+    assert 0 == at_rest
