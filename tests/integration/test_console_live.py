@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,9 @@ from typing import Any
 import pytest
 from cluster_fixtures import Cluster, make_source, running_cluster, until
 
+from torrentdist.testing.sample_trees import some_bytes, write_tree
+
+PART_BYTES = 100_000
 HTML = {"Accept": "text/html"}
 TALK = """#!/bin/sh
 n=0
@@ -85,3 +89,56 @@ def test_events_tell_who_did_what_and_can_be_filtered(cluster: Cluster) -> None:
     assert [] == before
     assert 400 == wrong.status_code
     assert (307, "/ui/events?who=x") == (old.status_code, old.headers["location"])
+
+
+def version(top: Path, *seeds: int) -> Path:
+    """Makes a bundle of one file per seed."""
+    write_tree(top, {f"part-{seed}.bin": some_bytes(PART_BYTES, seed) for seed in seeds})
+    return top
+
+
+def test_a_bundle_tells_what_is_new_in_it(cluster: Cluster, tmp_path: Path) -> None:
+    """An operator could not tell what the next version costs every host. Later versions, which have
+    all of it, would hide that it was new."""
+    cluster.upload(version(tmp_path / "1", 1, 2, 3, 4), "parts-1", replicas=2)
+    preview = cluster.run("upload", version(tmp_path / "2", 1, 2, 3, 5), "--id", "parts-2", "--dry-run").ok()
+    cluster.upload(tmp_path / "2", "parts-2", replicas=2)
+    cluster.upload(version(tmp_path / "3", 1, 2, 3, 5), "parts-3", replicas=2)
+    figures = ("size", "new_bytes", "reused_bytes", "reused_from")
+
+    def told(bundle: str, master: str) -> Any:
+        return twin(cluster, f"/ui/bundles/{bundle}", master)["earlier"]
+
+    for master in cluster.masters():
+        until(lambda m=master: told("parts-2", m) is not None, "it has compared")  # type: ignore[misc]
+        assert {name: preview[name] for name in figures} | {"not_compared": 0} == told("parts-2", master)
+        assert (4 * PART_BYTES, []) == tuple(told("parts-1", master)[key] for key in ("new_bytes", "reused_from"))
+        assert (0, ["parts-2"]) == tuple(told("parts-3", master)[key] for key in ("new_bytes", "reused_from"))
+    page = cluster.http.get(f"{cluster.url('master-2')}/ui/bundles/parts-2", headers=HTML).text
+    assert '(25%); the rest is in <a href="/ui/bundles/parts-1">parts-1</a>' in page
+
+
+def test_bundles_tell_what_goes_next_for_room(cluster: Cluster, tmp_path: Path) -> None:
+    """An operator would learn only afterwards which bundle a rule or a full disk takes."""
+    for number in (1, 2, 3):
+        cluster.upload(make_source(tmp_path / f"rare-{number}", number), f"rare-{number}", replicas=2)
+    cluster.run("bundle", "pin", "rare-1").ok()
+    cluster.run("bundle", "distribute", "rare-3", "--wait", "100%").ok()
+    cluster.run("bundle", "retention", "rare-*", "--keep", "2").ok()
+
+    def told(master: str) -> dict[str, Any]:
+        return {line["id"]: line["room"] for line in twin(cluster, "/ui/bundles", master, q="rare-")}
+
+    def same(*, stays: list[str], rules_keep: list[str]) -> Any:
+        return {"rules": ["rare-*"], "goes": "", "rules_keep": rules_keep, "stays": stays}
+
+    expected = {
+        "rare-1": same(stays=["pinned"], rules_keep=["pinned"]),
+        "rare-2": same(stays=[], rules_keep=["newest"]),
+        "rare-3": same(stays=["assigned"], rules_keep=["newest"]),
+    }
+    for master in cluster.masters():
+        until(lambda m=master: told(m) == expected, "it tells what stays, and why")  # type: ignore[misc]
+        assert expected["rare-2"] == twin(cluster, "/ui/bundles/rare-2", master)["room"]
+    page = cluster.http.get(f"{cluster.url('master-1')}/ui/bundles", params={"q": "rare-"}, headers=HTML).text
+    assert ["stays", "may go", "stays"] == re.findall("<td>(stays|may go|goes next)</td>", page)

@@ -28,9 +28,11 @@ from torrentdist.bundle.reuse.recipe import (
     split_recipe,
     with_recipe,
 )
+from torrentdist.bundle.reuse.reuse_plan import Reused
 from torrentdist.bundle.reuse.store_reuse import Filling, StoreReuse
 from torrentdist.bundle.store.store import Store
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import Digest
 from torrentdist.testing.sample_trees import some_bytes
 
 SIZE = 12_000_000
@@ -280,3 +282,16 @@ def test_what_would_move_is_told_by_the_recipes_alone(site: Site) -> None:
     told = site.reuse.shared_parts(meta, recipe, set())
 
     assert told == {old.digest: site.fill(meta, raw).size}
+
+
+def test_only_the_bundles_to_compare_with_count(site: Site) -> None:
+    """What is new in a version would be said to be in a later one, whole or in parts."""
+    old, later = site.publish("env-42.tar", OLD, keep=True), site.publish("env-44.tar", NEW, keep=True)
+    meta, raw = site.make("env-43.tar", NEW)
+    recipe, elsewhere = parse_recipe(raw), Digest("e" * 64)
+    shared = site.reuse.reused(meta, recipe, [old.digest]).counts
+
+    assert len(NEW) - CHANGED <= shared[old.digest] < len(NEW)
+    assert shared.keys() == {old.digest}
+    assert Reused({later.digest: meta.size}) == site.reuse.reused(meta, recipe, [later.digest, old.digest])
+    assert Reused({}, unread=1) == site.reuse.reused(meta, recipe, [elsewhere])

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -20,7 +20,7 @@ from torrentdist.bundle.content_check import Damage
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.reuse.own_sizes import OwnSizes
 from torrentdist.bundle.reuse.recipe import Recipe
-from torrentdist.bundle.reuse.reuse_plan import KnownFile
+from torrentdist.bundle.reuse.reuse_plan import Reused
 from torrentdist.bundle.reuse.store_reuse import Filling, StoreReuse
 from torrentdist.bundle.store.retention import StoreMarks
 from torrentdist.bundle.store.store import (
@@ -125,13 +125,9 @@ class HostStore(StoreView):
         stored = self.get(digest)
         return None if stored is None else self._own_sizes.of(digest, stored.size)
 
-    async def known(self, meta: Metafile) -> list[KnownFile[Digest]]:
-        """Returns the files of this bundle that published bundles hold."""
-        return await in_heavy_thread(self._reuse.known, meta)
-
-    async def shared_parts(self, meta: Metafile, recipe: Recipe, whole: Set[str]) -> dict[Digest, int]:
-        """Returns how many bytes of the files other than `whole` published bundles hold."""
-        return await in_heavy_thread(self._reuse.shared_parts, meta, recipe, whole)
+    async def reused(self, meta: Metafile, recipe: Recipe | None, among: Sequence[Digest] | None = None) -> Reused:
+        """Returns how many bytes of this bundle published bundles hold, or those `among` them."""
+        return await in_heavy_thread(self._reuse.reused, meta, recipe, among)
 
     async def wants_recipe(self, meta: Metafile) -> bool:
         """Whether parts of this bundle's large files are probably here."""

@@ -109,6 +109,8 @@ from torrentdist.master.policies.distribution_operations import DistributionOper
 from torrentdist.master.policies.policy_api import DistributionApi, RetentionApi
 from torrentdist.master.policies.policy_loop import PolicyLoop, PolicyParts
 from torrentdist.master.policies.retention_operations import RetentionOperations
+from torrentdist.master.policies.room_outlook import RoomOutlook
+from torrentdist.master.reads.earlier_content import EarlierContent
 from torrentdist.master.reads.saved_records import Records, SavingPace
 from torrentdist.master.reads.zookeeper_reachability import ZooKeeperReachability
 from torrentdist.master.swarm.newer_records import NewerRecords
@@ -258,11 +260,12 @@ class Master:
         feeds, asking = LiveFeeds(self.metrics, sight.state), HostAsking(http, self.records)
         noted = NotedEvents(self.id, self._now)
         self.runtime.events.subscribe(noted.hear)
+        earlier = EarlierContent(self.records, self.runtime.store, self.raw_metafiles, self.recipes)
         return [
             SessionPages(sessions, secure),
             OverviewPages(visits, sight, feeds),
             EventPages(visits, sight, self.trail, noted, self.history),
-            BundlePages(visits, sight, feeds, self.history),
+            BundlePages(visits, sight, feeds, self.history, earlier, RoomOutlook(self.records)),
             DistributionPages(visits, self.history),
             HostPages(visits, sight, self.roles, asking),
             JobPages(visits, self.jobs, self.records),

@@ -8,6 +8,7 @@ import click
 from torrentdist.http.api_calls import Broken, Request, ask
 from torrentdist.http.connection_pool import Http
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.policies.why_it_stays import in_words
 from torrentdist.model.wire.prune_views import PruneView, UnusedView
 from torrentdist.model.wording import counted
 from torrentdist_cli.frame.asking_masters import ask_masters
@@ -24,13 +25,6 @@ _WHY = {
     "last_copy": "no live master has a copy",
     "copies_unknown": "no master has said whether another copy exists",
     "used_lately": "it was used more recently than --older-than",
-}
-_WHY_IN_CLUSTER = {
-    "pinned": "it is pinned",
-    "uploading": "its upload is not complete",
-    "needed": "a live job needs it",
-    "assigned": "a host is told to keep it",
-    "written_lately": "its record was written more recently than --older-than",
 }
 _SECS = 60.0
 """Deleting the files of many bundles precedes the answer."""
@@ -100,7 +94,7 @@ def _unused(view: UnusedView) -> list[str]:
 
 
 def _kept(view: UnusedView) -> list[str]:
-    rows = [(kept.id, "; ".join(_WHY_IN_CLUSTER.get(why, why) for why in kept.reasons)) for kept in view.stays]
+    rows = [(kept.id, in_words(kept.reasons)) for kept in view.stays]
     return [grid(("KEPT", "WHY"), rows)] if rows else []
 
 

@@ -8,25 +8,13 @@ import click
 
 from torrentdist.client.masters import policy_client
 from torrentdist.model.policies.policy_messages import RetentionView
+from torrentdist.model.policies.why_it_stays import in_words
 from torrentdist.model.wording import counted
 from torrentdist_cli.frame.asking_masters import ask_masters
 from torrentdist_cli.frame.command import Command, dry_run_option
 from torrentdist_cli.frame.invocation import Session
 from torrentdist_cli.frame.rendering import grid, show, show_all
 from torrentdist_cli.frame.units import DURATION, duration
-
-_WHY = {
-    "newest": "it is one of the newest",
-    "young": "it is younger than --for",
-    "pinned": "it is pinned",
-    "unavailable": "it is not available",
-    "needed": "a live job needs it",
-    "distributed": "it is being distributed",
-    "standing": "a standing order brings it to hosts",
-    "promised": "hosts keep it for a time",
-    "last_copy": "another bundle lives on its copies",
-    "other_rule": "another rule keeps it",
-}
 
 
 @click.command(cls=Command)
@@ -86,5 +74,5 @@ def _one(view: RetentionView, dry_run: bool) -> str:
     matching = counted(view.bundles, "bundle")
     sentence = f"{matching} with a name like {view.pattern}: {len(view.goes)} {verb}, {len(view.stays)} stay"
     rows = [(id_, "goes", why) for id_, why in sorted(view.goes.items())]
-    rows += [(id_, "stays", "; ".join(_WHY.get(w, w) for w in why)) for id_, why in sorted(view.stays.items())]
+    rows += [(id_, "stays", in_words(why)) for id_, why in sorted(view.stays.items())]
     return f"{sentence}\n\n{grid(('BUNDLE', '', 'WHY'), rows)}" if rows else sentence

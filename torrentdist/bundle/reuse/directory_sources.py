@@ -17,11 +17,11 @@ from torrentdist.bundle import hashing
 from torrentdist.bundle.file_tree import TreeFile
 from torrentdist.bundle.hashing import FileHash, FileToHash
 from torrentdist.bundle.metafile import Metafile, read_files
-from torrentdist.bundle.reuse.file_filling import FilledFiles, GoOn, fill_files, settle_pieces
+from torrentdist.bundle.reuse.file_filling import FilledFiles, GoOn, fill_files, is_empty, settle_pieces
 from torrentdist.bundle.reuse.part_filling import Own, bytes_of_parts, fill_parts, large_own_files
 from torrentdist.bundle.reuse.recipe import Recipe
 from torrentdist.bundle.reuse.reuse_plan import KnownFile, bytes_by_source, known_files, with_parts
-from torrentdist.bundle.reuse.store_reuse import Filling, is_empty
+from torrentdist.bundle.reuse.store_reuse import Filling
 from torrentdist.model.errors import TorrentdistError
 
 MOST_BUNDLES: Final = 64

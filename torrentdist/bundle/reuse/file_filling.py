@@ -162,3 +162,8 @@ def _make_way(target: bytes, size: int) -> bool:
         return False
     os.unlink(target)
     return True
+
+
+def is_empty(content: Path) -> bool:
+    with os.scandir(content) as entries:
+        return next(entries, None) is None

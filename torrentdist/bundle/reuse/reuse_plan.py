@@ -16,6 +16,7 @@ import msgspec
 from torrentdist.bundle.file_tree import TreeFile
 from torrentdist.bundle.metafile import FileEntry
 from torrentdist.bundle.reuse.root_index import Hint, hint_of
+from torrentdist.model.ids import Digest
 
 MOST_SOURCES: Final = 32
 """Most bundles that one arriving bundle is taken from: each costs the reading of a metafile."""
@@ -30,6 +31,25 @@ class KnownFile(msgspec.Struct, Generic[S], frozen=True):
     source: S
     path: str
     """Its path within the source, as `os` decodes names."""
+
+
+class Reused(msgspec.Struct, frozen=True):
+    """What other bundles hold of one."""
+
+    counts: Mapping[Digest, int]
+    """Bytes by bundle, the largest number first."""
+    unread: int = 0
+    """The number of bundles to compare with whose files are not known here."""
+
+    @classmethod
+    def of(cls, whole: Mapping[Digest, int], parts: Mapping[Digest, int], unread: int) -> Reused:
+        """`whole`: bytes of whole files, by bundle. `parts`: of parts of other files."""
+        sums = {digest: whole.get(digest, 0) + parts.get(digest, 0) for digest in [*whole, *parts]}
+        return cls(dict(sorted(sums.items(), key=lambda item: -item[1])), unread)
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts.values())
 
 
 def wanted_hints(files: Iterable[FileEntry]) -> dict[Hint, int]:

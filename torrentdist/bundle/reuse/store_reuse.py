@@ -8,7 +8,6 @@ Never: publish, or run on an event loop: every method blocks.
 from __future__ import annotations
 
 import math
-import os
 import threading
 import time
 from collections.abc import Callable, Sequence, Set
@@ -23,7 +22,7 @@ from torrentdist.bundle.files.durability import write_durably
 from torrentdist.bundle.metafile import Metafile, read_files
 from torrentdist.bundle.reuse.chunk_plan import LikelyFiles, known_parts
 from torrentdist.bundle.reuse.chunker import LARGE_FILE
-from torrentdist.bundle.reuse.file_filling import FilledFiles, GoOn, fill_files, settle_pieces
+from torrentdist.bundle.reuse.file_filling import FilledFiles, GoOn, fill_files, is_empty, settle_pieces
 from torrentdist.bundle.reuse.part_filling import (
     RECIPE,
     KnownChunks,
@@ -36,6 +35,7 @@ from torrentdist.bundle.reuse.part_filling import (
 from torrentdist.bundle.reuse.recipe import Recipe
 from torrentdist.bundle.reuse.reuse_plan import (
     KnownFile,
+    Reused,
     bytes_by_source,
     choose_sources,
     known_files,
@@ -113,14 +113,15 @@ class StoreReuse:
         """Whether `take_stale` has something to return."""
         return bool(self._stale)
 
-    def sources(self, meta: Metafile, within: float = INDEX_SECS) -> list[Digest]:
+    def sources(
+        self, meta: Metafile, within: float = INDEX_SECS, among: Sequence[Digest] | None = None
+    ) -> list[Digest]:
         """Returns the published bundles that hold files of this one. Reads nothing that is indexed
-        already."""
+        already. `among`: the only bundles to look at, the newest first; None: all."""
         self.catch_up(within)
         wanted = wanted_hints(meta.files)
         found = self._index.find(wanted.keys())
-        published = self._store.published()
-        newest = sorted(found.keys() & published.keys(), key=lambda one: -published[one].published_at)
+        newest = [stored.digest for stored in self._newest(among) if stored.digest in found]
         return choose_sources(wanted, {digest: found[digest] for digest in newest})
 
     def shared_bytes(self, meta: Metafile, sources: Sequence[Digest]) -> int:
@@ -130,9 +131,20 @@ class StoreReuse:
         held = set[Hint]().union(*(found[digest] for digest in sources if digest in found))
         return sum(wanted[hint] for hint in held)
 
-    def known(self, meta: Metafile, within: float = INDEX_SECS) -> list[KnownFile[Digest]]:
-        """Returns the files of this bundle that published bundles hold."""
-        return known_files(meta.files, ((digest, self._files(digest)) for digest in self.sources(meta, within)))
+    def known(
+        self, meta: Metafile, within: float = INDEX_SECS, among: Sequence[Digest] | None = None
+    ) -> list[KnownFile[Digest]]:
+        """Returns the files of this bundle that published bundles hold, or those `among` them."""
+        sources = self.sources(meta, within, among)
+        return known_files(meta.files, ((digest, self._files(digest)) for digest in sources))
+
+    def reused(self, meta: Metafile, recipe: Recipe | None, among: Sequence[Digest] | None = None) -> Reused:
+        """Returns how many bytes of this bundle published bundles hold, in whole files and by the
+        recipes also in parts. Reads no content. `among`: as in `sources`."""
+        known = self.known(meta, among=among)
+        whole = {one.file.path for one in known}
+        parts = {} if recipe is None else self.shared_parts(meta, recipe, whole, among)
+        return Reused.of(bytes_by_source(known), parts, unread=len(set(among or ()) - self._index.digests()))
 
     def raw_recipe(self, digest: Digest) -> bytes | None:
         """Returns the recipe of a published or arriving bundle, if it was kept."""
@@ -195,10 +207,12 @@ class StoreReuse:
         with self._turn:
             self._taken_from.setdefault(arriving, set()).add(source)
 
-    def shared_parts(self, meta: Metafile, recipe: Recipe, whole: Set[str]) -> dict[Digest, int]:
+    def shared_parts(
+        self, meta: Metafile, recipe: Recipe, whole: Set[str], among: Sequence[Digest] | None = None
+    ) -> dict[Digest, int]:
         """Returns how many bytes of the files other than `whole` published bundles hold, by the
         recipes of both. Reads no content."""
-        counts = known_parts(meta, recipe, self._own_files(), KnownChunks().stored, skip=whole)
+        counts = known_parts(meta, recipe, self._own_files(among), KnownChunks().stored, skip=whole)
         return {Digest(source.parent.name): count for source, count in counts.items()}
 
     def _fill_from(
@@ -219,14 +233,20 @@ class StoreReuse:
         filled = fill_files(meta, self._content(meta), source, good, go_on=go_on, progress=count)
         return FilledFiles(filled.paths, filled.wrong | damaged)
 
-    def _own_files(self) -> list[Own]:
+    def _own_files(self, among: Sequence[Digest] | None = None) -> list[Own]:
         """Returns the large files of the newest bundles."""
-        newest = sorted(self._store.published().values(), key=lambda stored: -stored.published_at)
         return [
             own
-            for stored in newest[:MOST_BUNDLES]
+            for stored in self._newest(among)[:MOST_BUNDLES]
             for own in large_own_files(self._store.object_dir(stored.digest) / "content", self._files(stored.digest))
         ]
+
+    def _newest(self, among: Sequence[Digest] | None) -> list[StoredBundle]:
+        """Returns the published bundles, the newest first, or those `among` them in that order."""
+        published = self._store.published()
+        if among is not None:
+            return [published[digest] for digest in dict.fromkeys(among) if digest in published]
+        return sorted(published.values(), key=lambda stored: -stored.published_at)
 
     def _content(self, meta: Metafile) -> Path:
         return self._store.object_dir(meta.digest) / "content"
@@ -245,8 +265,3 @@ class StoreReuse:
             return [] if raw is None else list(read_files(raw))
         except TorrentdistError:
             return []
-
-
-def is_empty(content: Path) -> bool:
-    with os.scandir(content) as entries:
-        return next(entries, None) is None

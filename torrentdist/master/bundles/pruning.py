@@ -55,21 +55,25 @@ def _unused(entry: BundleEntry, now: float) -> UnusedBundle:
 def why_kept(snapshot: ClusterSnapshot, server_now: float, older_than: float) -> dict[BundleId, tuple[str, ...]]:
     """Returns, for each bundle that is not removed, the reasons why it stays. No reasons: nobody
     uses it."""
-    needed = {bundle for job in snapshot.jobs.values() if job.record.live for bundle in job.record.needs}
-    assigned = {bundle for entry in snapshot.assignments.values() for bundle in entry.record.bundles}
+    index = RecordIndex.of(snapshot)
 
     def reasons(id_: BundleId, entry: BundleEntry) -> tuple[str, ...]:
-        holds = {
-            "pinned": entry.record.pinned,
-            "uploading": entry.record.state is BundleState.UPLOADING,
-            "needed": id_ in needed,
-            "assigned": id_ in assigned,
-            "written_lately": server_now - entry.mtime < older_than,
-        }
-        return tuple(reason for reason, applies in holds.items() if applies)
+        lately = ("written_lately",) if server_now - entry.mtime < older_than else ()
+        return (*uses_of(index, id_, entry), *lately)
 
     there = ((id_, e) for id_, e in sorted(snapshot.bundles.items()) if e.record.state is not BundleState.REMOVED)
     return {id_: reasons(id_, entry) for id_, entry in there}
+
+
+def uses_of(index: RecordIndex, bundle: BundleId, entry: BundleEntry) -> tuple[str, ...]:
+    """Returns why a bundle stays, however old it is."""
+    holds = {
+        "pinned": entry.record.pinned,
+        "uploading": entry.record.state is BundleState.UPLOADING,
+        "needed": bool(index.live_jobs_of(bundle)),
+        "assigned": index.count_told(bundle) > 0,
+    }
+    return tuple(reason for reason, applies in holds.items() if applies)
 
 
 def unused(snapshot: ClusterSnapshot, server_now: float, older_than: float) -> list[BundleEntry]:

@@ -13,7 +13,6 @@ from starlette.responses import RedirectResponse, Response
 
 from torrentdist.bundle.metafile import parse_metafile
 from torrentdist.bundle.reuse.recipe import parse_recipe, recipe_hash, split_recipe
-from torrentdist.bundle.reuse.reuse_plan import bytes_by_source
 from torrentdist.host.http.operation import Operation, body_of
 from torrentdist.host.http.web import json_response
 from torrentdist.host.process.heavy_work import in_heavy_thread
@@ -116,20 +115,12 @@ class RecipeApi:
         nothing."""
         raw, raw_recipe = split_recipe(await body_of(request))
         meta = await in_heavy_thread(parse_metafile, raw)
-        store = self._runtime.store
-        known = await store.known(meta)
-        counts = bytes_by_source(known)
         recipe = await in_heavy_thread(parse_recipe, raw_recipe)
-        if recipe is not None:
-            whole = {one.file.path for one in known}
-            for digest, count in (await store.shared_parts(meta, recipe, whole)).items():
-                counts[digest] = counts.get(digest, 0) + count
-        largest = sorted(counts, key=lambda digest: -counts[digest])
-        named = [name for digest in largest for name in sorted(store.names(digest))[:1]]
-        reused = sum(counts.values())
-        return json_response(
-            ReuseView(size=meta.size, new_bytes=meta.size - reused, reused_bytes=reused, reused_from=named)
-        )
+        store = self._runtime.store
+        found = await store.reused(meta, recipe)
+        named = [name for digest in found.counts for name in sorted(store.names(digest))[:1]]
+        new = meta.size - found.total
+        return json_response(ReuseView(size=meta.size, new_bytes=new, reused_bytes=found.total, reused_from=named))
 
 
 async def _any_bundle(_: Request) -> tuple[BundleId, ...]:

@@ -14,9 +14,8 @@ from heapq import nsmallest
 
 from torrentdist.charts.quantities import size
 from torrentdist.model.ids import BundleId, Digest, JobId, MasterId, SupervisorId
-from torrentdist.model.wire.bundle_messages import BundleView
 from torrentdist.model.wire.cluster_messages import BundleCounts, ClusterView, HostStateView, SupervisorView
-from torrentdist.model.wire.fleet_messages import DistributionSummary, FleetView, HostProgress, HostState
+from torrentdist.model.wire.fleet_messages import FleetView, HostProgress, HostState
 from torrentdist.model.wire.ha_views import FailoverView, RoleView
 from torrentdist.model.wire.job_messages import WorkerReport
 from torrentdist.model.wire.transfer_messages import Sources
@@ -93,15 +92,6 @@ class DistributionView(View, frozen=True, kw_only=True):
     slowest: list[SlowHost]
     hosts: list[HostProgress]
     """The hosts of this page of the list."""
-
-
-class BundlePageView(View, frozen=True, kw_only=True):
-    bundle: BundleView
-    distribution: DistributionView
-    jobs: list[str]
-    """The live jobs that need it."""
-    past: list[DistributionSummary]
-    """Its last distributions, the newest first."""
 
 
 class HostPageView(View, frozen=True, kw_only=True):

@@ -58,3 +58,18 @@ class RetentionView(View, frozen=True, kw_only=True):
     stays: dict[BundleId, list[str]] = msgspec.field(default_factory=dict)
     """The bundles that stay, and why: newest, young, pinned, unavailable, needed, distributed,
     standing, promised, last_copy, other_rule."""
+
+
+class RoomView(View, frozen=True, kw_only=True):
+    """Whether a bundle goes next when room is needed, and why, or why it stays."""
+
+    rules: list[str]
+    """The patterns of the retention rules that match it."""
+    goes: str = ""
+    """Why the leader removes it next, by these rules. Empty: they keep it, or there is none."""
+    rules_keep: list[str] = msgspec.field(default_factory=list)
+    """Why these rules keep it, as in `RetentionView.stays`."""
+    stays: list[str]
+    """Why it stays though room is needed: pinned, uploading, needed (by a live job), assigned (to a
+    host), no_master (holds it). Empty: hosts that need room drop it, and `bundle prune --cluster`
+    removes it."""

@@ -54,6 +54,14 @@ class ReuseView(View, frozen=True, kw_only=True):
     """The bundles that hold the rest, the one with the most bytes first."""
 
 
+class EarlierView(ReuseView, frozen=True, kw_only=True):
+    """What earlier bundles of the cluster have of one. `new_bytes` are in none of them."""
+
+    not_compared: int
+    """The number of earlier bundles that the master that answers does not hold. Some of the new
+    bytes may be in these."""
+
+
 class BundleDiffView(View, frozen=True, kw_only=True):
     """The result of `bundle diff A B`: how B differs from A."""
 

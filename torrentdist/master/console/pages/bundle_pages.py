@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from urllib.parse import quote, urlencode
 
@@ -14,9 +15,16 @@ from torrentdist.master.bundles import bundle_views
 from torrentdist.master.console import console_markup as m
 from torrentdist.master.console.console_markup import Markup, Visit
 from torrentdist.master.console.console_sight import ConsoleSight
-from torrentdist.master.console.console_views import BundlePageView, DistributionView, distribution_view, eta_of
+from torrentdist.master.console.console_views import DistributionView, distribution_view, eta_of
 from torrentdist.master.console.live_feeds import LiveFeeds
 from torrentdist.master.console.pages.action_pages import action_links
+from torrentdist.master.console.pages.bundle_facts import (
+    BundleLineView,
+    BundlePageView,
+    bundle_facts,
+    bundle_line,
+    bundles_table,
+)
 from torrentdist.master.console.pages.distribution_pages import (
     COLOURS,
     SOURCES,
@@ -27,10 +35,11 @@ from torrentdist.master.console.pages.distribution_pages import (
 from torrentdist.master.console.visits import Visits, answer
 from torrentdist.master.history.distribution_history import DistributionHistory
 from torrentdist.master.http.mutation_requests import bundle_of
+from torrentdist.master.policies.room_outlook import RoomOutlook
+from torrentdist.master.reads.earlier_content import EarlierContent
 from torrentdist.master.reads.paging import Page
 from torrentdist.model.ids import BundleId
 from torrentdist.model.records import BundleState
-from torrentdist.model.wire.bundle_messages import BundleView
 from torrentdist.model.wire.fleet_messages import HostProgress, HostState
 from torrentdist.model.wire.transfer_messages import Sources
 from torrentdist.security.principal import Role
@@ -43,15 +52,25 @@ PAST = 5
 
 
 class BundlePages:
-    def __init__(self, visits: Visits, sight: ConsoleSight, feeds: LiveFeeds, history: DistributionHistory) -> None:
+    def __init__(
+        self,
+        visits: Visits,
+        sight: ConsoleSight,
+        feeds: LiveFeeds,
+        history: DistributionHistory,
+        earlier: EarlierContent,
+        room: RoomOutlook,
+    ) -> None:
         self._history = history
+        self._earlier = earlier
+        self._room = room
         self._visits = visits
         self._sight = sight
         self._feeds = feeds
 
     def operations(self) -> Iterator[Operation]:
         summary = "the console's list of bundles"
-        yield Operation("GET", "/ui/bundles", self.bundles_page, list[BundleView], summary, Role.READER)
+        yield Operation("GET", "/ui/bundles", self.bundles_page, list[BundleLineView], summary, Role.READER)
         summary = "the console's page of one bundle, and how far it is on each host"
         yield Operation("GET", "/ui/bundles/{id}", self.bundle_page, BundlePageView, summary, Role.READER)
         summary = "how far a bundle is, again and again, as server-sent events"
@@ -66,8 +85,8 @@ class BundlePages:
             return found in bundle_views.LISTED and wanted in id_ and state in ("", found)
 
         shown = Page(after, ROWS).of(snapshot.bundles, listed)
-        now = self._sight.records.server_now()
-        views = [bundle_views.bundle_view(snapshot, id_, now) for id_ in shown]
+        now, room = self._sight.records.server_now(), await self._room.of(shown)
+        views = [bundle_line(bundle_views.bundle_view(snapshot, id_, now), room.get(id_)) for id_ in shown]
         kept = {"q": wanted, "state": state}
         return answer(request, lambda: bundles_html(self._visits.of(request), views, kept), views)
 
@@ -75,11 +94,14 @@ class BundlePages:
         bundle = bundle_of(request)
         state, after = request.query_params.get("state", ""), request.query_params.get("after", "")
         part = self._distribution(bundle, state, after)
+        room, earlier = await asyncio.gather(self._room.of([bundle]), self._earlier.of(bundle))
         view = BundlePageView(
             bundle=bundle_views.bundle_view(self._sight.snapshot(), bundle, self._sight.records.server_now()),
             distribution=part,
             jobs=[str(job) for job in self._sight.jobs_of(bundle)],
             past=self._history.summaries(bundle)[:PAST],
+            earlier=earlier,
+            room=room.get(bundle),
         )
         return answer(request, lambda: bundle_html(self._visits.of(request), view, state, after), view)
 
@@ -98,44 +120,16 @@ class BundlePages:
         return distribution_view(fleet, [host for host, _ in zip(matching, range(HOST_ROWS), strict=False)])
 
 
-def bundles_html(visit: Visit, views: Sequence[BundleView], kept: dict[str, str]) -> str:
-    rows = [
-        (
-            m.to("bundles", view.id),
-            m.badge(view.state, "good" if view.state == "available" else "bad"),
-            m.bytes_of(view.size),
-            m.text(f"{view.files:,}"),
-            m.badge(f"{view.replicas} of {view.min_replicas}", "" if view.replicas >= view.min_replicas else "warn"),
-            m.text("pinned" if view.pinned else ""),
-            m.text(len(view.signers)),
-            m.duration(view.age_secs),
-        )
-        for view in views
-    ]
-    heads = ("Bundle", "State", "Size", "Files", "Copies", "Pinned", "Signatures", "Age")
+def bundles_html(visit: Visit, views: Sequence[BundleLineView], kept: dict[str, str]) -> str:
     following = m.next_page(visit, views[-1].id, kept) if len(views) == ROWS else m.NOTHING
     filters = m.filter_form(
         (m.Field("q", "Name contains", kept["q"]), m.Field("state", "State", kept["state"], bundle_views.LISTED))
     )
-    listed = m.table("Bundles", heads, rows, "No bundle matches.")
-    return m.page(visit, "Bundles", filters, listed, following, m.command("torrentdist bundle ls"))
+    return m.page(visit, "Bundles", filters, bundles_table(views), following, m.command("torrentdist bundle ls"))
 
 
 def bundle_html(visit: Visit, view: BundlePageView, state: str, after: str) -> str:
     bundle = view.bundle
-    known = m.facts(
-        [
-            ("State", m.badge(bundle.state, "good" if bundle.state == "available" else "bad")),
-            ("Digest", Markup(f"<code>{m.text(bundle.digest)}</code>")),
-            ("Size", m.text(f"{m.bytes_of(bundle.size)} in {bundle.files:,} files")),
-            ("Copies", m.text(f"{bundle.replicas} of {bundle.min_replicas} wanted")),
-            ("Held by", m.join([m.to("masters", holder) for holder in bundle.holders], ", ") or m.text("nobody")),
-            ("Pinned", m.text("yes" if bundle.pinned else "no")),
-            ("Signed by", m.text(", ".join(bundle.signers) or "nobody")),
-            ("Used by jobs", m.join([m.to("jobs", job) for job in view.jobs], ", ") or m.text("none")),
-            ("Created", m.moment(bundle.created_at)),
-        ]
-    )
     filters = m.filter_form((m.Field("state", "State", state, tuple(HostState)),))
     source = f"/ui/live/bundles/{quote(bundle.id, safe='')}?{urlencode({'state': state, 'after': after})}"
     part = view.distribution
@@ -145,7 +139,7 @@ def bundle_html(visit: Visit, view: BundlePageView, state: str, after: str) -> s
     return m.page(
         visit,
         bundle.id,
-        known,
+        bundle_facts(view),
         action_links(visit, "bundles", bundle.id, _possible(view), bundle.id),
         m.section(
             "Distribution",
