@@ -90,6 +90,7 @@ wheel: setup ## our wheel in dist/, with the lock files that a host installs it 
 	@rm -rf torrentdist.egg-info # Python would believe it rather than what is installed
 	@cp requirements/host.txt dist/torrentdist-host.txt
 	@cp requirements/server.txt dist/torrentdist-server.txt
+	@cp requirements/traces.txt dist/torrentdist-traces.txt
 	@ls dist/torrentdist-*
 
 deb: setup ## a Debian package in dist/: /opt/torrentdist, the systemd units, and the users

@@ -18,6 +18,7 @@ from torrentdist_cli.main import cli, main
 HEAVY = (
     "asyncio",
     "httpx",
+    "opentelemetry",
     "rich",
     "libtorrent",
     "msgspec",

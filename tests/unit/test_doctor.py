@@ -24,6 +24,7 @@ from torrentdist.client.diagnosis import (
     judge_records,
     judge_retention,
     judge_servers,
+    judge_traces,
     judge_versions,
     judge_way_back,
     parse_mode,
@@ -322,3 +323,15 @@ def test_a_retention_rule_that_matches_nothing_is_named() -> None:
 
     assert (Verdict.WARN, "elt-*") == (idle.verdict, idle.subject)
     assert (Verdict.OK, "1 rule, 1 bundle to go") == (busy.verdict, busy.detail)
+
+
+@pytest.mark.parametrize(
+    ("is_installed", "trouble", "expected"),
+    [(True, "", [OK]), (True, "it answers 503", [WARN]), (False, "", [WARN]), (False, "it answers 503", [WARN, WARN])],
+)
+def test_traces_that_do_not_arrive_are_a_warning(is_installed: bool, trouble: str, expected: list[Verdict]) -> None:
+    """An operator who set an endpoint would not learn why there are no traces."""
+    found = judge_traces("http://collector:4318", is_installed=is_installed, trouble=trouble)
+
+    assert [("traces", verdict) for verdict in expected] == verdicts(found)
+    assert all(finding.hint for finding in found if finding.verdict is WARN)

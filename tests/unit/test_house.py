@@ -38,6 +38,7 @@ RIDDLE = re.compile(r"(Of|Who|Whoever|Whose|Whom|Those)\b")
 SWARM_SIDE = {"model", "bundle", "swarm", "cluster", "distributor", "security"}
 MAY_IMPORT: dict[str, set[str]] = {
     "model": set(),
+    "traces": {"model"},
     "charts": set(),
     "http": {"model", "security"},
     "bundle": {"model"},
@@ -45,13 +46,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "swarm": {"model", "bundle", "http"},
     "cluster": {"model"},
     "distributor": {"model", "bundle", "swarm", "cluster"},
-    "host": SWARM_SIDE | {"http"},
-    "master": SWARM_SIDE | {"host", "http", "charts"},
+    "host": SWARM_SIDE | {"http", "traces"},
+    "master": SWARM_SIDE | {"host", "http", "charts", "traces"},
     "supervisor": SWARM_SIDE | {"host", "http", "launcher"},
     "launcher": {"model"},
     # A client is a peer, so it makes bundles and takes part in swarms.
-    "client": {"model", "bundle", "swarm", "http", "security"},
-    "api": {"model", "bundle", "client", "security"},
+    "client": {"model", "bundle", "swarm", "http", "security", "traces"},
+    "api": {"model", "bundle", "client", "security", "traces"},
     "doors": {"model", "bundle", "client", "api"},
     "cli": {"model", "bundle", "client", "api", "http", "spark", "security"},
     "spark": {"model", "client", "charts"},
@@ -59,7 +60,11 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 """Downward only. `dev` may import everything, and nobody imports `dev` but the command of that
 name."""
-ONLY_IN = {"libtorrent": "torrentdist/swarm/", "kazoo": "torrentdist/cluster/session/kazoo_client.py"}
+ONLY_IN = {
+    "libtorrent": "torrentdist/swarm/",
+    "kazoo": "torrentdist/cluster/session/kazoo_client.py",
+    "opentelemetry": "torrentdist/traces/span_exporter.py",
+}
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "misc"}
 
 

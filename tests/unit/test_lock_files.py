@@ -17,7 +17,8 @@ EXTRAS = PROJECT["optional-dependencies"]
 WANTED = {
     "server": PROJECT["dependencies"] + EXTRAS["server"],
     "host": PROJECT["dependencies"] + EXTRAS["server"] + EXTRAS["spark"],
-    "dev": PROJECT["dependencies"] + EXTRAS["server"] + EXTRAS["spark"] + EXTRAS["dev"],
+    "traces": PROJECT["dependencies"] + EXTRAS["traces"],
+    "dev": PROJECT["dependencies"] + EXTRAS["server"] + EXTRAS["spark"] + EXTRAS["traces"] + EXTRAS["dev"],
 }
 
 
@@ -70,7 +71,8 @@ def test_the_project_names_its_lock_files_by_their_hash() -> None:
 def test_all_lock_files_agree_on_versions() -> None:
     """Hosts would run other versions than those that the tests have seen."""
     tested = {pin(entry) for of in entries(LOCKS["dev"]).values() for entry in of}
-    installed = {pin(entry) for name in ("server", "host") for of in entries(LOCKS[name]).values() for entry in of}
+    locks = [LOCKS[name] for name in ("server", "host", "traces")]
+    installed = {pin(entry) for lock in locks for of in entries(lock).values() for entry in of}
 
     assert set() == installed - tested
 

@@ -123,9 +123,10 @@ class AsyncClient:
         is `partly`, and the masters go on among themselves.
         """
         from torrentdist.client.bundles.upload import upload as upload_bundle
+        from torrentdist.traces.upload_trace import traced_upload
 
         name = None if id is None else bundle_id(id)
-        async with self._call(progress) as (config, client, show):
+        async with self._call(progress) as (config, client, show), traced_upload(config.traces) as trace:
             view = await upload_bundle(
                 client,
                 Path(path),
@@ -135,6 +136,7 @@ class AsyncClient:
                 progress=show,
                 swarm=config.client_swarm,
                 signer=None if sign is None else read_signer(Path(sign), config.trust),
+                trace=trace,
             )
             await expect_replicas(client, view)
             return view

@@ -336,6 +336,17 @@ def judge_distributions(known: Sequence[DistributionStatusView], now: float) -> 
     return findings or [Finding(check="distributions", detail=f"{len(running)} under way, none stopped")]
 
 
+def judge_traces(endpoint: str, *, is_installed: bool, trouble: str) -> list[Finding]:
+    """Judges what sends traces, and the collector that takes them. `trouble`: what its answer
+    lacks; empty: nothing."""
+    hint = "Check traces.endpoint and the collector. Nothing else waits for it."
+    findings = [warning("traces", endpoint, trouble, hint)] if trouble else []
+    if not is_installed:
+        install = "Install `torrentdist[traces]` here: docs/operations.md#traces"
+        findings.append(warning("traces", endpoint, "no traces are sent: a package is missing", install))
+    return findings or [Finding(check="traces", subject=endpoint, detail="the collector takes them")]
+
+
 def judge_retention(rules: Sequence[RetentionView]) -> list[Finding]:
     """Judges the retention rules: what the leader is about to remove, and rules that match
     nothing."""

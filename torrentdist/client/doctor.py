@@ -17,6 +17,7 @@ import stat
 import time
 from collections.abc import AsyncIterator, Awaitable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -32,7 +33,7 @@ from torrentdist.http.access import anonymously
 from torrentdist.http.api_calls import Broken, Request, ask
 from torrentdist.http.connection_pool import Http
 from torrentdist.http.http_errors import HttpError
-from torrentdist.model.configuration.config import Config, ZooKeeperConfig
+from torrentdist.model.configuration.config import Config, TracesConfig, ZooKeeperConfig
 from torrentdist.model.configuration.settings import DEFAULT_ORIGIN
 from torrentdist.model.errors import EXIT_UNAVAILABLE, EXIT_USAGE, TorrentdistError
 from torrentdist.model.json_decoding import decode_json
@@ -70,6 +71,7 @@ async def examine(config: Config, origins: Mapping[str, str]) -> list[Finding]:
     findings = [Finding(check="configuration", detail="loads, and every value is valid")]
     findings += secrets(config) + await asyncio.to_thread(tls_diagnosis.certificates, config) + host(config, given)
     findings += trust_diagnosis.judge_trust(config.trust)
+    findings += await traces(config.traces)
     findings.append(Finding(check="libtorrent", detail=await asyncio.to_thread(libtorrent_build)))
     try:
         async with asyncio.timeout(ALL_SECS):
@@ -166,6 +168,29 @@ def _disk(path: Path) -> DiskFacts:
         free_inodes=found.f_favail if found.f_files else None,
         writable=os.access(there, os.W_OK | os.X_OK),
     )
+
+
+async def traces(config: TracesConfig) -> list[Finding]:
+    """Sends the collector no spans at all, which it takes like any other number."""
+    if not config.endpoint:
+        return []
+    headers, trouble = {"Content-Type": "application/x-protobuf"}, ""
+    async with Http() as http:
+        try:
+            answer = await asyncio.wait_for(http.post(config.url, headers=headers), PROBE_SECS)
+            if answer.status_code >= 400:
+                trouble = f"the collector answers {answer.status_code}"
+        except (HttpError, TimeoutError) as exc:
+            trouble = f"the collector does not answer: {cause_text(exc) or f'not within {PROBE_SECS:g} s'}"
+    return diagnosis.judge_traces(config.endpoint, is_installed=_sends_traces(), trouble=trouble)
+
+
+def _sends_traces() -> bool:
+    """Whether the packages that send traces are installed."""
+    try:
+        return bool(version("opentelemetry-exporter-otlp-proto-http")) and bool(version("opentelemetry-sdk"))
+    except PackageNotFoundError:
+        return False
 
 
 # ZooKeeper

@@ -39,12 +39,24 @@ class DaemonStarted(Fact, frozen=True, kw_only=True, tag="daemon_started"):
     version: str
 
 
+class UploadOpened(Fact, frozen=True, kw_only=True, tag="upload_opened"):
+    """A client opened an upload, or opened it again. The leader writes this."""
+
+    bundle: str
+    digest: str
+    size: int
+    traceparent: str = ""
+    """The client's span, as in the W3C header of this name; empty: it names none."""
+
+
 class BundleUploaded(Fact, frozen=True, kw_only=True, tag="bundle_uploaded"):
     """As many masters as wanted hold the bundle. The leader writes this."""
 
     bundle: str
     digest: str
     size: int
+    seconds: float = 0.0
+    """Seconds since the upload was opened, by ZooKeeper's clock."""
 
 
 class FileFact(msgspec.Struct, frozen=True, kw_only=True):
@@ -211,6 +223,7 @@ class EventsDropped(Fact, frozen=True, kw_only=True, tag="events_dropped"):
 
 KINDS: tuple[type[Fact], ...] = (
     DaemonStarted,
+    UploadOpened,
     BundleUploaded,
     BundleFiles,
     BundlePublished,

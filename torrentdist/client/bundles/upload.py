@@ -32,6 +32,7 @@ from torrentdist.model.wire.bundle_messages import BundleView
 from torrentdist.model.wire.transfer_messages import TransferPhase, UploadPreview, UploadView
 from torrentdist.security.signing.signing_keys import Signer
 from torrentdist.swarm.engine.engine import Transfer
+from torrentdist.traces.upload_trace import UploadTrace
 
 REFRESH_SECS = 0.25
 STUCK_SECS = 3.0
@@ -82,10 +83,12 @@ async def upload(
     swarm: SwarmConfig | None = None,
     unreachable_secs: float = UNREACHABLE_SECS,
     signer: Signer | None = None,
+    trace: UploadTrace | None = None,
 ) -> UploadView:
     """Returns once `min_replicas` masters (default: as many as the cluster wants) hold the bundle,
     or after `timeout` seconds. In the latter case `achieved` is false, and the masters continue
-    among themselves. With `signer`, the digest that was computed here is signed."""
+    among themselves. With `signer`, the digest that was computed here is signed. `trace` gets a
+    span if something is uploaded."""
     clock = asyncio.get_running_loop().time
     began = clock()
     meta, recipe = await _hash(path, progress)
@@ -94,6 +97,7 @@ async def upload(
     if there is None or there.replicas < _wanted(there, min_replicas) or there.state is not BundleState.AVAILABLE:
         end = began + timeout
         work = _Upload(client, meta, recipe, path, chosen, min_replicas, end, progress, unreachable_secs, signer)
+        work.traceparent = "" if trace is None else trace.begun(chosen, meta.digest, meta.size)
         there = await work.run(swarm or SwarmConfig())
     elif signer is not None:
         await client.add_signature(chosen, signer.bundle(chosen, meta.digest))
@@ -144,6 +148,7 @@ class _Upload:
     wanted: int = field(default=0, init=False)
     lacking: Mapping[MasterId, str] = field(default_factory=dict, init=False)
     arrived: int = field(default=0, init=False)
+    traceparent: str = field(default="", init=False)
 
     async def run(self, swarm: SwarmConfig) -> BundleView:
         with seeding_home(self.meta, self.path) as home:
@@ -200,7 +205,7 @@ class _Upload:
 
     async def _open(self) -> BundleView:
         recipe = await self.client.offer_recipe(self.id, self.recipe) if self.recipe else ""
-        return await self.client.open_upload(self.id, self.meta.raw, self.min_replicas, recipe)
+        return await self.client.open_upload(self.id, self.meta.raw, self.min_replicas, recipe, self.traceparent)
 
     def _check_opened(self, opening: asyncio.Task[BundleView]) -> None:
         """Raises the error of a failed attempt if the disk is full, which does not pass. Otherwise

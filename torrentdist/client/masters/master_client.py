@@ -28,6 +28,7 @@ from torrentdist.model.wire.cluster_messages import ClusterView
 from torrentdist.model.wire.fleet_messages import DistributeBody, DistributionSummary, FleetView
 from torrentdist.model.wire.ha_views import FailoverView, LeaderTransferView, LeaderView, RoleView, TransferBody
 from torrentdist.model.wire.headers import DIGEST
+from torrentdist.traces.spans import TRACEPARENT
 
 BACKUP_SECS = 10.0
 """How long a backup's answer may take to begin: the master reads all records from ZooKeeper."""
@@ -162,12 +163,19 @@ class MasterClient(MasterRequests):
         return ""
 
     async def open_upload(
-        self, bundle_id: BundleId, raw_metafile: bytes, min_replicas: int | None, recipe: str = ""
+        self,
+        bundle_id: BundleId,
+        raw_metafile: bytes,
+        min_replicas: int | None,
+        recipe: str = "",
+        traceparent: str = "",
     ) -> BundleView:
-        """`recipe`: the hash of the recipe that was offered before."""
+        """`recipe`: the hash of the recipe that was offered before. `traceparent`: names the span
+        of the upload."""
         params = {} if min_replicas is None else {"min_replicas": str(min_replicas)}
         params |= {"recipe": recipe} if recipe else {}
         headers = {"Content-Type": "application/x-bittorrent"}
+        headers |= {TRACEPARENT: traceparent} if traceparent else {}
         path = f"/v1/bundles/{bundle_id}"
         request = Request("POST", path, params=params, content=raw_metafile, headers=headers, timeout=CHUNK_SECS)
         return await self.mutate(request, BundleView)

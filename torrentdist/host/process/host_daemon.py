@@ -50,6 +50,7 @@ from torrentdist.host.telemetry.answer_counts import AnswerCounts
 from torrentdist.host.telemetry.audit_log import Audit
 from torrentdist.host.telemetry.event_counts import EventCounts
 from torrentdist.host.telemetry.event_log import EventLog
+from torrentdist.host.telemetry.event_traces import EventTraces
 from torrentdist.host.telemetry.metrics import Metrics
 from torrentdist.http.access import to_known_masters
 from torrentdist.model.configuration.config import Config
@@ -164,6 +165,8 @@ class HostDaemon:
         self.marks = StoreMarks(config.store.high, config.store.low)
         self.event_counts = EventCounts(role.metrics)
         events.subscribe(self.event_counts.hear)
+        self.traces = EventTraces(config.traces, identity.role, identity.id, taken.zookeeper.server_now)
+        self.traces.follow(events)
         role.metrics.has("http_answers_total")
         tls, plain_too = config.swarm_has_tls, config.swarm_has_both
         settings = engine_config(config.swarm, config.api.listen, tls=tls, plain_too=plain_too)
@@ -224,6 +227,7 @@ class HostDaemon:
         return host
 
     def _close_parts_in(self, closing: contextlib.AsyncExitStack) -> None:
+        closing.push_async_callback(self.traces.close)
         closing.callback(self.runtime.events.close)
         closing.push_async_callback(self.runtime.stop)
         closing.push_async_callback(self.hand_outs.close)

@@ -87,6 +87,7 @@ _EVERY: Final = [
             "holder_copies_total": "Copies of bundles that masters sent to this host; half a bundle counts 0.5",
             "hash_failures_total": "Pieces that did not match their digest, and were fetched again",
             "log_lines_dropped_total": "Log lines that could not be written",
+            "trace_spans_dropped_total": "Spans that could not be sent to the collector of traces.endpoint",
         },
     ),
     MetricRow(

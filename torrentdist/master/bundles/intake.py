@@ -27,9 +27,10 @@ from torrentdist.master.bundles.recipes import Recipes
 from torrentdist.master.changes.answered_requests import Mutation
 from torrentdist.master.changes.commit import LeaderChanges
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.events import BundleFiles, FileFact
+from torrentdist.model.events import BundleFiles, FileFact, UploadOpened
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.records import BundleState
+from torrentdist.traces.spans import place_in
 
 FILES_A_LINE = 200
 """Files in one line of the log of events."""
@@ -95,8 +96,10 @@ class Intake:
         min_replicas: int | None,
         recipe: str = "",
         owner: str = "",
+        traceparent: str = "",
     ) -> bytes:
-        """`recipe`: the hash of the recipe that was offered before."""
+        """`recipe`: the hash of the recipe that was offered before. `traceparent`: names the
+        client's span."""
         before = await self._changes.recall(mutation)
         entry = self._mirror.snapshot.bundles.get(bundle)
         if entry is not None and entry.record.digest != meta.digest:
@@ -110,11 +113,17 @@ class Intake:
             recipe = await self._recipes.accept(meta.digest, recipe)
             failure = self._attempts.disk_error(meta.digest)
             self._attempts.retry(meta.digest)
+            if before is None:
+                self._tell_opened(bundle, meta, traceparent)
             if entry is None:
                 self._tell_files(bundle, meta)
             if failure is not None and entry is not None and not self._mirror.snapshot.holders(bundle):
                 raise failure  # the uploader asks because nothing moves, and this is the reason
         return before or await self._operations.open_upload(mutation, bundle, meta, min_replicas, recipe, owner)
+
+    def _tell_opened(self, bundle: BundleId, meta: Metafile, traceparent: str) -> None:
+        sender = traceparent if place_in(traceparent) is not None else ""
+        self._runtime.events.emit(UploadOpened(bundle=bundle, digest=meta.digest, size=meta.size, traceparent=sender))
 
     def _tell_files(self, bundle: BundleId, meta: Metafile) -> None:
         files = [FileFact(root=file.root.hex(), size=file.size) for file in meta.files[:MOST_FILES] if file.size]

@@ -39,6 +39,8 @@ log = get_logger()
 LOOK_SECS = 1.0
 LONGEST_LOOK_SECS = 10.0
 """How often a run is looked at in which nothing changes."""
+FRESH_SECS = 5.0
+"""A distribution that was ordered within so many seconds is what hosts are told of now."""
 COPY_SECS = 2.0
 REST_COPY_SECS = 20.0
 """How often a standby asks the leader: while something runs, and while nothing does."""
@@ -57,6 +59,8 @@ class DistributionHistory:
         self._leads = leads
         self._http = http
         self._file = file
+        self.on_end: list[Callable[[DistributionSummary], None]] = []
+        """Called, while this master leads, with the summary of each distribution that ends."""
         self._told = ToldBundles()
         self._kept = KeptHistory()
         self._written = self._kept
@@ -108,7 +112,7 @@ class DistributionHistory:
         now = self._session.zookeeper.server_now() or time.time()
         kept = self._kept
         for bundle, hosts in self._told.news(snapshot).items():
-            kept = _begun(kept, snapshot, bundle, hosts, now)
+            kept = begun(kept, snapshot, bundle, hosts, now)
         clock = time.monotonic()
         for id_, run in kept.open.items():
             if clock >= self._looks.get(id_, 0.0):
@@ -116,7 +120,11 @@ class DistributionHistory:
                 idle = now - (kept.open[id_].changed_at if id_ in kept.open else now)
                 self._looks[id_] = clock + min(LONGEST_LOOK_SECS, max(LOOK_SECS * 0.9, idle / 10))
         if kept is not self._kept:
+            ended = [kept.past[id_] for id_ in kept.past.keys() - self._kept.past.keys()]
             self._kept = runs.bounded(kept)
+            for hear in self.on_end if self._leads() else ():
+                for summary in ended:
+                    hear(summary)
             self._looks = {id_: at for id_, at in self._looks.items() if id_ in self._kept.open}
             self._heard = {id_: heard for id_, heard in self._heard.items() if id_ in self._kept.open}
 
@@ -190,7 +198,7 @@ class DistributionHistory:
             self._written = kept
 
 
-def _begun(
+def begun(
     kept: KeptHistory, snapshot: ClusterSnapshot, bundle: BundleId, hosts: list[SupervisorId], now: float
 ) -> KeptHistory:
     """Returns what is kept once these hosts are told to fetch a bundle."""
@@ -198,11 +206,20 @@ def _begun(
     if entry is None or entry.record.state not in LISTED:
         return kept
     running = next((run for run in kept.open.values() if run.bundle == bundle), None)
-    record = entry.record
+    record, began = entry.record, _ordered_at(kept, snapshot, bundle, now)
     run = running or DistributionRun(
-        bundle=bundle, digest=record.digest, size=record.size, began_at=now, changed_at=now, hosts={}
+        bundle=bundle, digest=record.digest, size=record.size, began_at=began, changed_at=now, hosts={}
     )
     return KeptHistory(open=kept.open | {run.id: runs.joined(run, hosts, now)}, past=kept.past)
+
+
+def _ordered_at(kept: KeptHistory, snapshot: ClusterSnapshot, bundle: BundleId, now: float) -> float:
+    """Returns when hosts were told to fetch a bundle: when its distribution was ordered, or now, if
+    a job needs it or the distribution goes on after a run that is over."""
+    entry = snapshot.distributions.get(bundle)
+    ordered = now if entry is None else entry.record.begun_at
+    is_new = all(past.bundle != bundle or (past.ended_at or 0.0) < ordered for past in kept.past.values())
+    return ordered if is_new and now - FRESH_SECS <= ordered <= now else now
 
 
 def _source(snapshot: ClusterSnapshot, me: MasterId, leads: bool) -> tuple[str, bool] | None:

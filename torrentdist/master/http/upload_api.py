@@ -21,6 +21,7 @@ from torrentdist.master.leading.leadership import Leadership
 from torrentdist.model.ids import BundleId
 from torrentdist.model.wire.bundle_messages import BundleView, UploadOffset
 from torrentdist.security.principal import Role
+from torrentdist.traces.spans import TRACEPARENT
 
 
 class UploadApi:
@@ -77,7 +78,9 @@ class UploadApi:
         body = await body_of(request)
         meta = await in_heavy_thread(parse_metafile, body)
         mutation, owner = await mutation_of(request, body), principal_of(request).name
-        return answered(await self._intake.open(mutation, bundle, meta, wanted or None, recipe, owner))
+        sender = request.headers.get(TRACEPARENT, "")
+        answer = await self._intake.open(mutation, bundle, meta, wanted or None, recipe, owner, sender)
+        return answered(answer)
 
     async def upload_bytes(self, request: Request) -> Response:
         digest = digest_of(request)

@@ -43,7 +43,7 @@ from torrentdist.model.configuration.config import ReplicationConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.events import BundleUploaded, Fact
 from torrentdist.model.ids import BundleId, Digest
-from torrentdist.model.records import BundleState, encode
+from torrentdist.model.records import BundleRecord, BundleState, encode
 
 log = get_logger()
 
@@ -191,7 +191,12 @@ class LeaderRounds:
                 raise
         else:
             if isinstance(duty, MarkAvailable):
-                self._tell(BundleUploaded(bundle=duty.bundle, digest=entry.record.digest, size=entry.record.size))
+                self._tell(self._uploaded(entry.record))
+
+    def _uploaded(self, record: BundleRecord) -> BundleUploaded:
+        now = self._zookeeper.server_now()
+        seconds = 0.0 if now is None else max(0.0, now - record.created_at)
+        return BundleUploaded(bundle=record.id, digest=record.digest, size=record.size, seconds=seconds)
 
 
 def _state_if(states: Collection[BundleState]) -> Callable[[ClusterSnapshot, BundleId], BundleState | None]:

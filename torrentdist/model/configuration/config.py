@@ -271,6 +271,21 @@ class EventsConfig(Section, frozen=True, kw_only=True):
     """Interval at which a download reports its progress."""
 
 
+class TracesConfig(Section, frozen=True, kw_only=True):
+    endpoint: str = ""
+    """URL of an OpenTelemetry collector that takes OTLP over HTTP, such as http://127.0.0.1:4318.
+    Needs `torrentdist[traces]`. Empty: no traces."""
+    sample: float = 1.0
+    """The share of bundles whose traces are sent, 0 to 1; the same everywhere, so that no trace has
+    gaps."""
+
+    @property
+    def url(self) -> str:
+        """The URL that takes spans: `endpoint` with the path that OTLP gives it."""
+        base = self.endpoint.rstrip("/")
+        return base if base.endswith("/v1/traces") else f"{base}/v1/traces"
+
+
 class Config(Section, frozen=True, kw_only=True):
     client: ClientConfig = ClientConfig()
     master: MasterConfig = MasterConfig()
@@ -288,6 +303,7 @@ class Config(Section, frozen=True, kw_only=True):
     codedistributor: CodeDistributorConfig = CodeDistributorConfig()
     log: LogConfig = LogConfig()
     events: EventsConfig = EventsConfig()
+    traces: TracesConfig = TracesConfig()
 
     @property
     def swarm_has_tls(self) -> bool:

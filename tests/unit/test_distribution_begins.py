@@ -1,0 +1,41 @@
+"""When a run of the history begins."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from records_of import bundle, snapshot
+
+from torrentdist.master.history.distribution_history import FRESH_SECS, begun
+from torrentdist.master.history.distribution_runs import KeptHistory, summary_of
+from torrentdist.model.ids import BundleId, SupervisorId
+from torrentdist.model.policies.distribution_record import DistributionRecord
+
+ETL, HOST = BundleId("etl"), SupervisorId("h1")
+NOW = 1000.0
+
+
+def begin(kept: KeptHistory, ordered: float | None, now: float = NOW) -> float:
+    """Returns when the run begins of which a master hears at `now`."""
+    orders = [] if ordered is None else [DistributionRecord(bundle=ETL, hosts=(HOST,), begun_at=ordered)]
+    seen = snapshot([bundle("etl")], assigned={"h1": ["etl"]}, distributions=orders)
+    (run,) = begun(kept, seen, ETL, [HOST], now).open.values()
+    return run.began_at
+
+
+@pytest.mark.parametrize(
+    ("ordered", "expected"),
+    [(NOW - 0.9, NOW - 0.9), (NOW - FRESH_SECS - 1, NOW), (NOW + 1, NOW), (None, NOW)],
+)
+def test_a_run_begins_with_its_order(ordered: float | None, expected: float) -> None:
+    """A quick distribution would seem to begin after its hosts had the bundle."""
+    assert expected == begin(KeptHistory(), ordered)
+
+
+def test_a_distribution_that_goes_on_is_another_run() -> None:
+    """The run of a second wave would replace that of the first."""
+    seen = snapshot([bundle("etl")], assigned={"h1": ["etl"]})
+    (first,) = begun(KeptHistory(), seen, ETL, [HOST], NOW - 3).open.values()
+    over = KeptHistory(past={first.id: msgspec.structs.replace(summary_of(first), ended_at=NOW - 1)})
+
+    assert NOW == begin(over, NOW - 3)
