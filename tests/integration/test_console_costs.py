@@ -131,13 +131,14 @@ class Fleet:
         await self.each(lambda http, n: self.announce(http, n, SIZE if n < HOSTS - FETCHING else SIZE // 2))
 
     async def move(self) -> None:
-        """The hosts that are on their way get further, for ever."""
+        """The hosts that are on their way get further, for ever. One completes each second."""
         async with self.client() as http:
             step = 0
             while True:
                 step += 1
                 number = HOSTS - FETCHING + step % FETCHING
-                await self.announce(http, number, SIZE // 2 + step)
+                is_done = step % ANNOUNCES_PER_SEC == 0
+                await self.announce(http, number, SIZE if is_done else SIZE // 2 + step)
                 await asyncio.sleep(1 / ANNOUNCES_PER_SEC)
 
     async def watch(self, part: str) -> list[str]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
+import msgspec
 import pytest
 from announced_peers import D1, D2, announce, has, hosts_of, lacks
 
@@ -307,16 +309,21 @@ def test_a_silent_master_is_not_handed_out_whatever_its_records_say() -> None:
     assert (1, 0) == here.counts(D1)
 
 
-def test_the_revision_grows_with_what_is_said_and_not_with_how_often() -> None:
+def test_revisions_grow_with_what_is_said_and_not_with_how_often() -> None:
     """The console would miss what a host says, or work all day for hosts at rest."""
     here = directory()
+    further, stuck = lacks(), msgspec.structs.replace(lacks(), problem="its disk is full")
+    further = msgspec.structs.replace(further, done=1)
+    said = [(lacks(),), (lacks(),), (further,), (stuck,), (has(),), (has(),), (has(), has(D2)), (has(D2),)]
     steps = []
-    for said in ((lacks(),), (lacks(),), (has(),), (has(),), (has(), has(D2)), (has(D2),), (has(D2),)):
-        before = here.revision
-        announce(here, "s1", *said, source="10.0.0.1")
-        steps.append(here.revision > before)
-    before = here.revision
+    for entries in said:
+        before = replace(here.revisions)
+        announce(here, "s1", *entries, source="10.0.0.1")
+        steps.append((here.revisions.said > before.said, here.revisions.states > before.states))
+    before = replace(here.revisions)
     here.forget(PeerId("s1"))
+    new, same, only_further = (True, True), (False, False), (True, False)
 
-    assert [True, False, True, False, True, True, False] == steps
-    assert here.revision > before
+    assert [new, same, only_further, new, new, same, new, new] == steps
+    assert here.revisions.said > before.said
+    assert here.revisions.states > before.states

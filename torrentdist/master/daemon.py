@@ -311,7 +311,9 @@ class Master:
         self.pruning = Pruning(session, self.changes)
         self.distributions = DistributionOperations(self.changes, self.swarms.members, self._now)
         self.retention = RetentionOperations(self.changes, session.zookeeper.server_now)
-        parts = PolicyParts(self.changes, self.retention, self.swarms.members, lambda: self.swarms.directory.revision)
+        parts = PolicyParts(
+            self.changes, self.retention, self.swarms.members, lambda: self.swarms.directory.revisions.states
+        )
         return PolicyLoop(session, self.leadership, parts, self.config.distribution.patience_secs)
 
     def _uploads(self, digest: Digest) -> bool:

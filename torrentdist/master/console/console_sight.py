@@ -46,18 +46,17 @@ class ConsoleSight:
 
     def state(self) -> Hashable:
         """Returns another value when a page of records and swarms may show something else."""
-        records = self.records
-        return (
-            self.snapshot().version,
-            self._swarms.directory.revision,
-            records.stale_secs() is None,
-            records.lacks_cluster(),
-        )
+        return self._records_state(), self._swarms.directory.revisions.said
+
+    def _records_state(self) -> Hashable:
+        return self.snapshot().version, self.records.stale_secs() is None, self.records.lacks_cluster()
 
     def overview_state(self) -> Hashable:
-        """The same for the overview, which also tells for how long hosts have been silent."""
+        """The same for the overview, which tells for how long hosts have been silent, and of
+        running distributions only how many hosts have the bundle."""
         silent = self._heartbeats.silent_secs(self.snapshot()) or {}
-        return self.state(), tuple((id_, secs) for id_, secs in silent.items() if secs)
+        late = tuple((id_, secs) for id_, secs in silent.items() if secs)
+        return self._records_state(), self._swarms.directory.revisions.states, late
 
     def now(self) -> float:
         """Returns the time by ZooKeeper's clock, as far as it is known."""

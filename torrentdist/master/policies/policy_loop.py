@@ -61,7 +61,7 @@ class PolicyParts:
     retention: RetentionOperations
     members: Members
     revision: Callable[[], int]
-    """Returns a number that grows whenever a host says something else of a bundle."""
+    """Returns a number that grows whenever a host completes a bundle or meets a problem."""
 
 
 class PolicyLoop:

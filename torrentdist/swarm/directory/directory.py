@@ -55,6 +55,7 @@ class SwarmDirectory:
         self._periods = periods or Periods()
         self._limits = limits or Limits()
         self._members = Memberships()
+        self.revisions = self._members.revisions
         self._admission = Admission(self._members, self._limits, own_host=own_host, expire=self.expire)
         self._announces = 0
         self._refused = 0
@@ -198,11 +199,6 @@ class SwarmDirectory:
         return self._members.hosts.addresses(frozenset(registered_hosts))
 
     # views and metrics
-
-    @property
-    def revision(self) -> int:
-        """Grows whenever a peer joins or leaves a swarm, or says something else of one."""
-        return self._members.revision
 
     def counts(self, digest: Digest) -> SwarmCounts:
         swarm = self._members.swarms.get(digest)

@@ -8,6 +8,7 @@ Pure: no I/O and no clock.
 from __future__ import annotations
 
 from collections.abc import Iterable, Set
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -18,6 +19,17 @@ from torrentdist.swarm.directory.peer_addresses import Hosts
 from torrentdist.swarm.directory.roster import Peer, Swarm
 
 MAX_PROBLEM_LENGTH: Final = 300
+
+
+@dataclass
+class Revisions:
+    """Two numbers by which others see whether they have to look again."""
+
+    said: int = 0
+    """Grows whenever a peer joins or leaves a swarm, or says something else of one."""
+    states: int = 0
+    """Grows whenever a peer joins or leaves a swarm, completes it, or meets another problem. It
+    does not grow while peers get further."""
 
 
 class Memberships:
@@ -32,8 +44,7 @@ class Memberships:
         """Number of pairs of a peer and a swarm."""
         self.fetching = 0
         """Number of peers that lack something in a swarm that they named."""
-        self.revision = 0
-        """Grows whenever a peer joins or leaves a swarm, or says something else of one."""
+        self.revisions = Revisions()
         self._holders: dict[Digest, frozenset[PeerId]] = {}
         self._recorded: dict[PeerId, set[Digest]] = {}
 
@@ -100,7 +111,9 @@ class Memberships:
         old = peer.entries.get(entry.digest)
         if old == entry:
             return
-        self.revision += 1
+        self.revisions.said += 1
+        if old is None or (old.complete, old.problem) != (entry.complete, entry.problem):
+            self.revisions.states += 1
         peer.entries[entry.digest] = entry
         self.count += old is None
         if old is None or old.complete is not entry.complete:
@@ -118,7 +131,8 @@ class Memberships:
     def _leave(self, peer: Peer, digest: Digest) -> None:
         del peer.entries[digest]
         self.count -= 1
-        self.revision += 1
+        self.revisions.said += 1
+        self.revisions.states += 1
         swarm = self.swarms[digest]
         for complete in (True, False):
             swarm.roster(peer.role, complete=complete).discard(peer)
