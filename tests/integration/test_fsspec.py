@@ -234,7 +234,9 @@ def test_every_change_is_refused(
         change(fs, f"{bundle}/data.bin")
 
 
-def test_what_is_not_there_is_a_missing_file(fs: TorrentdistFileSystem, put: Put, tmp_path: Path) -> None:
+def test_what_is_not_there_is_a_missing_file(
+    cluster: Cluster, fs: TorrentdistFileSystem, put: Put, tmp_path: Path
+) -> None:
     """If this fails, libraries do not understand the error."""
     bundle = put(make_source(tmp_path / "source", seed=6))
 
@@ -244,10 +246,22 @@ def test_what_is_not_there_is_a_missing_file(fs: TorrentdistFileSystem, put: Put
         fs.ls("torrentdist://no-such-bundle")
     with pytest.raises(IsADirectoryError):
         fs.open(f"{bundle}/sub")
-    assert not fs.exists("no-such-bundle/file")
+    alone = TorrentdistFileSystem(config_file=cluster.dir / "client.toml", supervisor="", skip_instance_cache=True)
+    for asked, path in ((fs, "no-such-bundle/file"), (alone, "no-such-bundle/file"), (fs, f"{bundle}/none")):
+        assert [False] * 3 == [asked.exists(path), asked.isfile(path), asked.isdir(path)]
+        for moment in (asked.created, asked.modified):
+            with pytest.raises(FileNotFoundError):
+                moment(path)
+    assert [True, False] == [fs.isfile(f"{bundle}/data.bin"), fs.isdir(f"{bundle}/data.bin")]
+    assert [False, True] == [fs.isfile(f"{bundle}/sub"), fs.isdir(f"{bundle}/sub")]
+    assert fs.isdir("torrentdist://")
 
 
-def test_an_outage_is_not_a_missing_file(cluster: Cluster, tmp_path: Path) -> None:
+QUESTIONS = ("exists", "lexists", "isfile", "isdir", "info", "ls", "find", "glob", "created", "cat", "open")
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_an_outage_is_not_a_missing_file(cluster: Cluster, tmp_path: Path, question: str) -> None:
     """If this fails, a program takes data for missing while the cluster is away."""
     shutil.copy(cluster.dir / "client.toml", tmp_path / "client.toml")
     away = TorrentdistFileSystem(
@@ -255,5 +269,5 @@ def test_an_outage_is_not_a_missing_file(cluster: Cluster, tmp_path: Path) -> No
     )
 
     with pytest.raises(TorrentdistError) as caught:
-        away.exists("etl-42/file")
+        getattr(away, question)("etl-42/file")
     assert "unreachable" == caught.value.code

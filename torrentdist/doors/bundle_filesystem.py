@@ -28,9 +28,9 @@ from torrentdist.api.async_client import TIMEOUT_SECS, StrPath
 from torrentdist.api.blocking_client import Client
 from torrentdist.bundle.bundle_tree import BundleTree, NodeKind, TreeNode
 from torrentdist.bundle.metafile import parse_metafile
+from torrentdist.doors.filesystem_entries import bundle_entry, entry_of, missing_as_file
 from torrentdist.doors.gateway_reader import GatewayAway, GatewayReader
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.wire.bundle_messages import BundleView
 
 BLOCK_BYTES = 8 * 1024 * 1024
 """How much of an arriving file one request asks for."""
@@ -70,25 +70,33 @@ class TorrentdistFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec
     def ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
         bundle, inner = self._split(path)
         if not bundle:
-            found = [_bundle_entry(view) for view in self._client.bundles()]
+            found = [bundle_entry(view) for view in self._client.bundles()]
         else:
             node = self._node(bundle, inner)
             nodes = self._tree(bundle).list(inner) if node.kind is NodeKind.DIRECTORY else [node]
-            found = [_entry(bundle, each) for each in nodes]
+            found = [entry_of(bundle, each) for each in nodes]
         return found if detail else [entry["name"] for entry in found]
 
     def info(self, path: str, **options: Any) -> dict[str, Any]:
         bundle, inner = self._split(path)
         if not bundle:
             return {"name": "", "size": 0, "type": "directory"}
-        return _entry(bundle, self._node(bundle, inner))
+        return entry_of(bundle, self._node(bundle, inner))
 
+    # fsspec's own three answer no if they cannot find out
     def exists(self, path: str, **options: Any) -> bool:
-        try:
-            self.info(path)
-        except FileNotFoundError:
-            return False
-        return True
+        return self._kind(path) is not None
+
+    def isfile(self, path: str) -> bool:
+        return self._kind(path) == NodeKind.FILE
+
+    def isdir(self, path: str) -> bool:
+        return self._kind(path) == NodeKind.DIRECTORY
+
+    def _kind(self, path: str) -> str | None:
+        with suppress(FileNotFoundError):
+            return str(self.info(path)["type"])
+        return None
 
     def invalidate_cache(self, path: str | None = None) -> None:
         """Forgets where bundles are and which files they have."""
@@ -96,8 +104,10 @@ class TorrentdistFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec
         self._places.clear()
 
     def created(self, path: str) -> datetime:
-        bundle, _ = self._split(path)
-        return datetime.fromtimestamp(self._client.bundle(bundle).created_at, UTC)
+        bundle, inner = self._split(path)
+        self._node(bundle, inner)
+        with missing_as_file(bundle):
+            return datetime.fromtimestamp(self._client.bundle(bundle).created_at, UTC)
 
     def modified(self, path: str) -> datetime:
         """Returns when the bundle was made. It never changes."""
@@ -207,12 +217,8 @@ class TorrentdistFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec
         if place is not None:
             with suppress(OSError, TorrentdistError):
                 return parse_metafile((place.parent / "metafile").read_bytes())
-        try:
+        with missing_as_file(bundle):
             return self._client.metafile(bundle)
-        except TorrentdistError as error:
-            if error.code in ("bundle_not_found", "invalid_id"):
-                raise FileNotFoundError(errno.ENOENT, error.message, bundle) from error
-            raise
 
     def _local_file(self, bundle: str, inner: str) -> Path | None:
         """Returns a file on this host; None if it has to be read through the gateway."""
@@ -229,7 +235,8 @@ class TorrentdistFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec
                 raise GatewayAway("the configuration names none")
             found = self._gateway.local(bundle)
         except GatewayAway:
-            found = self._client.path(bundle, timeout=self._timeout)
+            with missing_as_file(bundle):
+                found = self._client.path(bundle, timeout=self._timeout)
         if found is not None:
             self._places[bundle] = found
         return found
@@ -241,19 +248,3 @@ class ArrivingFile(AbstractBufferedFile):  # type: ignore[misc]
     def _fetch_range(self, start: int, end: int) -> bytes:
         data: bytes = self.fs.read_part(self.path, start, min(end, self.size))
         return data
-
-
-def _bundle_entry(view: BundleView) -> dict[str, Any]:
-    return {"name": view.id, "size": 0, "type": "directory", "digest": view.digest, "created": view.created_at}
-
-
-def _entry(bundle: str, node: TreeNode) -> dict[str, Any]:
-    entry = {
-        "name": f"{bundle}/{node.path}" if node.path else bundle,
-        "size": node.file.size if node.file else 0,
-        "type": node.kind.value,
-        "islink": node.target is not None,
-    }
-    if node.file is not None:
-        entry |= {"executable": node.file.executable, "root": node.file.root.hex()}
-    return entry if node.target is None else entry | {"destination": node.target}

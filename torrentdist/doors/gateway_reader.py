@@ -39,13 +39,13 @@ class GatewayReader:
         try:
             with self._answer(f"/v1/host/bundles/{quote(bundle)}", {}, CALL_SECS) as answer:
                 view = json.load(answer)
+                return Path(view["path"]) if view.get("state") == "done" and view.get("path") else None
         except TorrentdistError as error:
             if error.code == "supervisor_unreachable":
                 raise GatewayAway(error.message) from error
             return None
-        except ValueError as exc:
+        except (ValueError, AttributeError, TypeError, RecursionError) as exc:
             raise GatewayAway("another program listens there") from exc
-        return Path(view["path"]) if view.get("state") == "done" and view.get("path") else None
 
     def read(self, bundle: str, path: str, start: int, end: int) -> bytes:
         """Returns a part of a file. The gateway fetches the bundle if it is not here, and answers
@@ -77,5 +77,5 @@ class GatewayReader:
 def _error_in(answer: http.client.HTTPResponse) -> TorrentdistError:
     try:
         return TorrentdistError.from_wire(json.load(answer))
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         return TorrentdistError("internal", detail=f"HTTP {answer.status}")

@@ -1,0 +1,38 @@
+"""What the file system makes of the gateway's answers, and of another program's on that port."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from raw_http_server import served
+
+from torrentdist.doors.gateway_reader import GatewayAway, GatewayReader
+
+pytestmark = pytest.mark.anyio
+
+
+async def asked(body: bytes) -> Path | None:
+    """Returns where a bundle lies by this answer."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        await writer.drain()
+
+    async with served(serve) as (server, _):
+        return await asyncio.to_thread(GatewayReader(server.url).local, "etl-1")
+
+
+@pytest.mark.parametrize("body", [b"hello", b"[]", b"null", b'{"state": "done", "path": 7}', b"\xff", b"[" * 100_000])
+async def test_another_program_on_the_port_is_no_gateway(body: bytes) -> None:
+    """If this fails, a read ends with a traceback, though the bundle can come from elsewhere."""
+    with pytest.raises(GatewayAway):
+        await asked(body)
+
+
+async def test_the_gateway_tells_where_a_bundle_lies() -> None:
+    """If this fails, files of this host are read through another process, or too early."""
+    assert Path("/a") == await asked(b'{"state": "done", "path": "/a"}')
+    assert await asked(b'{"state": "fetching", "path": "/a"}') is None
