@@ -81,6 +81,20 @@ def test_a_refused_token_is_told_by_name(guarded: Cluster, tmp_path: Path) -> No
     assert made["token"] not in str(created)
 
 
+def test_a_prune_that_is_only_tried_is_no_change(guarded: Cluster) -> None:
+    """An operator who asks who pruned would be told of a prune that never was."""
+    guarded.run("bundle", "prune", "--cluster", "--older-than", "1000d", "--dry-run").ok()
+    tried = [entry["operation"] for entry in audit(guarded)]
+    # so said clients before there was /v1/dry-run
+    old = guarded.http.post(f"{guarded.url(guarded.leader())}/v1/prune?older_than=8e7&dry_run=true")
+    tried_again = [entry["operation"] for entry in audit(guarded)]
+    guarded.run("bundle", "prune", "--cluster", "--older-than", "1000d").ok()
+    pruned = [entry["operation"] for entry in audit(guarded)]
+
+    assert 200 == old.status_code
+    assert [0, 0, 1] == [operations.count("POST /v1/prune") for operations in (tried, tried_again, pruned)]
+
+
 def test_what_a_page_of_another_site_sent_is_counted(guarded: Cluster) -> None:
     """Nobody would notice that a page tries to reach the cluster through a browser."""
     for _ in range(3):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 from records_of import bundle, job, snapshot
@@ -12,6 +13,7 @@ from torrentdist.master.bundles.bundle_operations import removal_ops
 from torrentdist.master.bundles.pruning import prune_ops, unused, why_kept
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
+from torrentdist.model.policies.distribution_record import DistributionRecord, DistributionState, HostsUntil
 from torrentdist.model.records import BundleState, JobStatus
 
 SEEN = snapshot(
@@ -51,6 +53,24 @@ def test_what_stays_has_a_reason() -> None:
         "told": ("assigned",),
         "young": ("written_lately",),
     } == why_kept(SEEN, 100.0, 50.0)
+
+
+@pytest.mark.parametrize(
+    ("order", "reason"),
+    [
+        ({"state": DistributionState.STANDING, "everywhere": True}, "standing"),
+        ({"state": DistributionState.RUNNING}, "distributed"),
+        ({"state": DistributionState.COMPLETE, "ends_at": 200.0}, "promised"),
+        ({"state": DistributionState.COMPLETE, "other_ends": (HostsUntil((), 200.0),)}, "promised"),
+        ({"state": DistributionState.COMPLETE}, None),
+    ],
+)
+def test_a_bundle_stays_while_a_distribution_claims_it(order: dict[str, Any], reason: str | None) -> None:
+    """If this fails, a prune removes a bundle that a standing order will bring to the next host."""
+    record = DistributionRecord(bundle=BundleId("old"), **order)
+    seen = snapshot([bundle("old")], distributions=[record])
+
+    assert {"old": (reason,) if reason else ()} == why_kept(seen, 100.0, 50.0)
 
 
 @pytest.mark.case("A28")

@@ -327,8 +327,10 @@ async def _policies(http: Http, masters: list[MasterFacts]) -> list[Finding]:
     try:
         distributions = await _get(http, url, "/v1/waves", list[DistributionStatusView])
         rules = await _get(http, url, "/v1/retention", list[RetentionView])
-    except TorrentdistError:
-        return []
+    except TorrentdistError as error:
+        if error.code == "not_found":
+            return []
+        return [diagnosis.failure("distributions", url, f"not known: {error.message}", error.hint, error.exit_code)]
     return diagnosis.judge_distributions(distributions, time.time()) + diagnosis.judge_retention(rules)
 
 

@@ -12,7 +12,7 @@ from torrentdist.model.policies.why_it_stays import in_words
 from torrentdist.model.wire.prune_views import PruneView, UnusedView
 from torrentdist.model.wording import counted
 from torrentdist_cli.frame.asking_masters import ask_masters
-from torrentdist_cli.frame.command import Command
+from torrentdist_cli.frame.command import Command, dry_run_option
 from torrentdist_cli.frame.interruption import run
 from torrentdist_cli.frame.invocation import Session
 from torrentdist_cli.frame.rendering import grid, show
@@ -35,9 +35,9 @@ _SECS = 60.0
     "--older-than", type=DURATION, default="0", metavar="AGE", help="Only bundles unused for this long, such as 7d."
 )
 @click.option("--cluster", is_flag=True, help="Remove every unused bundle from the whole cluster.")
-@click.option("--dry-run", is_flag=True, help="Show what would be removed, and keep it.")
+@dry_run_option
 @click.pass_obj
-def prune(session: Session, older_than: float, cluster: bool, dry_run: bool) -> None:
+def prune(session: Session, older_than: float, cluster: bool) -> None:
     """Drop bundles that nothing on this host needs.
 
     Bundles that are assigned, pinned, in use or the last copy stay, and the answer says why. With
@@ -47,10 +47,10 @@ def prune(session: Session, older_than: float, cluster: bool, dry_run: bool) -> 
     With -q: the number of bytes freed.
     """
     if cluster:
-        _prune_cluster(session, older_than, dry_run)
+        _prune_cluster(session, older_than)
         return
-    view = run(_prune(session.config().client.supervisor, older_than, dry_run))
-    verb = "would remove" if dry_run else "removed"
+    view = run(_prune(session.config().client.supervisor, older_than, session.dry_run))
+    verb = session.told("removed", "would remove")
     sentence = f"{verb} {counted(len(view.removed), 'bundle')}, {size(view.freed_bytes)}; kept: {view.kept}"
     show(session, view, value=str(view.freed_bytes), table=lambda: "\n".join([sentence, *_goes(view), *_stays(view)]))
 
@@ -75,11 +75,10 @@ def _stays(view: PruneView) -> list[str]:
     ]
 
 
-def _prune_cluster(session: Session, older_than: float, dry_run: bool) -> None:
-    params = {"older_than": f"{older_than:g}", "dry_run": "true" if dry_run else "false"}
-    request = Request("POST", "/v1/prune", params=params, timeout=_SECS)
+def _prune_cluster(session: Session, older_than: float) -> None:
+    request = Request("POST", "/v1/prune", params={"older_than": f"{older_than:g}"}, timeout=_SECS)
     view = ask_masters(session, lambda client: client.mutate(request, UnusedView))
-    verb = "would remove" if dry_run else "removed"
+    verb = session.told("removed", "would remove")
     sentence = f"{verb} {counted(len(view.removed), 'bundle')}, {size(view.bytes)}; kept: {view.kept}"
     show(session, view, value=str(view.bytes), table=lambda: "\n".join([sentence, *_unused(view), *_kept(view)]))
 

@@ -86,9 +86,12 @@ async def cluster_picture(client: MasterClient) -> ClusterPicture:
 
 async def _distributions(client: MasterClient) -> list[DistributionStatusView]:
     """Returns no distribution if the masters are of a release that tells of none."""
-    with contextlib.suppress(TorrentdistError):
+    try:
         return await policy_client.distributions(client)
-    return []
+    except TorrentdistError as error:
+        if error.code != "not_found":
+            raise
+        return []
 
 
 async def _hosts(client: MasterClient, bundle: BundleId) -> FleetView | None:

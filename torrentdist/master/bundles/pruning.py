@@ -1,7 +1,7 @@
 """Removes the bundles that nobody uses, for `prune --cluster`.
 
-Always: a bundle stays if it is pinned, uploading, needed by a live job, assigned to a host, or
-younger than asked for.
+Always: a bundle stays if it is pinned, uploading, needed by a live job, assigned to a host, under
+distribution, wanted by a standing order, promised to hosts for a time, or younger than asked for.
 Never: run by itself. The author of an unused bundle may need it tomorrow.
 """
 
@@ -26,8 +26,8 @@ class Pruning:
         self._session = session
         self._changes = changes
 
-    async def prune(self, mutation: Mutation | None, older_than: float, dry_run: bool) -> bytes:
-        """Removes the bundles that nobody uses, or only names them."""
+    async def prune(self, mutation: Mutation | None, older_than: float) -> bytes:
+        """Removes the bundles that nobody uses."""
         removed: dict[BundleId, UnusedBundle] = {}
         kept: dict[BundleId, tuple[str, ...]] = {}
 
@@ -37,7 +37,7 @@ class Pruning:
             removed.update({id_: _unused(snapshot.bundles[id_], now) for id_, reasons in why.items() if not reasons})
             kept.clear()
             kept.update({id_: reasons for id_, reasons in why.items() if reasons})
-            return [] if dry_run else prune_ops(snapshot, now, older_than)
+            return prune_ops(snapshot, now, older_than)
 
         def view(_: ClusterSnapshot) -> UnusedView:
             stays = tuple(UnprunedView(id=id_, reasons=list(reasons)) for id_, reasons in kept.items())
@@ -59,19 +59,21 @@ def why_kept(snapshot: ClusterSnapshot, server_now: float, older_than: float) ->
 
     def reasons(id_: BundleId, entry: BundleEntry) -> tuple[str, ...]:
         lately = ("written_lately",) if server_now - entry.mtime < older_than else ()
-        return (*uses_of(index, id_, entry), *lately)
+        return (*uses_of(snapshot, id_, index), *lately)
 
     there = ((id_, e) for id_, e in sorted(snapshot.bundles.items()) if e.record.state is not BundleState.REMOVED)
     return {id_: reasons(id_, entry) for id_, entry in there}
 
 
-def uses_of(index: RecordIndex, bundle: BundleId, entry: BundleEntry) -> tuple[str, ...]:
+def uses_of(snapshot: ClusterSnapshot, bundle: BundleId, index: RecordIndex) -> tuple[str, ...]:
     """Returns why a bundle stays, however old it is."""
+    record, order = snapshot.bundles[bundle].record, snapshot.distributions.get(bundle)
     holds = {
-        "pinned": entry.record.pinned,
-        "uploading": entry.record.state is BundleState.UPLOADING,
+        "pinned": record.pinned,
+        "uploading": record.state is BundleState.UPLOADING,
         "needed": bool(index.live_jobs_of(bundle)),
         "assigned": index.count_told(bundle) > 0,
+        **({} if order is None else order.record.claims),
     }
     return tuple(reason for reason, applies in holds.items() if applies)
 

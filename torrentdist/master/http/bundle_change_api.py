@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from starlette.requests import Request
 from starlette.responses import Response
 
-from torrentdist.host.http.operation import Operation, body_of
+from torrentdist.host.http.operation import DRY_RUN, Operation, body_of
 from torrentdist.host.http.web import decode_body, number_parameter
 from torrentdist.master.bundles.bundle_operations import BundleOperations
 from torrentdist.master.bundles.pruning import Pruning
@@ -53,7 +53,7 @@ class BundleChangeApi:
             target=bundle_target,
         )
         summary = "remove the bundles that nobody uses"
-        yield Operation("POST", "/v1/prune", self.prune, UnusedView, summary, Role.OPERATOR, changes=True)
+        yield Operation("POST", "/v1/prune", self.prune, UnusedView, summary, role, changes=True, dry_runs=True)
 
     async def remove(self, request: Request) -> Response:
         bundle = bundle_of(request)
@@ -73,6 +73,7 @@ class BundleChangeApi:
 
     async def prune(self, request: Request) -> Response:
         older_than = number_parameter(request, "older_than", 0.0, low=0.0, high=LONGEST_WAIT)
-        dry_run = request.query_params.get("dry_run") == "true"
+        if request.query_params.get("dry_run") == "true":  # so said clients before there was /v1/dry-run
+            request.scope[DRY_RUN] = True
         self._leadership.fence()
-        return answered(await self._pruning.prune(await mutation_of(request), older_than, dry_run))
+        return answered(await self._pruning.prune(await mutation_of(request), older_than))

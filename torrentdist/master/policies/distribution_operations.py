@@ -34,11 +34,12 @@ class DistributionOperations:
         self._now = now
 
     async def begin(self, mutation: Mutation | None, order: DistributionOrder, render: Render) -> bytes:
-        """Begins a distribution, in batches. The first batch claims the request id."""
+        """Begins a distribution, in batches. The first batch claims the request id.
+
+        One begins at a time, and no rule removes the bundle meanwhile.
+        """
         now = self._now()
-        return await self._changes.make_for(
-            order.owner, mutation, lambda s: order_ops(s, order, now), render, batch=BATCH
-        )
+        return await self._changes.make_alone(mutation, lambda s: order_ops(s, order, now), render, batch=BATCH)
 
     async def cancel(self, mutation: Mutation | None, bundle: BundleId) -> bytes:
         """Ends a distribution. Hosts that have the bundle keep it, the others give up."""

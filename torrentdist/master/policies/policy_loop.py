@@ -49,6 +49,8 @@ SHARE_OF_PATIENCE = 0.1
 """Share of the patience by which a broken host is found later, where nothing else changes."""
 RETENTION_SECS = 30.0
 """Longest time after which bundles that have grown old are looked for."""
+CANCEL_SECS = 60.0
+"""For how long the leader looks for hosts that fetch a bundle whose distribution was cancelled."""
 SETTLE_SECS = 2.0
 """A retention rule that has just been written waits for this long, and a burst of changes too."""
 
@@ -86,7 +88,9 @@ class PolicyLoop:
         while True:
             snapshot, wait = self._mirror.snapshot, LOOK_SECS
             try:
-                if self._leadership.is_leader() and snapshot.present:
+                if not self._leadership.is_leader():
+                    self._seen.clear()  # it will be old when this master leads again
+                elif snapshot.present:
                     wait = await self._round(snapshot)
                 self._trouble.succeeded()
             except TorrentdistError as error:
@@ -103,13 +107,19 @@ class PolicyLoop:
         now = self._zookeeper.server_now()
         if now is None:
             return LOOK_SECS
-        running = False
+        running, trouble = False, None
         for bundle in snapshot.distributions:
-            running |= await self._attend(snapshot, bundle, now)
+            try:
+                running |= await self._attend(snapshot, bundle, now)
+            except TorrentdistError as error:
+                trouble = error  # it holds up neither the others nor the retention rules
         open_ = {bundle for bundle, entry in snapshot.distributions.items() if not entry.record.is_over}
         self._seen = {key: seen for key, seen in self._seen.items() if key[0] in open_}
         self._looks = {bundle: look for bundle, look in self._looks.items() if bundle in open_}
-        return min(RUNNING_SECS if running else LOOK_SECS, await self._retain(snapshot))
+        wait = min(RUNNING_SECS if running else LOOK_SECS, await self._retain(snapshot))
+        if trouble is not None:
+            raise trouble
+        return wait
 
     async def _attend(self, snapshot: ClusterSnapshot, bundle: BundleId, now: float) -> bool:
         """Does what is due for one distribution. Returns whether hosts are waited for."""
@@ -130,7 +140,19 @@ class PolicyLoop:
                 terms = entry.record.terms
                 await self._change(bundle, entry.record, lambda s: changes_of.tell_ops(s, bundle, new, terms))
                 return True
+        elif entry.record.state is DistributionState.CANCELLED and now - entry.mtime < CANCEL_SECS:
+            return await self._end_fetches(snapshot, bundle)
         return False
+
+    async def _end_fetches(self, snapshot: ClusterSnapshot, bundle: BundleId) -> bool:
+        """Goes on with a cancellation whose leader has died: hosts that still fetch give up."""
+        states = self._outcomes(snapshot, bundle)
+        fetching = [id_ for id_, seen in states.items() if seen.state in (HostState.FETCHING, HostState.STUCK)]
+        if not fetching:
+            return False
+        record = snapshot.distributions[bundle].record
+        await self._change(bundle, record, lambda s: changes_of.untell_ops(s, bundle, fetching))
+        return True
 
     async def _advance_when_due(self, snapshot: ClusterSnapshot, bundle: BundleId) -> None:
         """Looks at a running distribution, unless nothing has changed since the last look. With

@@ -9,6 +9,9 @@ same content and no holder of its own. Ages are by ZooKeeper's clock.
 
 from __future__ import annotations
 
+import re
+import sys
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -16,9 +19,12 @@ from fnmatch import fnmatchcase
 from torrentdist.cluster.records.record_index import RecordIndex
 from torrentdist.cluster.records.snapshot import BundleEntry, ClusterSnapshot
 from torrentdist.model.ids import BundleId
-from torrentdist.model.policies.distribution_record import DistributionState
 from torrentdist.model.policies.retention_record import RetentionRecord
 from torrentdist.model.records import BundleState
+
+_LITERAL = re.compile(r"[^*?[]*")
+"""Finds the first characters of a pattern, as far as they stand for themselves."""
+_LAST = chr(sys.maxunicode)
 
 
 @dataclass(frozen=True)
@@ -41,7 +47,8 @@ def retained(
     if not rules:
         return {}
     index = index or RecordIndex.of(snapshot)
-    matching = {name: _matching(snapshot, rule) for name, rule in rules.items()}
+    ids = sorted(snapshot.bundles)
+    matching = {name: _matching(snapshot, ids, rule) for name, rule in rules.items()}
     kept: dict[BundleId, dict[str, tuple[str, ...]]] = {}
     for name, rule in rules.items():
         for rank, entry in enumerate(matching[name]):
@@ -60,14 +67,24 @@ def doomed(snapshot: ClusterSnapshot, now: float, index: RecordIndex | None = No
     return sorted({id_ for some in retained(snapshot, rules, now, index).values() for id_ in some.goes})
 
 
-def _matching(snapshot: ClusterSnapshot, rule: RetentionRecord) -> list[BundleEntry]:
-    """Returns the bundles that match, the newest first."""
+def _matching(snapshot: ClusterSnapshot, ids: list[BundleId], rule: RetentionRecord) -> list[BundleEntry]:
+    """Returns the bundles that match, the newest first. `ids` are those of all bundles, sorted."""
     found = [
         entry
-        for id_, entry in snapshot.bundles.items()
-        if entry.record.state is not BundleState.REMOVED and fnmatchcase(id_, rule.pattern)
+        for id_ in _beginning_with(ids, _literal(rule.pattern))
+        if (entry := snapshot.bundles[id_]).record.state is not BundleState.REMOVED and fnmatchcase(id_, rule.pattern)
     ]
     return sorted(found, key=lambda entry: (-entry.record.created_at, entry.record.id))
+
+
+def _literal(pattern: str) -> str:
+    found = _LITERAL.match(pattern)
+    return found[0] if found else ""
+
+
+def _beginning_with(ids: list[BundleId], prefix: str) -> list[BundleId]:
+    """Returns a part of a sorted list without looking at the rest of it."""
+    return ids[bisect_left(ids, prefix) : bisect_left(ids, prefix + _LAST)]
 
 
 def _kept_by(rule: RetentionRecord, rank: int, entry: BundleEntry, now: float) -> tuple[str, ...]:
@@ -78,14 +95,11 @@ def _kept_by(rule: RetentionRecord, rank: int, entry: BundleEntry, now: float) -
 def _uses(snapshot: ClusterSnapshot, entry: BundleEntry, index: RecordIndex) -> tuple[str, ...]:
     record = entry.record
     order = snapshot.distributions.get(record.id)
-    state = None if order is None else order.record.state
     holds = {
         "pinned": record.pinned,
         "unavailable": record.state is not BundleState.AVAILABLE,
         "needed": bool(index.live_jobs_of(record.id)),
-        "distributed": state is DistributionState.RUNNING,
-        "standing": state is DistributionState.STANDING,
-        "promised": order is not None and (order.record.ends_at is not None or bool(order.record.other_ends)),
+        **({} if order is None else order.record.claims),
     }
     return tuple(reason for reason, applies in holds.items() if applies)
 

@@ -61,11 +61,10 @@ def room_view(
     }
     keep = [reason for said in matching.values() for reason in said.stays.get(bundle, ()) if reason != "other_rule"]
     goes = next((said.goes[bundle] for said in matching.values() if bundle in said.goes), "")
-    entry = snapshot.bundles[bundle]
     last_copies = () if snapshot.holders(bundle) else ("no_master",)
     return RoomView(
         rules=list(matching),
         goes=goes,
         rules_keep=list(dict.fromkeys(keep)),
-        stays=[*uses_of(index, bundle, entry), *last_copies],
+        stays=[*uses_of(snapshot, bundle, index), *last_copies],
     )

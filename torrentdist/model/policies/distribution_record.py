@@ -61,3 +61,12 @@ class DistributionRecord(Record, frozen=True, kw_only=True):
     @property
     def is_over(self) -> bool:
         return self.state not in (DistributionState.RUNNING, DistributionState.STANDING)
+
+    @property
+    def claims(self) -> dict[str, bool]:
+        """The reasons for which its bundle may not be removed, and whether each applies."""
+        return {
+            "distributed": self.state is DistributionState.RUNNING,
+            "standing": self.state is DistributionState.STANDING,
+            "promised": self.ends_at is not None or bool(self.other_ends),
+        }

@@ -35,6 +35,8 @@ log = get_logger()
 
 LOOK_SECS = 10.0
 """Longest time between two rounds."""
+MOST_FAILURES = 500
+"""Failures that are remembered of bundles that are not assigned to this host."""
 GIVE_UP_SECS = 10.0
 """How long a fetch that is given up may take to end."""
 
@@ -279,7 +281,15 @@ class Keeper:
         if bundle not in self._assigned:
             self._requested.discard(bundle)
             self._not_before.pop(bundle, None)
+            self._forget_old_failures()
         log.warning("fetch failed", bundle=bundle, error=error.code, detail=error.message, failures=failures)
+
+    def _forget_old_failures(self) -> None:
+        """Keeps the last failures of bundles that users asked for. They may ask for any name."""
+        unassigned = [bundle for bundle in self._errors if bundle not in self._assigned]
+        for bundle in unassigned[: max(0, len(unassigned) - MOST_FAILURES)]:
+            del self._errors[bundle]
+            self._failures.pop(bundle, None)
 
     async def _trusted_metafile(self, bundle: BundleId) -> Metafile:
         """Returns the metafile of content that may be used under this id."""

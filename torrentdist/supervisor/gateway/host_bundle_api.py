@@ -103,17 +103,27 @@ class HostBundleApi:
         older_than = number_parameter(request, "older_than", 0.0, low=0.0, high=1e10)
         dry_run = request.query_params.get("dry_run") == "true"
         store = self._runtime.store
-        plan = await store.plan_prune(older_than=older_than)
+        goes = await (self._would_go if dry_run else self._drop_unused)(older_than)
         reasons = await store.reasons_to_stay(older_than=older_than)
         stays = tuple(KeptView(digest=d, ids=sorted(store.names(d)), reasons=sorted(why)) for d, why in reasons.items())
-        goes = tuple(self._going(stored) for stored in plan)
-        kept = len(store.published()) - len(plan)
-        if not dry_run:
-            for stored in plan:
-                await self._runtime.drop(stored.digest)
-        freed = sum(stored.size for stored in plan)
-        removed = [stored.digest for stored in plan]
-        return json_response(PruneView(removed=removed, freed_bytes=freed, kept=kept, stays=stays, goes=goes))
+        kept = len(store.published()) - (len(goes) if dry_run else 0)
+        freed = sum(going.size for going in goes)
+        removed = [going.digest for going in goes]
+        return json_response(PruneView(removed=removed, freed_bytes=freed, kept=kept, stays=stays, goes=tuple(goes)))
+
+    async def _would_go(self, older_than: float) -> list[GoingView]:
+        return [self._going(stored) for stored in await self._runtime.store.plan_prune(older_than=older_than)]
+
+    async def _drop_unused(self, older_than: float) -> list[GoingView]:
+        """Drops what may go, and plans anew before each removal: a bundle may be needed by then."""
+        gone: dict[str, GoingView] = {}
+        while plan := await self._runtime.store.plan_prune(older_than=older_than):
+            first = plan[0]
+            if first.digest in gone:
+                break
+            gone[first.digest] = self._going(first)
+            await self._runtime.drop(first.digest)
+        return list(gone.values())
 
     def _going(self, stored: StoredBundle) -> GoingView:
         return GoingView(
