@@ -227,6 +227,11 @@ def test_variables_that_kubernetes_sets_are_passed_over() -> None:
         ("MASTER_ID", "../m1"),
         ("CODEDISTRIBUTOR_CLASS", "package module"),
         ("LOG_LEVEL", "loud"),
+        ("TRACES_ENDPOINT", "collector:4318"),
+        ("TRACES_ENDPOINT", "http://me:secret@collector:4318"),
+        ("TRACES_ENDPOINT", "http://[collector"),
+        ("TRACES_SAMPLE", "1.5"),
+        ("TRACES_SAMPLE", "nan"),
     ],
 )
 def test_a_value_that_cannot_work_is_refused_before_anything_starts(

@@ -208,6 +208,14 @@ def test_a_header_names_the_span_that_it_was_made_of() -> None:
 # sending
 
 
+@pytest.mark.parametrize(
+    "endpoint", ["http://c:4318", "http://c:4318/", "http://c:4318/v1/traces", "http://c:4318/v1/traces/"]
+)
+def test_an_endpoint_may_or_may_not_name_the_path(endpoint: str) -> None:
+    """A user who copies the endpoint from another program would get no traces."""
+    assert "http://c:4318/v1/traces" == TracesConfig(endpoint=endpoint).url
+
+
 def one_span(number: int = 1) -> TraceSpan:
     place = span_of(TRACE, str(number))
     return TraceSpan(

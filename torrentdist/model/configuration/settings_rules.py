@@ -52,8 +52,13 @@ def _is_url(value: str) -> bool:
 
 
 def _is_collector(value: str) -> bool:
-    parts = urlsplit(value)
-    return _is_url(parts._replace(path="").geturl())
+    """Whether it is a URL that may have a path. One with a password is refused, because the log and
+    `config show` print URLs."""
+    try:
+        parts = urlsplit(value)
+    except ValueError:
+        return False
+    return parts.username is None and _is_url(parts._replace(path="").geturl())
 
 
 def _is_host_port(value: str) -> bool:
@@ -159,7 +164,9 @@ RULES: dict[str, Rule] = {
     "events.keep_bytes": SIZE,
     "events.keep_secs": SECONDS,
     "events.progress_secs": PERIOD,
-    "traces.endpoint": Rule(lambda url: not url or _is_collector(url), "an http(s):// URL, or empty"),
+    "traces.endpoint": Rule(
+        lambda url: not url or _is_collector(url), "an http(s):// URL without a password, or empty"
+    ),
     "traces.sample": Rule(lambda share: 0 <= share <= 1, "from 0 to 1"),
     "log.level": Rule(lambda level: level in LOG_LEVELS, f"one of {', '.join(LOG_LEVELS)}"),
     "log.format": Rule(lambda name: name in LOG_FORMATS, f"one of {', '.join(LOG_FORMATS)}"),
