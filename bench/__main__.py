@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import download, failover, groups, jobs, metafile, mutual, package_index, seeding, upload
+from bench.measures import download, failover, groups, jobs, metafile, mutual, package_index, seeding, upload
 from bench.results import Row, conditions, read, renewed, table, write
 
 MISSED = 3

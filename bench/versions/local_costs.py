@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.metafile import write_random
+from bench.measures.metafile import write_random
 from bench.results import Row, paired
 from bench.versions.environments import Versions
 from torrentdist.bundle.content_difference import file_changes

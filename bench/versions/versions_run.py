@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bench.lab import namespaces as labs
 from bench.lab.namespaces import Lab
-from bench.metafile import write_random
+from bench.measures.metafile import write_random
 from bench.results import Row, conditions, read, renewed, table, write
 from bench.versions import local_costs
 from bench.versions.environments import Versions, archives, environment, jars, size_of

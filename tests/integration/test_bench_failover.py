@@ -8,6 +8,7 @@ import pytest
 from bench_short import rows_that_miss
 
 
+@pytest.mark.alone  # it looks at a clock
 @pytest.mark.case("E8")
 def test_failovers_and_jobs_meet_their_bars_with_room_for_noise(tmp_path: Path) -> None:
     """If this failed, a release could let clients wait twice as long as promised, and no test would

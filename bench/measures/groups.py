@@ -239,7 +239,7 @@ def measure(*, members: int = 50, resources: int = 1000) -> list[Row]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.groups", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.measures.groups", description=__doc__)
     parser.add_argument("--members", type=int, default=50)
     parser.add_argument("--resources", type=int, default=1000)
     args = parser.parse_args()

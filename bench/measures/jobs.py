@@ -1,6 +1,7 @@
 """Measures the time from a submit, and from a host's death, until the worker runs.
 
-`python -m bench.jobs [--short]` prints a line of JSON, and exits with 1 if a bar was missed.
+`python -m bench.measures.jobs [--short]` prints a line of JSON. It exits with 1 if a bar was
+missed.
 
 Always: a worker counts as running when it has written so itself.
 """
@@ -134,7 +135,7 @@ def _until(holds: Callable[[], bool]) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.jobs", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.measures.jobs", description=__doc__)
     parser.add_argument("--short", action="store_true", help="for CI")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="torrentdist-bench-") as directory:

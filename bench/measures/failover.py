@@ -1,7 +1,8 @@
 """Measures the time from a leader's end to the next accepted change, and how fast a standby catches
 up.
 
-`python -m bench.failover [--short]` prints a line of JSON, and exits with 1 if a bar was missed.
+`python -m bench.measures.failover [--short]` prints a line of JSON. It exits with 1 if a bar was
+missed.
 
 Always: a change counts as accepted when a master has answered 200. Every run begins with all
 masters in the queue.
@@ -215,7 +216,7 @@ async def _catch_up(cluster: DevCluster, directory: Path, bundles: int) -> Row:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.failover", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.measures.failover", description=__doc__)
     parser.add_argument("--short", action="store_true", help="for CI")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="torrentdist-bench-") as directory:
