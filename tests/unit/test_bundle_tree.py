@@ -61,6 +61,8 @@ def test_a_listing_names_the_entries_of_a_directory(top: Path, tree: BundleTree)
     assert sorted(os.listdir(top)) == [node.path for node in tree.list("")]
     assert ["lib64/code.py", "lib64/deep"] == [node.path for node in tree.list("lib64")]
     assert [] == tree.list("empty")
+    assert ["lib64/deep"] == [node.path for node in tree.entries("lib64", "d")]
+    assert [[]] * 2 == [list(tree.entries(path, "z")) for path in ("lib64", "none")]
 
 
 def test_a_walk_meets_each_file_once_although_a_symlink_leads_up(tree: BundleTree) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from torrentdist.bundle.bundle_tree import BundleTree
 from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.host.process.slow_callbacks import SlowCallback
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.supervisor.hub import hub_listing
@@ -96,6 +98,35 @@ def test_a_directory_is_listed_alone_or_with_all_below_it(tree: BundleTree) -> N
     assert ["deep/er", "deep/er/data"] == [entry.path for entry in whole or []]
     assert hub_listing.entries(tree, "copy", recursive=False) is None
     assert hub_listing.entries(tree, ".cache/huggingface", recursive=False) is None
+
+
+@pytest.mark.parametrize("path", ["", "deep", "folder"])
+def test_a_listing_goes_on_after_any_entry(tree: BundleTree, path: str) -> None:
+    """If this fails, a repository of many files is copied in part."""
+    for recursive in (False, True):
+        whole = list(hub_listing.entries(tree, path, recursive=recursive) or [])
+
+        for number, entry in enumerate(whole, 1):
+            after = entry.path.removeprefix(path).lstrip("/")
+            assert whole[number:] == list(hub_listing.entries(tree, path, recursive=recursive, after=after) or [])
+
+
+@pytest.fixture
+def long_tree(tmp_path: Path) -> BundleTree:
+    (tmp_path / "file").write_text("file")
+    meta = make_metafile(tmp_path)
+    files = tuple(msgspec.structs.replace(meta.files[0], path=f"folder/{number:06}") for number in range(100_000))
+    return BundleTree(msgspec.structs.replace(meta, files=files))
+
+
+@pytest.mark.anyio
+async def test_a_page_costs_no_more_than_its_entries(
+    long_tree: BundleTree, quick_callbacks: list[SlowCallback]
+) -> None:
+    """If this fails, the pages of a long listing cost the square of its files."""
+    found = hub_listing.entries(long_tree, "", recursive=True, after="folder/050000")
+
+    assert "folder/050001" == next(iter(found or ())).path
 
 
 def test_a_path_never_leaves_the_bundle(tree: BundleTree) -> None:

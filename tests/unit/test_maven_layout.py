@@ -5,10 +5,13 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+import msgspec
+import pytest
 from package_files import make_artifact
 
 from torrentdist.bundle.bundle_tree import BundleTree
 from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.host.process.slow_callbacks import SlowCallback
 from torrentdist.supervisor.repositories.maven_layout import split_checksum, version_list, version_order
 
 
@@ -30,6 +33,22 @@ def test_versions_are_listed_in_mavens_order(tmp_path: Path) -> None:
     assert ["com.example", "lib"] == [found.findtext("groupId"), found.findtext("artifactId")]
     assert ["1.9", "1.10", "2.0-rc1", "2.0-SNAPSHOT"] == [each.text for each in found.iter("version")]
     assert ["2.0-SNAPSHOT", "2.0-rc1"] == [found.findtext(f"versioning/{name}") for name in ("latest", "release")]
+
+
+@pytest.fixture
+def long_tree(tmp_path: Path) -> BundleTree:
+    make_artifact(tmp_path, "org", "lib", "1.0")
+    meta = make_metafile(tmp_path)
+    more = (msgspec.structs.replace(meta.files[0], path=f"org/lib/1.0/x{number}") for number in range(100_000))
+    return BundleTree(msgspec.structs.replace(meta, files=(*meta.files, *more)))
+
+
+@pytest.mark.anyio
+async def test_a_version_of_very_many_files_is_found(
+    long_tree: BundleTree, quick_callbacks: list[SlowCallback]
+) -> None:
+    """If this fails, each request for a list of versions goes through all files of the artifact."""
+    assert version_list(long_tree, "org/lib/maven-metadata.xml") is not None
 
 
 def test_what_is_no_artifact_has_no_versions(tmp_path: Path) -> None:

@@ -7,7 +7,9 @@ Pure: no I/O.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
+from collections.abc import Iterator
 from enum import StrEnum
 
 import msgspec
@@ -62,9 +64,16 @@ class BundleTree:
 
     def list(self, path: str) -> list[TreeNode]:
         """Returns the entries of a directory, by name."""
+        return [*self.entries(path)]
+
+    def entries(self, path: str, first: str = "") -> Iterator[TreeNode]:
+        """Yields the entries of a directory by name, from the name `first` on. Entries that are not
+        taken cost nothing."""
         real = self._resolve(path)
         names = self._children.get(real, []) if real is not None else []
-        return [self._entry(f"{path}/{name}".lstrip("/"), f"{real}/{name}".lstrip("/")) for name in names]
+        for number in range(bisect_left(names, first), len(names)):
+            name = names[number]
+            yield self._entry(f"{path}/{name}".lstrip("/"), f"{real}/{name}".lstrip("/"))
 
     def _entry(self, path: str, own: str) -> TreeNode:
         """Returns an entry of a directory. `own` is its path without symlinks before its name."""

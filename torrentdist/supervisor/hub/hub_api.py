@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from starlette.convertors import Convertor, register_url_convertor
@@ -23,7 +24,7 @@ from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.file_answers import FILE_TYPE, select
 from torrentdist.host.http.http_conditions import Representation
 from torrentdist.host.http.operation import FILE, Operation
-from torrentdist.host.http.web import json_response, number_parameter, on_torrentdist_error
+from torrentdist.host.http.web import json_response, on_torrentdist_error
 from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.model.errors import TorrentdistError
@@ -133,18 +134,20 @@ class HubApi:
         author = name.partition("/")[0] if "/" in name else None
         files = await in_heavy_thread(hub_listing.files, found.tree)
         view = RepositoryView(id=name, model_id=name, author=author, sha=found.commit, siblings=files)
-        return json_response(view)
+        return await in_heavy_thread(json_response, view)
 
     async def _entries(self, request: Request, path: str) -> Response:
         found = await self._snapshot(request)
-        first = int(number_parameter(request, "cursor", 0, low=0, high=1e9))
+        after = request.query_params.get("cursor", "")
         recursive = request.query_params.get("recursive", "").lower() in ("true", "1")
-        entries = await in_heavy_thread(hub_listing.entries, found.tree, path, recursive=recursive)
-        if entries is None:
+        page = await in_heavy_thread(_page, found.tree, path, after, recursive=recursive)
+        if page is None:
             raise TorrentdistError("not_found", what=f"the directory {path!r} in this bundle")
-        after = first + PAGE_ENTRIES
-        more = {"link": f'<{request.url.include_query_params(cursor=after)}>; rel="next"'}
-        return json_response(entries[first:after], headers=more if after < len(entries) else None)
+        if len(page) <= PAGE_ENTRIES:
+            return json_response(page)
+        last = page[PAGE_ENTRIES - 1].path.removeprefix(path).lstrip("/")
+        more = {"link": f'<{request.url.include_query_params(cursor=last)}>; rel="next"'}
+        return json_response(page[:PAGE_ENTRIES], headers=more)
 
     async def _file(self, request: Request) -> Response:
         """Answers with one file, or its head, by which the library finds its size, its tag and its
@@ -191,6 +194,12 @@ class HubApi:
         if len(self._trees) > _TREES_KEPT:
             self._trees.popitem(last=False)
         return tree
+
+
+def _page(tree: BundleTree, path: str, after: str, *, recursive: bool) -> list[HubEntry] | None:
+    """Returns the entries of one answer, and the next one if there is one."""
+    found = hub_listing.entries(tree, path, recursive=recursive, after=after)
+    return None if found is None else list(islice(found, PAGE_ENTRIES + 1))
 
 
 async def on_hub_error(request: Request, exc: Exception) -> Response:

@@ -89,21 +89,28 @@ def files(tree: BundleTree) -> list[HubFile]:
     ]
 
 
-def entries(tree: BundleTree, path: str, *, recursive: bool) -> list[HubEntry] | None:
-    """Returns what a directory holds, by name; None if there is no such directory."""
+def entries(tree: BundleTree, path: str, *, recursive: bool, after: str = "") -> Iterator[HubEntry] | None:
+    """Yields what a directory holds, by name; None if there is no such directory.
+
+    `after`: yields what comes after this entry, a path below the directory. What is not taken costs
+    nothing.
+    """
     top = None if _is_hidden(path) else tree.find(path)
     if top is None or top.kind is not NodeKind.DIRECTORY:
         return None
-    return [_entry(node) for node in _below(tree, path, recursive=recursive)]
+    return map(_entry, _below(tree, path, recursive=recursive, after=after))
 
 
-def _below(tree: BundleTree, path: str, *, recursive: bool) -> Iterator[TreeNode]:
-    for node in tree.list(path):
+def _below(tree: BundleTree, path: str, *, recursive: bool, after: str = "") -> Iterator[TreeNode]:
+    first, _, rest = after.partition("/")
+    for node in tree.entries(path, first):
         if node.kind is NodeKind.LINK or _is_hidden(node.path):
             continue
-        yield node
+        is_first = bool(first) and node.path.rpartition("/")[2] == first
+        if not is_first:
+            yield node
         if recursive and node.kind is NodeKind.DIRECTORY:
-            yield from _below(tree, node.path, recursive=True)
+            yield from _below(tree, node.path, recursive=True, after=rest if is_first else "")
 
 
 def _entry(node: TreeNode) -> HubEntry:

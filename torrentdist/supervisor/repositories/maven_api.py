@@ -50,7 +50,7 @@ class MavenApi:
         file = found_file(tree, path)
         if file is not None:
             return await self._reader.file(request, bundle, file.path)
-        if (versions := version_list(tree, path)) is not None:
+        if (versions := await in_heavy_thread(version_list, tree, path)) is not None:
             return made_answer(request, versions, "text/xml", content.meta.digest)
         text = await self._checksum(content, tree, path)
         if text is None:
@@ -64,7 +64,7 @@ class MavenApi:
         base, kind = split
         if (file := found_file(tree, base)) is not None:
             return await self._facts.get(content, file, kind, _HASHES[kind])
-        versions = version_list(tree, base)
+        versions = await in_heavy_thread(version_list, tree, base)
         return None if versions is None else hashlib.new(kind, versions, usedforsecurity=False).hexdigest()
 
     async def _tree_of(self, content: HostContent) -> BundleTree:

@@ -62,11 +62,11 @@ def version_list(tree: BundleTree, path: str) -> bytes | None:
 
 def _versions(tree: BundleTree, folder: str, artifact: str) -> list[str]:
     found = []
-    for node in tree.list(folder):
+    for node in tree.entries(folder):
         version = node.path.rpartition("/")[2]
         if node.kind is NodeKind.FILE:
             continue
-        names = (each.path.rpartition("/")[2] for each in tree.list(node.path))
+        names = (each.path.rpartition("/")[2] for each in tree.entries(node.path))
         if any(name.startswith(f"{artifact}-") and name.endswith((".pom", ".jar")) for name in names):
             found.append(version)
     return found

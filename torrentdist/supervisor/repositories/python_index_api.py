@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
 from typing import Final
 
 from starlette.requests import Request
@@ -43,6 +43,8 @@ from torrentdist.supervisor.repositories.python_index import (
 FIRST_SECS: Final = 5.0
 """Seconds until a page that still waits for files begins with blanks. pip gives up after 15 s of
 silence."""
+BATCH: Final = 64
+"""Files of a page whose facts are looked for at once. file_facts.py reads fewer of them at once."""
 KEPT: Final = 4
 """Indexes in memory, of the bundles that were used last."""
 _SHA256: Final = hashed_by("sha256")
@@ -73,16 +75,20 @@ class PythonIndexApi:
     async def project(self, request: Request) -> Response:
         content, index = await self._open(request)
         project, kind = normalized(request.path_params["project"]), _chosen_type(request)
-        files = list(_files_of(index, project, request).values())
+        files = [*_files_of(index, project, request).values()]
 
         async def page() -> bytes:
-            facts = await asyncio.gather(*(self._facts_of(content, one) for one in files))
-            return project_page(project, list(zip(files, facts, strict=True)), kind)
+            listed: list[tuple[PythonDistribution, DistributionFacts]] = []
+            for start in range(0, len(files), BATCH):
+                batch = files[start : start + BATCH]
+                facts = await asyncio.gather(*(self._facts_of(content, one) for one in batch))
+                listed += zip(batch, facts, strict=True)
+            return await in_heavy_thread(project_page, project, listed, kind)
 
         made = asyncio.ensure_future(page())
         await asyncio.wait({made}, timeout=FIRST_SECS)
         if made.done():
-            return made_answer(request, made.result(), kind, content.meta.digest)
+            return await in_heavy_thread(made_answer, request, made.result(), kind, content.meta.digest)
         return StreamingResponse(_after_blanks(made), media_type=kind, headers={"vary": "accept"})
 
     async def distribution(self, request: Request) -> Response:
@@ -126,13 +132,13 @@ def _chosen_type(request: Request) -> str:
     return chosen_type(",".join(request.headers.getlist("accept")))
 
 
-def _files_of(index: PythonIndex, project: str, request: Request) -> dict[str, PythonDistribution]:
+def _files_of(index: PythonIndex, project: str, request: Request) -> Mapping[str, PythonDistribution]:
     files = index.get(project)
     if files is None:
         raise TorrentdistError(
             "not_found", what=f"a wheel or sdist of {request.path_params['project']!r} in this bundle"
         )
-    return dict(files)
+    return files
 
 
 async def _after_blanks(made: Awaitable[bytes]) -> AsyncIterator[bytes]:
