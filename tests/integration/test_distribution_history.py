@@ -3,6 +3,7 @@ and there again after all masters were killed."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,20 @@ def history(cluster: Cluster, master: str) -> list[Any]:
     return found
 
 
+def ended(cluster: Cluster) -> list[dict[str, Any]]:
+    """Returns the events of ended distributions that all masters have written, in their order."""
+    files = [path for master in cluster.masters() for path in (cluster.store(master) / "events").iterdir()]
+    lines = [json.loads(line) for path in files for line in path.read_text().splitlines() if line.endswith("}")]
+    return sorted((line for line in lines if line["event"] == "distribution_ended"), key=lambda line: line["at"])
+
+
+def told_bundles(cluster: Cluster) -> list[str]:
+    return [line["bundle"] for line in ended(cluster)]
+
+
 def test_history_outlives_all_masters(new_cluster: NewCluster, tmp_path: Path) -> None:
     """After a night with restarts nobody could say how long a distribution took, or where its bytes
-    came from."""
+    came from; or the report would count it once more for each restart."""
     cluster = new_cluster(masters=3, supervisors=2)
     cluster.upload(make_source(tmp_path / "told", 1), "told")
     cluster.run("bundle", "distribute", "told", "--wait", "100%").ok()
@@ -28,9 +40,20 @@ def test_history_outlives_all_masters(new_cluster: NewCluster, tmp_path: Path) -
     cluster.kill(*cluster.masters())
     cluster.start(*cluster.masters())
     [shown] = cluster.run("bundle", "history", "told").ok()
+    everywhere = [history(cluster, master) for master in cluster.masters()]
+    cluster.upload(make_source(tmp_path / "after", 3), "after")
+    cluster.run("bundle", "distribute", "after", "--wait", "100%").ok()
+    until(lambda: "after" in told_bundles(cluster), "the end of the next one is written", 40)
+    [event, _] = ended(cluster)
 
+    assert ["told", "after"] == told_bundles(cluster)
+    assert before["run"] == event["distribution"]
+    assert [(2, 2, 0, False, [])] == [tuple(event[key] for key in ("hosts", "done", "left", "cancelled", "failures"))]
+    assert [before[key] for key in ("half_secs", "most_secs", "all_secs", "began_at", "ended_at")] == [
+        event[key] for key in ("secs_50", "secs_90", "secs_100", "began_at", "ended_at")
+    ]
     assert before == shown
-    assert all([before] == history(cluster, master) for master in cluster.masters())
+    assert [[before]] * 3 == everywhere
     assert ("told", 2, 2) == (shown["bundle"], shown["hosts"], shown["done"])
     assert 0 <= shown["half_secs"] <= shown["most_secs"] <= shown["all_secs"] < 60
     assert 2 * shown["size"] <= sum(shown["sources"].values())
@@ -57,3 +80,15 @@ def test_a_failover_goes_on_with_the_same_distribution(new_cluster: NewCluster, 
         return [(one["run"], one["done"]) for one in history(cluster, cluster.leader()) if one["ended_at"]]
 
     until(lambda: over() == [(begun["run"], 2)], "the other host gets it too", 40)
+    until(lambda: told_bundles(cluster) == ["moved"], "the new leader writes its end, once")
+
+    cluster.start(leader)
+    cluster.upload(make_source(tmp_path / "slow", 3, 3_000_000), "slow")
+    cluster.run("bundle", "distribute", "slow", "--rate", "10k", "--wait", "0").ok()
+    until(lambda: any(one["bundle"] == "slow" for one in history(cluster, cluster.leader())), "it has begun")
+    cluster.run("bundle", "cancel", "slow").ok()
+    until(lambda: told_bundles(cluster) == ["moved", "slow"], "its end is written too")
+    last = ended(cluster)[-1]
+
+    assert (True, 0, 2) == (last["cancelled"], last["done"], last["left"])
+    assert (last["secs_50"], last["failures"]) == (None, [])

@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torrentdist.master.history import distribution_runs as runs
+from torrentdist.master.history.distribution_events import ended_event
 from torrentdist.master.history.distribution_runs import DistributionRun, HostLine, KeptHistory
 from torrentdist.master.history.history_file import decode_history, encode_history
+from torrentdist.model.events import LackingHost
 from torrentdist.model.ids import BundleId, Digest, SupervisorId
 from torrentdist.model.wire.fleet_messages import HostProgress, HostState
 
@@ -44,9 +46,14 @@ summaries = st.builds(
     lambda run, secs: runs.summary_of(run, run.began_at + secs), open_runs, st.integers(0, 300).map(float)
 )
 kepts = st.builds(
-    lambda opened, past: KeptHistory(open={run.id: run for run in opened}, past={one.run: one for one in past}),
+    lambda opened, past, told: KeptHistory(
+        open={run.id: run for run in opened},
+        past={one.run: one for one in past},
+        told=frozenset(one.run for one in past[:told]),
+    ),
     st.lists(open_runs, max_size=4),
     st.lists(summaries, max_size=6),
+    st.integers(0, 6),
 )
 
 
@@ -122,12 +129,14 @@ def test_a_run_in_which_nothing_changes_ends(secs: int) -> None:
 def test_merging_keeps_what_the_other_says_and_repeats_nothing(theirs: KeptHistory, ours: KeptHistory) -> None:
     """A standby would show a distribution twice, or not as the leader saw it."""
     theirs = runs.bounded(
-        KeptHistory(open={i: r for i, r in theirs.open.items() if i not in theirs.past}, past=theirs.past)
+        msgspec.structs.replace(theirs, open={i: r for i, r in theirs.open.items() if i not in theirs.past})
     )
     both = runs.merged(theirs, ours)
 
     assert theirs.open.items() <= both.open.items()
     assert theirs.past.items() <= both.past.items()
+    assert theirs.told <= both.told <= both.past.keys()
+    assert ours.told & both.past.keys() <= both.told
     assert both == runs.merged(theirs, both)
     assert (both.open.keys() | both.past.keys()) <= (
         theirs.open.keys() | theirs.past.keys() | ours.open.keys() | ours.past.keys()
@@ -147,3 +156,34 @@ def test_the_newest_stay() -> None:
 def test_the_file_brings_back_what_was_kept(kept: KeptHistory) -> None:
     """A restart of all masters would lose the history."""
     assert kept == decode_history(encode_history(kept))
+
+
+@given(kepts)
+def test_ends_that_an_older_release_saw_are_not_told_after_an_upgrade(kept: KeptHistory) -> None:
+    """The first leader of a new release would write events of two hundred old distributions."""
+    file = msgspec.json.decode(encode_history(kept))
+    del file["tells"], file["kept"]["told"]
+
+    assert [] == decode_history(msgspec.json.encode(file)).untold
+
+
+def test_an_end_says_what_lacks_it_and_why() -> None:
+    """The report would name no host that did not get a bundle."""
+    stuck = HostProgress(supervisor=HOSTS[1], state=HostState.STUCK, size=SIZE, reason="the disk is full")
+    has = HostProgress(supervisor=HOSTS[0], state=HostState.DONE, done=SIZE, size=SIZE, from_masters=SIZE)
+    run = runs.followed(new_run(*HOSTS[:3]), {HOSTS[0]: has, HOSTS[1]: stuck}, [HOSTS[2]], BEGAN + 5)
+    event = ended_event(runs.summary_of(run, BEGAN + 9, cancelled=True))
+
+    assert (2, 1, 1, True) == (event.hosts, event.done, event.left, event.cancelled)
+    assert (5.0, None, None, SIZE) == (event.secs_50, event.secs_90, event.secs_100, event.from_masters)
+    assert [LackingHost(host=HOSTS[1], state="stuck", reason="the disk is full")] == event.failures
+
+
+def test_a_distribution_goes_on_between_its_waves() -> None:
+    """Each wave would be a distribution of its own, and end with an event of its own."""
+    has = HostProgress(supervisor=HOSTS[0], state=HostState.DONE, done=SIZE, size=SIZE)
+    run = runs.followed(new_run(HOSTS[0]), {HOSTS[0]: has}, [], BEGAN + 1)
+
+    assert not runs.is_over(run, BEGAN + 2, goes_on=True)
+    assert runs.is_over(run, BEGAN + 2)
+    assert runs.is_over(run, BEGAN + 1 + runs.GIVE_UP_SECS, goes_on=True)

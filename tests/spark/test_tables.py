@@ -183,6 +183,32 @@ def test_a_failover_says_for_how_long_nobody_led(events: Events) -> None:
     )
 
 
+def test_a_distribution_that_is_over_is_a_row(events: Events) -> None:
+    """Nobody could ask Spark how long distributions took last year; or one that a failover told
+    twice would count twice."""
+    about: dict[str, Any] = {"bundle": "etl-1", "digest": D1, "size": 100, "began_at": 100.0, "cancelled": False}
+    about |= {"ended_at": 160.0, "hosts": 10, "done": 9, "left": 0, "secs_50": 20.0, "secs_90": 40.0, "secs_100": None}
+    about |= {"from_masters": 200, "from_peers": 690, "from_plugin": 0, "local": 10}
+    about |= {"failures": [{"host": "h9", "state": "stuck", "reason": "the disk is full"}]}
+    first = line("distribution_ended", node="m1", at=160.0, distribution="etl-1@100000", **about)
+    again = line("distribution_ended", node="m2", at=161.0, distribution="etl-1@100000", **about)
+    whole = about | {"began_at": 200.0, "ended_at": 230.0, "hosts": 3, "done": 0, "left": 7, "failures": []}
+    later = line("distribution_ended", node="m2", at=230.0, distribution="etl-2@200000", **whole | {"cancelled": True})
+    found = report_tables.distributions(events(later, again, first))
+
+    columns = ("distribution", "hosts", "done", "lacking", "left", "cancelled", "secs_50", "secs_90", "secs_100")
+    assert [
+        ("etl-1@100000", 10, 9, 1, 0, False, 20.0, 40.0, None),
+        ("etl-2@200000", 3, 0, 3, 7, True, 20.0, 40.0, None),
+    ] == rows(found, *columns)
+    assert [(200, 690, 0, 10, "h9", "the disk is full"), (200, 690, 0, 10, None, None)] == rows(
+        found, "masters", "peers", "plugin", "local", "lacking_host", "reason"
+    )
+    assert [(100, 160), (200, 230)] == rows(
+        found.selectExpr("unix_seconds(began) as began", "unix_seconds(ended) as ended"), "began", "ended"
+    )
+
+
 def test_restarts_are_starts_but_the_first(events: Events) -> None:
     """A worker that ends every minute would look like one that runs."""
 

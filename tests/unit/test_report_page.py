@@ -17,7 +17,7 @@ from torrentdist_cli.main import main
 
 EMPTY = (
     *("summary", "spread", "missing", "failures", "curve", "sources", "slow_hosts", "racks"),
-    *("failovers", "restarts", "savings", "audit", "kinds"),
+    *("failovers", "distributions", "restarts", "savings", "audit", "kinds"),
 )
 MOMENT = datetime.datetime(2026, 1, 1)
 HOSTILE = "</svg><script>alert(1)</script>"

@@ -294,7 +294,8 @@ class Master:
         await self.records.load()
 
     async def _load_history(self, session: MasterSession, http: Http, data_dir: Path) -> DistributionHistory:
-        history = DistributionHistory(session, self.swarms, self.leadership.is_leader, http, HistoryFile(data_dir))
+        leads, tell = self.leadership.is_leader, self.runtime.events.emit
+        history = DistributionHistory(session, self.swarms, leads, http, HistoryFile(data_dir), tell)
         await history.load()
         return history
 

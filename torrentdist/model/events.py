@@ -4,6 +4,7 @@ docs/events.md describes the fields that every line has in addition.
 Always: while SCHEMA_VERSION stays the same, keys and kinds may be added, but never change their
 meaning.
 Never: contain a secret or a user's data.
+Longer than most files: one list of all kinds.
 """
 
 from __future__ import annotations
@@ -140,6 +141,46 @@ class DownloadFailed(DownloadEnd, frozen=True, kw_only=True, tag="download_faile
     reason: str
 
 
+class LackingHost(msgspec.Struct, frozen=True, kw_only=True):
+    """A host without the bundle at the end of a distribution."""
+
+    host: str
+    state: str
+    """As `bundle distribute` shows it."""
+    reason: str
+
+
+class DistributionEnded(Fact, frozen=True, kw_only=True, tag="distribution_ended"):
+    """All hosts have the bundle, or nothing changes any more. The leader writes this."""
+
+    distribution: str
+    """Its id, the same in every line about it. A leader that dies at that moment may have written a
+    line that the next leader does not know of."""
+    bundle: str
+    digest: str
+    size: int
+    began_at: float
+    """ZooKeeper's time."""
+    ended_at: float
+    hosts: int
+    """Hosts that were told to fetch it, but for those in `left`."""
+    done: int
+    """Those of them that have it."""
+    left: int
+    """Hosts that were told to stop before they had it."""
+    cancelled: bool
+    secs_50: float | None
+    """Seconds until half of the hosts had it. None: so many never had it."""
+    secs_90: float | None
+    secs_100: float | None
+    from_masters: int
+    from_peers: int
+    from_plugin: int
+    local: int
+    failures: list[LackingHost]
+    """The hosts that lack it, with their reasons; of many, 20."""
+
+
 class ReadStalled(Fact, frozen=True, kw_only=True, tag="read_stalled"):
     """The gateway ended an answer because no data of the bundle arrived for too long."""
 
@@ -231,6 +272,7 @@ KINDS: tuple[type[Fact], ...] = (
     DownloadProgress,
     DownloadFinished,
     DownloadFailed,
+    DistributionEnded,
     ReadStalled,
     HashFailed,
     PeerConnected,

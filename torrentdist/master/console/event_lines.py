@@ -109,7 +109,7 @@ def of_distribution(one: DistributionSummary) -> Iterator[EventLine]:
         detail=f"to {one.hosts:,} hosts",
     )
     if one.ended_at is not None:
-        whole = one.done == one.hosts
+        result = "cancelled" if one.cancelled else "ok" if one.hosts and one.done == one.hosts else "incomplete"
         detail = f"{one.done:,} of {one.hosts:,} hosts have it"
         yield EventLine(
             at=one.ended_at,
@@ -117,7 +117,7 @@ def of_distribution(one: DistributionSummary) -> Iterator[EventLine]:
             what="distribution ended",
             about=about,
             page="bundles",
-            result="ok" if whole else "incomplete",
+            result=result,
             detail=detail,
         )
 

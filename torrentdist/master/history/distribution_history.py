@@ -3,6 +3,8 @@ leader says counts.
 
 Each master hears all hosts, so each can go on with a run whose leader has died. Standbys copy what
 the leader keeps, and each writes it to its disk.
+Always: the leader writes an event of each run that is over, unless a leader has written one that
+this master knows of.
 Always: at rest a round costs nothing that grows with records or hosts. A run in which nothing
 changes is looked at ever less often.
 Never: decide or delay a distribution.
@@ -24,13 +26,16 @@ from torrentdist.http.http_errors import HttpError
 from torrentdist.log import get_logger
 from torrentdist.master.bundles.bundle_views import LISTED, host_progress
 from torrentdist.master.history import distribution_runs as runs
+from torrentdist.master.history.distribution_events import ended_event
 from torrentdist.master.history.distribution_runs import DistributionRun, KeptHistory
 from torrentdist.master.history.history_file import MOST_BYTES, HistoryFile, decode_history, encode_history
 from torrentdist.master.history.told_bundles import ToldBundles
 from torrentdist.master.master_session import MasterSession
 from torrentdist.master.swarm.swarms import Swarms
 from torrentdist.model.backoff import Retry
+from torrentdist.model.events import Fact
 from torrentdist.model.ids import BundleId, MasterId, PeerId, SupervisorId
+from torrentdist.model.policies.distribution_record import DistributionState
 from torrentdist.model.wire.fleet_messages import DistributionSummary, HostProgress
 from torrentdist.model.wire.swarm_messages import SwarmEntry
 
@@ -49,11 +54,18 @@ WRITE_SECS = 5.0
 
 
 class DistributionHistory:
-    """`leads`: whether this master leads now."""
+    """`leads`: whether this master leads now. `tell`: writes an event."""
 
     def __init__(
-        self, session: MasterSession, swarms: Swarms, leads: Callable[[], bool], http: Http, file: HistoryFile
+        self,
+        session: MasterSession,
+        swarms: Swarms,
+        leads: Callable[[], bool],
+        http: Http,
+        file: HistoryFile,
+        tell: Callable[[Fact], None],
     ) -> None:
+        self._tell = tell
         self._session = session
         self._swarms = swarms
         self._leads = leads
@@ -98,6 +110,7 @@ class DistributionHistory:
             snapshot = self._session.mirror.snapshot
             if snapshot.present:
                 self._follow(snapshot)
+                self._tell_ends()
                 await self._copy_when_due(snapshot)
             await self._write_when_due()
             await asyncio.sleep(LOOK_SECS)
@@ -128,16 +141,28 @@ class DistributionHistory:
             self._looks = {id_: at for id_, at in self._looks.items() if id_ in self._kept.open}
             self._heard = {id_: heard for id_, heard in self._heard.items() if id_ in self._kept.open}
 
+    def _tell_ends(self) -> None:
+        untold = self._kept.untold if self._leads() else []
+        for summary in untold:
+            self._tell(ended_event(summary))
+        if untold:
+            told = self._kept.told.union(summary.run for summary in untold)
+            self._kept = msgspec.structs.replace(self._kept, told=told)
+
     def _looked(self, kept: KeptHistory, snapshot: ClusterSnapshot, run: DistributionRun, now: float) -> KeptHistory:
         entry = snapshot.bundles.get(run.bundle)
         listed = entry is not None and entry.record.state in LISTED and entry.record.digest == run.digest
         following = runs.followed(run, *self._news(snapshot, run), now)
-        if listed and not runs.is_over(following, now):
-            return kept if following is run else KeptHistory(open=kept.open | {run.id: following}, past=kept.past)
-        left = {id_: other for id_, other in kept.open.items() if id_ != run.id}
-        if not following.hosts:
-            return KeptHistory(open=left, past=kept.past)
-        return KeptHistory(open=left, past=kept.past | {run.id: runs.summary_of(following, now)})
+        order = snapshot.distributions.get(run.bundle)
+        state = None if order is None else order.record.state
+        if listed and not runs.is_over(following, now, goes_on=state is DistributionState.RUNNING):
+            return kept if following is run else with_open(kept, kept.open | {run.id: following})
+        kept = with_open(kept, {id_: other for id_, other in kept.open.items() if id_ != run.id})
+        if not following.hosts and not following.left:
+            return kept
+        cancelled = order is not None and state is DistributionState.CANCELLED and order.mtime >= run.began_at
+        summary = runs.summary_of(following, now, cancelled)
+        return msgspec.structs.replace(kept, past=kept.past | {run.id: summary})
 
     def _news(
         self, snapshot: ClusterSnapshot, run: DistributionRun
@@ -166,7 +191,9 @@ class DistributionHistory:
         clock = time.monotonic()
         if clock < self._copy_at:
             return
-        self._copy_at = clock + (COPY_SECS if self._kept.open else REST_COPY_SECS * random.uniform(0.75, 1.25))
+        self._copy_at = clock + (
+            COPY_SECS if self._kept.open or self._kept.untold else REST_COPY_SECS * random.uniform(0.75, 1.25)
+        )
         source = _source(snapshot, self._session.me, self._leads())
         if source is None:
             return
@@ -189,7 +216,7 @@ class DistributionHistory:
                 self._kept = kept
 
     async def _write_when_due(self) -> None:
-        ended = self._kept.past.keys() != self._written.past.keys()
+        ended = (self._kept.past.keys(), self._kept.told) != (self._written.past.keys(), self._written.told)
         if self._kept is self._written or (time.monotonic() < self._write_at and not ended):
             return
         self._write_at = time.monotonic() + WRITE_SECS
@@ -210,7 +237,11 @@ def begun(
     run = running or DistributionRun(
         bundle=bundle, digest=record.digest, size=record.size, began_at=began, changed_at=now, hosts={}
     )
-    return KeptHistory(open=kept.open | {run.id: runs.joined(run, hosts, now)}, past=kept.past)
+    return with_open(kept, kept.open | {run.id: runs.joined(run, hosts, now)})
+
+
+def with_open(kept: KeptHistory, open: dict[str, DistributionRun]) -> KeptHistory:
+    return msgspec.structs.replace(kept, open=open)
 
 
 def _ordered_at(kept: KeptHistory, snapshot: ClusterSnapshot, bundle: BundleId, now: float) -> float:

@@ -54,6 +54,8 @@ class DistributionRun(msgspec.Struct, frozen=True, kw_only=True):
     began_at: float
     changed_at: float
     hosts: dict[SupervisorId, HostLine]
+    left: int = 0
+    """The hosts that were told to stop before they had it."""
 
     @property
     def id(self) -> str:
@@ -89,7 +91,7 @@ def followed(
     hosts = {**run.hosts, **changed}
     for host in gone:
         del hosts[host]
-    return msgspec.structs.replace(run, hosts=hosts, changed_at=now)
+    return msgspec.structs.replace(run, hosts=hosts, left=run.left + len(gone), changed_at=now)
 
 
 def _next(line: HostLine, said: HostProgress, now: float) -> HostLine:
@@ -112,11 +114,12 @@ def _next(line: HostLine, said: HostProgress, now: float) -> HostLine:
     )
 
 
-def is_over(run: DistributionRun, now: float) -> bool:
-    return run.is_complete or now - run.changed_at >= GIVE_UP_SECS
+def is_over(run: DistributionRun, now: float, goes_on: bool = False) -> bool:
+    """`goes_on`: further hosts may be told."""
+    return (run.is_complete and not goes_on) or now - run.changed_at >= GIVE_UP_SECS
 
 
-def summary_of(run: DistributionRun, ended_at: float | None = None) -> DistributionSummary:
+def summary_of(run: DistributionRun, ended_at: float | None = None, cancelled: bool = False) -> DistributionSummary:
     """Returns what is kept of a run."""
     lines, began = run.hosts.values(), run.began_at
     arrivals = sorted(max(0.0, line.at - began) for line in lines if line.at)
@@ -130,6 +133,8 @@ def summary_of(run: DistributionRun, ended_at: float | None = None) -> Distribut
         ended_at=ended_at,
         hosts=count,
         done=len(arrivals),
+        left=run.left,
+        cancelled=cancelled,
         half_secs=_reached(arrivals, count, 0.5),
         most_secs=_reached(arrivals, count, 0.9),
         all_secs=_reached(arrivals, count, 1.0),
@@ -176,15 +181,23 @@ class KeptHistory(msgspec.Struct, frozen=True, kw_only=True):
 
     open: dict[str, DistributionRun] = {}
     past: dict[str, DistributionSummary] = {}
+    told: frozenset[str] = frozenset()
+    """The past runs whose end a leader has written an event of."""
+
+    @property
+    def untold(self) -> list[DistributionSummary]:
+        """The past runs without an event, the oldest first."""
+        if len(self.told) == len(self.past):
+            return []
+        return sorted((self.past[run] for run in self.past.keys() - self.told), key=lambda one: (one.began_at, one.run))
 
 
 def bounded(kept: KeptHistory) -> KeptHistory:
     """Returns the newest runs and summaries, as many as are kept."""
     newest = sorted(kept.past.values(), key=lambda s: (s.ended_at or s.began_at, s.run), reverse=True)
     runs = sorted(kept.open.values(), key=lambda run: (run.began_at, run.id), reverse=True)
-    return KeptHistory(
-        open={run.id: run for run in runs[:MOST_OPEN]}, past={found.run: found for found in newest[:MOST_SUMMARIES]}
-    )
+    past = {found.run: found for found in newest[:MOST_SUMMARIES]}
+    return KeptHistory(open={run.id: run for run in runs[:MOST_OPEN]}, past=past, told=kept.told.intersection(past))
 
 
 def merged(theirs: KeptHistory, ours: KeptHistory) -> KeptHistory:
@@ -209,5 +222,6 @@ def merged(theirs: KeptHistory, ours: KeptHistory) -> KeptHistory:
                 if not is_told(found.bundle, found.began_at, found.ended_at or found.began_at)
             }
             | theirs.past,
+            told=theirs.told | ours.told,
         )
     )

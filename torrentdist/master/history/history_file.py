@@ -27,10 +27,13 @@ FIRST_PAUSE_SECS, LONGEST_PAUSE_SECS = 1.0, 60.0
 class _Saved(msgspec.Struct, frozen=True, kw_only=True):
     format: int
     kept: KeptHistory
+    tells: bool = False
+    """Whether the release that wrote this writes an event of each end. Ends that an older one saw
+    are not told of later."""
 
 
 def encode_history(kept: KeptHistory) -> bytes:
-    return msgspec.json.encode(_Saved(format=FORMAT, kept=kept))
+    return msgspec.json.encode(_Saved(format=FORMAT, kept=kept, tells=True))
 
 
 def decode_history(data: bytes) -> KeptHistory:
@@ -40,7 +43,7 @@ def decode_history(data: bytes) -> KeptHistory:
     saved = msgspec.json.decode(data, type=_Saved)
     if saved.format != FORMAT:
         raise ValueError(f"its format is {saved.format}")
-    return saved.kept
+    return saved.kept if saved.tells else msgspec.structs.replace(saved.kept, told=frozenset(saved.kept.past))
 
 
 class HistoryFile:

@@ -10,7 +10,7 @@ from typing import Final
 
 IN_WORDS: Final[Mapping[str, str]] = {
     "newest": "it is one of the newest",
-    "young": "it is younger than --for",
+    "young": "it is younger than the rule's --for",
     "pinned": "it is pinned",
     "unavailable": "it is not available",
     "uploading": "its upload is not complete",

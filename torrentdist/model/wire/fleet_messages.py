@@ -122,7 +122,11 @@ class DistributionSummary(View, frozen=True, kw_only=True):
     ended_at: float | None = None
     """Null: it is not over."""
     hosts: int
+    """The hosts that were told to fetch it, but for those in `left`."""
     done: int
+    left: int = 0
+    """The hosts that were told to stop before they had it."""
+    cancelled: bool = False
     half_secs: float | None = None
     """Seconds until half of the hosts had it. Null: so many never had it, or do not have it yet."""
     most_secs: float | None = None

@@ -15,7 +15,16 @@ from typing import Any, get_args, get_origin
 import msgspec
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, DoubleType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DoubleType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from torrentdist.model.events import KINDS, NAMES, SCHEMA_VERSION, Writer
 
@@ -49,6 +58,8 @@ def _type_of(kind: Any) -> DataType:
         return StructType([StructField(f.encode_name, _type_of(f.type)) for f in msgspec.structs.fields(kind)])
     if issubclass(kind, str | enum.StrEnum):
         return StringType()
+    if kind is bool:
+        return BooleanType()
     return LongType() if issubclass(kind, int) else DoubleType()
 
 

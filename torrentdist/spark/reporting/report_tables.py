@@ -22,6 +22,7 @@ ColumnOrName = Column | str
 SLOW = 1.5
 """A host is slow when it takes this many times the median of all hosts."""
 BYTES = ("from_masters", "from_peers", "local")
+ORIGINS = ("from_masters", "from_peers", "from_plugin", "local")
 OUTSIDE, UNNAMED = "outside", "unnamed"
 
 
@@ -237,6 +238,33 @@ def failovers(frames: Frames) -> DataFrame:
     return in_order(found.select(F.timestamp_seconds("t").alias("at"), *columns), "at")
 
 
+def distributions(frames: Frames) -> DataFrame:
+    """Every distribution that is over, as the masters saw it: hosts, times, bytes by source, and
+    the first host that lacks the bundle, with its reason.
+
+    A distribution counts once, also if the leader died while it wrote the event.
+    """
+    told = frames.events.where(of_kind("distribution_ended"))
+    columns = ("bundle", "digest", "size", "hosts", "done", "left", "cancelled", *SHARES)
+    first = F.get("failures", 0)
+    about = F.struct(
+        *columns,
+        *("began_at", "ended_at"),
+        (F.col("hosts") - F.col("done")).alias("lacking"),
+        *(
+            F.col(column).alias(part)
+            for column, part in zip(ORIGINS, ("masters", "peers", "plugin", "local"), strict=True)
+        ),
+        first["host"].alias("lacking_host"),
+        first["reason"].alias("reason"),
+    )
+    found = told.groupBy("distribution").agg(F.max_by(about, "t").alias("last")).select("distribution", "last.*")
+    times = (F.timestamp_seconds(f"{name}_at").alias(name) for name in ("began", "ended"))
+    parts = ("masters", "peers", "plugin", "local", "lacking_host", "reason")
+    shown = found.select("distribution", *times, *columns, "lacking", *parts)
+    return in_order(shown, "began", "distribution")
+
+
 def restarts(frames: Frames) -> DataFrame:
     """Per worker: number of starts and of hosts, and its last end."""
     changes = frames.events.where(F.col("event") == "worker_changed")
@@ -305,10 +333,11 @@ TABLES: Mapping[str, Callable[[Frames], DataFrame]] = {
     "slow_hosts": slow_hosts,
     "racks": racks,
     "failovers": failovers,
+    "distributions": distributions,
     "restarts": restarts,
     "savings": savings,
     "audit": audit,
     "kinds": kinds,
 }
 """All tables of a report, by name."""
-NEWEST_LAST = frozenset({"spread", "curve", "sources", "failovers", "savings", "audit"})
+NEWEST_LAST = frozenset({"spread", "curve", "sources", "failovers", "distributions", "savings", "audit"})

@@ -19,6 +19,7 @@ from torrentdist.master.history.distribution_history import DistributionHistory
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wire.fleet_messages import DistributionSummary, HostArrival, HostState
 from torrentdist.model.wire.transfer_messages import Sources
+from torrentdist.model.wording import counted
 from torrentdist.security.principal import Role
 
 ROWS = 50
@@ -88,7 +89,9 @@ def history_table(found: Sequence[DistributionSummary], none: str) -> Markup:
 def _state(one: DistributionSummary) -> Markup:
     if one.ended_at is None:
         return m.badge("running")
-    return m.badge("complete", "good") if one.done == one.hosts else m.badge("incomplete", "bad")
+    if one.cancelled:
+        return m.badge("cancelled", "warn")
+    return m.badge("complete", "good") if one.hosts and one.done == one.hosts else m.badge("incomplete", "bad")
 
 
 def _secs(value: float | None) -> Markup:
@@ -126,6 +129,7 @@ def run_html(visit: Visit, one: DistributionSummary) -> str:
             ("Bundle", m.join([m.to("bundles", one.bundle), m.text(f", {m.bytes_of(one.size)}")])),
             ("Began", m.moment(one.began_at)),
             ("Ended", ended),
+            ("Told to stop", m.text(counted(one.left, "host"))),
         ]
     )
     late = "Hosts without it, and the last ones" if one.done < one.hosts else "The last hosts"

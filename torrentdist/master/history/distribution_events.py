@@ -1,0 +1,33 @@
+"""Makes the event of a distribution that is over, from the summary that the masters keep.
+
+Pure: values in, values out.
+"""
+
+from __future__ import annotations
+
+from torrentdist.model.events import DistributionEnded, LackingHost
+from torrentdist.model.wire.fleet_messages import DistributionSummary
+
+
+def ended_event(summary: DistributionSummary) -> DistributionEnded:
+    lacking = [one for one in summary.late if one.seconds is None]
+    return DistributionEnded(
+        distribution=summary.run,
+        bundle=summary.bundle,
+        digest=summary.digest,
+        size=summary.size,
+        began_at=summary.began_at,
+        ended_at=summary.began_at if summary.ended_at is None else summary.ended_at,
+        hosts=summary.hosts,
+        done=summary.done,
+        left=summary.left,
+        cancelled=summary.cancelled,
+        secs_50=summary.half_secs,
+        secs_90=summary.most_secs,
+        secs_100=summary.all_secs,
+        from_masters=summary.sources.masters,
+        from_peers=summary.sources.peers,
+        from_plugin=summary.sources.plugin,
+        local=summary.sources.local,
+        failures=[LackingHost(host=one.supervisor, state=one.state.value, reason=one.reason) for one in lacking],
+    )
