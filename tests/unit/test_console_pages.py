@@ -12,15 +12,14 @@ from torrentdist.master.console import console_markup as m
 from torrentdist.master.console.console_door import error_page, sign_in_page
 from torrentdist.master.console.console_markup import Visit
 from torrentdist.master.console.console_views import (
-    AttentionView,
     DistributionView,
     JobOutputView,
     OutputLine,
-    OverviewView,
     distribution_view,
     eta_of,
 )
 from torrentdist.master.console.event_lines import EventFilter, EventLine, moment_of, newest
+from torrentdist.master.console.overview_views import AttentionView, OverviewView
 from torrentdist.master.console.pages.action_pages import ACTIONS, ActionView, action_html, action_links
 from torrentdist.master.console.pages.bundle_pages import bundles_html, distribution_part
 from torrentdist.master.console.pages.distribution_pages import history_table, run_html

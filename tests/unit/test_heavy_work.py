@@ -7,6 +7,7 @@ import threading
 import time
 
 import pytest
+from zookeeper_fixtures import eventually
 
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile
@@ -73,8 +74,7 @@ async def test_few_run_at_once_and_short_work_does_not_wait_for_them() -> None:
     waiting = [asyncio.create_task(in_heavy_thread(heavy)) for _ in range(20)]
     async with asyncio.timeout(10.0):
         short = await asyncio.to_thread(lambda: "done")
-        while running < AT_ONCE:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: running == AT_ONCE)
         go_on.set()
         await asyncio.gather(*waiting)
 

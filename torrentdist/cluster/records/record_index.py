@@ -138,6 +138,10 @@ class RecordIndex:
         """Returns all supervisors whose assignments name a bundle, registered or not."""
         return sorted(self._hosts.namers(bundle))
 
+    def told(self, bundle: BundleId) -> frozenset[SupervisorId]:
+        """Returns the same in no order."""
+        return self._hosts.namers(bundle)
+
     def count_told(self, bundle: BundleId) -> int:
         """Returns the number of supervisors whose assignments name a bundle, registered or not."""
         return self._hosts.count(bundle)

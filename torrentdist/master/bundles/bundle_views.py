@@ -215,12 +215,18 @@ def failover_view(record: FailoverRecord) -> FailoverView:
 def fleet_view(snapshot: ClusterSnapshot, bundle: BundleId, said: Mapping[PeerId, SwarmEntry]) -> FleetView:
     """Returns the progress of each host whose assignment names the bundle, or whose wave has not
     begun."""
-    record = snapshot.bundles[bundle].record
-    hosts = [
-        host_progress(snapshot, id_, said.get(PeerId(id_)), record.size)
+    size = snapshot.bundles[bundle].record.size
+    told = [
+        host_progress(snapshot, id_, said.get(PeerId(id_)), size)
         for id_, assignment in sorted(snapshot.assignments.items())
         if bundle in assignment.record.bundles
     ]
+    return with_later_waves(snapshot, bundle, told)
+
+
+def with_later_waves(snapshot: ClusterSnapshot, bundle: BundleId, hosts: list[HostProgress]) -> FleetView:
+    """Adds the hosts whose wave has not begun to those that were told."""
+    record = snapshot.bundles[bundle].record
     order = snapshot.distributions.get(bundle)
     if order is None:
         return FleetView(id=bundle, digest=record.digest, size=record.size, hosts=hosts)

@@ -15,16 +15,18 @@ from collections.abc import Hashable, Iterable
 import msgspec
 
 from torrentdist.cluster.records.record_index import RecordIndex
-from torrentdist.cluster.records.snapshot import ClusterSnapshot
+from torrentdist.cluster.records.snapshot import BundleEntry, ClusterSnapshot
 from torrentdist.master.bundles import bundle_views
-from torrentdist.master.console.console_views import DistributionLine
+from torrentdist.master.console.overview_views import DistributionLine, Troubles
 from torrentdist.master.jobs.heartbeats import Heartbeats
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.reads.answer_freshness import CATCH_UP_SECS
 from torrentdist.master.reads.saved_records import Records
 from torrentdist.master.swarm.swarms import Swarms
+from torrentdist.model.access.host_record import HostRecord
 from torrentdist.model.errors import NO_CLUSTER, TorrentdistError
 from torrentdist.model.ids import BundleId, JobId, PeerId, SupervisorId
+from torrentdist.model.policies.distribution_record import DistributionState
 from torrentdist.model.records import BundleState, FailoverRecord
 from torrentdist.model.wire.cluster_messages import ClusterView, SupervisorView
 from torrentdist.model.wire.fleet_messages import FleetView, HostProgress
@@ -99,7 +101,7 @@ class ConsoleSight:
             bundle_views.host_progress(snapshot, host, said(PeerId(host), digest), size)
             for host in self._index.told_to_keep(bundle)
         ]
-        return FleetView(id=bundle, digest=digest, size=size, hosts=hosts)
+        return bundle_views.with_later_waves(snapshot, bundle, hosts)
 
     def problems(self, bundle: BundleId) -> dict[str, str]:
         """Returns the peers on which a bundle does not arrive, with their reasons."""
@@ -110,10 +112,19 @@ class ConsoleSight:
         """Returns how far a bundle is on one host; None: the host is not told to keep it."""
         return next((found for found in self.fleet(bundle).hosts if found.supervisor == host), None)
 
-    def lost(self) -> list[BundleId]:
+    def troubles(self) -> Troubles:
+        return Troubles(
+            lost=self._lost(),
+            short=self._short_of_copies(),
+            stopped=self._stopped(),
+            running=self.distributions(),
+            expiring=self._expiring(),
+        )
+
+    def _lost(self) -> list[BundleId]:
         return sorted(id_ for id_, e in self.snapshot().bundles.items() if e.record.state is BundleState.LOST)
 
-    def short_of_copies(self) -> dict[str, str]:
+    def _short_of_copies(self) -> dict[str, str]:
         """Returns the bundles with fewer holders than wanted, and how many they have."""
         snapshot, found = self.snapshot(), {}
         for id_, entry in sorted(snapshot.bundles.items()):
@@ -123,31 +134,47 @@ class ConsoleSight:
                     found[str(id_)] = f"{holders} of {entry.record.min_replicas} copies"
         return found
 
-    def expiring(self) -> dict[str, str]:
-        """Returns the hosts whose certificate has few days left, and how many."""
-        now = self.now()
+    def _stopped(self) -> dict[str, str]:
+        """Returns the bundles whose distribution was stopped, and why."""
         return {
-            id_: f"its certificate ends in {max(0.0, entry.record.expires_at - now) / 86400:.0f} days"
-            for id_, entry in sorted(self.snapshot().hosts.items())
-            if not entry.record.is_revoked and 0 < entry.record.expires_at < now + EXPIRING_SECS
+            str(id_): entry.record.reason
+            for id_, entry in sorted(self.snapshot().distributions.items())
+            if entry.record.state is DistributionState.STOPPED
         }
 
+    def _expiring(self) -> list[HostRecord]:
+        """Returns the hosts and masters whose certificate has few days left."""
+        soon = self.now() + EXPIRING_SECS
+        records = (entry.record for _, entry in sorted(self.snapshot().hosts.items()))
+        return [record for record in records if not record.is_revoked and 0 < record.expires_at < soon]
+
     def distributions(self) -> list[DistributionLine]:
-        """Returns the bundles that some live host is told to keep and has not said that it has."""
+        """Returns the bundles that some live host should have and has not said that it has."""
         snapshot = self.snapshot()
         self._index.follow(snapshot)
-        directory, found = self._swarms.directory, []
-        for id_, entry in sorted(snapshot.bundles.items()):
-            told = self._index.count_told(id_)
-            digest = entry.record.digest
-            if not told or directory.counts(digest).complete - len(snapshot.holders(id_)) == told:
-                continue
-            hosts = [host for host in self._index.told_to_keep(id_) if host in snapshot.supervisors]
-            said = (directory.entry(PeerId(host), digest) for host in hosts)
-            done = sum(entry is not None and entry.complete for entry in said)
-            if done < len(hosts) and entry.record.state in bundle_views.LISTED:
-                found.append(DistributionLine(bundle=id_, size=entry.record.size, hosts=len(hosts), done=done))
-        return found
+        lines = (self._line(snapshot, id_, entry) for id_, entry in sorted(snapshot.bundles.items()))
+        return [line for line in lines if line is not None and line.done < line.hosts]
+
+    def _line(self, snapshot: ClusterSnapshot, bundle: BundleId, entry: BundleEntry) -> DistributionLine | None:
+        """Returns how far a bundle is; None if nobody waits for it."""
+        told, order = self._index.told(bundle), snapshot.distributions.get(bundle)
+        waves = order.record.hosts if order is not None and not order.record.is_over else ()
+        directory, digest = self._swarms.directory, entry.record.digest
+        everywhere = directory.complete_on(digest, frozenset(map(PeerId, told)))
+        if (everywhere and told.issuperset(waves)) or entry.record.state not in bundle_views.LISTED:
+            return None
+        hosts = [host for host in told if host in snapshot.supervisors]
+        said = {host: directory.entry(PeerId(host), digest) for host in hosts}
+        stuck = {host: one.problem for host, one in said.items() if one is not None and one.problem}
+        first = min(stuck, default=None)
+        return DistributionLine(
+            bundle=bundle,
+            size=entry.record.size,
+            hosts=len(hosts) + len(set(waves) - told),
+            done=sum(one is not None and one.complete for one in said.values()),
+            stuck=len(stuck),
+            reason="" if first is None else f"{first}: {stuck[first]}",
+        )
 
     def jobs_of(self, bundle: BundleId) -> list[JobId]:
         self._index.follow(self.snapshot())

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from heapq import nsmallest
 
 from torrentdist.charts.quantities import size
-from torrentdist.model.ids import BundleId, Digest, JobId, MasterId, SupervisorId
-from torrentdist.model.wire.cluster_messages import BundleCounts, ClusterView, HostStateView, SupervisorView
+from torrentdist.model.ids import BundleId, Digest, JobId, SupervisorId
+from torrentdist.model.wire.cluster_messages import HostStateView, SupervisorView
 from torrentdist.model.wire.fleet_messages import FleetView, HostProgress, HostState
 from torrentdist.model.wire.ha_views import FailoverView, RoleView
 from torrentdist.model.wire.job_messages import WorkerReport
@@ -26,42 +26,6 @@ MOST_LISTED = 20
 SLOWEST = 5
 SILENT_SECS = 10.0
 """A heartbeat that is late by more is worth a look."""
-
-
-class AttentionView(View, frozen=True, kw_only=True):
-    """Something that an operator should look at."""
-
-    what: str
-    """lost, under-replicated, silent, gone, stuck, expiring, problem."""
-    kind: str
-    """The kind of page about the subject: bundles, hosts, masters."""
-    subject: str
-    detail: str
-
-
-class DistributionLine(View, frozen=True, kw_only=True):
-    """A bundle that hosts are told to keep and that not all of them have."""
-
-    bundle: BundleId
-    size: int
-    hosts: int
-    done: int
-
-
-class OverviewView(View, frozen=True, kw_only=True):
-    leader: MasterId | None
-    epoch: int
-    masters: int
-    supervisors: int
-    jobs: int
-    bundles: BundleCounts
-    health: str
-    """The health of the cluster in words."""
-    attention: list[AttentionView]
-    attention_total: int
-    distributions: list[DistributionLine]
-    distributions_total: int
-    stale_secs: float | None = None
 
 
 class SlowHost(View, frozen=True, kw_only=True):
@@ -92,6 +56,10 @@ class DistributionView(View, frozen=True, kw_only=True):
     slowest: list[SlowHost]
     hosts: list[HostProgress]
     """The hosts of this page of the list."""
+    state: str = ""
+    """The state of the distribution, if there is one."""
+    stopped: str = ""
+    """Why it was stopped or cancelled; empty: it was not."""
 
 
 class HostPageView(View, frozen=True, kw_only=True):
@@ -159,6 +127,8 @@ def distribution_view(fleet: FleetView, shown: Iterable[HostProgress]) -> Distri
         copies_from_masters=round(from_masters / size, 2) if size else 0.0,
         slowest=slowest(hosts),
         hosts=list(shown),
+        state=fleet.distribution,
+        stopped=fleet.stopped,
     )
 
 
@@ -190,66 +160,3 @@ def _reason(host: HostProgress) -> str:
     if host.state is HostState.FETCHING:
         return f"it gets {size(host.rate)}/s" if host.rate > 0 else "nothing arrives just now"
     return ""
-
-
-def attention(
-    cluster: ClusterView, lost: Iterable[str], short: Mapping[str, str], expiring: Mapping[str, str]
-) -> list[AttentionView]:
-    """Returns what to look at, the worst first.
-
-    `short`: bundles with too few copies, and how many they have. `expiring`: hosts whose
-    certificate ends soon or was revoked, and when.
-    """
-    found = []
-    if cluster.problem:
-        found.append(AttentionView(what="problem", kind="masters", subject="cluster", detail=cluster.problem))
-    if cluster.leader is None:
-        found.append(AttentionView(what="problem", kind="masters", subject="leader", detail="nobody leads"))
-    found += [AttentionView(what="lost", kind="bundles", subject=id_, detail="no copy is known") for id_ in lost]
-    for host in cluster.supervisors:
-        if host.silent_secs is not None and host.silent_secs > SILENT_SECS:
-            detail = f"its heartbeat is {host.silent_secs:.0f} s late"
-            found.append(AttentionView(what="silent", kind="hosts", subject=host.id, detail=detail))
-    found += [
-        AttentionView(what="under-replicated", kind="bundles", subject=id_, detail=detail)
-        for id_, detail in short.items()
-    ]
-    found += [
-        AttentionView(what="expiring", kind="hosts", subject=id_, detail=detail) for id_, detail in expiring.items()
-    ]
-    return found
-
-
-def overview_view(
-    cluster: ClusterView, hosts: int, found: list[AttentionView], lines: list[DistributionLine]
-) -> OverviewView:
-    return OverviewView(
-        leader=cluster.leader,
-        epoch=cluster.epoch,
-        masters=len(cluster.masters),
-        supervisors=hosts,
-        jobs=len(cluster.jobs),
-        bundles=cluster.bundles,
-        health=health(cluster, found),
-        attention=found[:MOST_LISTED],
-        attention_total=len(found),
-        distributions=lines[:MOST_LISTED],
-        distributions_total=len(lines),
-        stale_secs=cluster.stale_secs,
-    )
-
-
-def health(cluster: ClusterView, found: list[AttentionView]) -> str:
-    """Returns one sentence about the whole cluster."""
-    if cluster.leader is None:
-        return "Nobody leads, so nothing can be changed. What runs goes on."
-    if cluster.stale_secs is not None:
-        return "ZooKeeper is out of reach, so nothing can be changed. What runs goes on."
-    kinds = Counter(item.what for item in found)
-    if kinds["lost"]:
-        return "Some bundles are lost: no copy of them is known."
-    if found:
-        return "It works, and something needs attention."
-    if len(cluster.masters) == 1:
-        return "All is well, but there is one master only: nobody can take over."
-    return "All is well."

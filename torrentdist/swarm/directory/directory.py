@@ -204,6 +204,10 @@ class SwarmDirectory:
         swarm = self._members.swarms.get(digest)
         return SwarmCounts(*((0, 0) if swarm is None else (swarm.count(complete=True), swarm.count(complete=False))))
 
+    def complete_on(self, digest: Digest, peers: Set[PeerId]) -> bool:
+        """Whether all of these receivers have said that they have the whole bundle."""
+        return not peers or (digest in (known := self._members.swarms) and known[digest].others[True].has_all(peers))
+
     def complete_bundles(self, peer: PeerId) -> HeldBundles | None:
         """Returns what a peer has, or None if the peer is unknown."""
         known = self._members.peers.get(peer)

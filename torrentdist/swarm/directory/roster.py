@@ -8,7 +8,7 @@ Never: read a clock, or know more than one swarm.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from itertools import islice
 from math import gcd
 from typing import Final
@@ -61,6 +61,9 @@ class Roster:
 
     def __contains__(self, peer: PeerId) -> bool:
         return peer in self._place
+
+    def has_all(self, peers: Set[PeerId]) -> bool:
+        return peers <= self._place.keys()
 
     def add(self, peer: Peer) -> None:
         if peer.id not in self._place:

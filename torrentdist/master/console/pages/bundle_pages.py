@@ -196,8 +196,11 @@ def distribution_part(view: DistributionView) -> Markup:
     ]
     hosts = [_host_row(host) for host in view.hosts]
     late = m.table("The slowest", ("Host", "State", "Time left", "Why"), slow)
+    why = m.text(f"The distribution was {view.state}: {view.stopped}")
+    ended = Markup(f'<p class="notice warn">{why}</p>') if view.stopped else m.NOTHING
     return m.join(
         [
+            ended,
             figures,
             Markup(f"<h3>The slowest</h3>{late}") if slow else m.NOTHING,
             Markup("<h3>Each host</h3>"),

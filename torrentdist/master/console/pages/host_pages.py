@@ -13,8 +13,9 @@ from torrentdist.master.bundles import bundle_views
 from torrentdist.master.console import console_markup as m
 from torrentdist.master.console.console_markup import Markup, Visit
 from torrentdist.master.console.console_sight import ConsoleSight
-from torrentdist.master.console.console_views import SILENT_SECS, HostPageView, MastersPageView
+from torrentdist.master.console.console_views import HostPageView, MastersPageView
 from torrentdist.master.console.host_asking import HostAsking
+from torrentdist.master.console.overview_views import SILENT_SECS
 from torrentdist.master.console.pages.action_pages import action_links
 from torrentdist.master.console.visits import Visits, answer
 from torrentdist.master.leading.roles import Roles

@@ -12,12 +12,13 @@ from torrentdist.host.http.operation import Operation
 from torrentdist.master.console import console_markup as m
 from torrentdist.master.console.console_markup import Markup, Visit
 from torrentdist.master.console.console_sight import ConsoleSight
-from torrentdist.master.console.console_views import OverviewView, attention, overview_view
 from torrentdist.master.console.live_feeds import LiveFeeds
+from torrentdist.master.console.overview_views import OverviewView, attention, overview_view
 from torrentdist.master.console.visits import Visits, answer
 from torrentdist.security.principal import Role
 
-_TONES = {"lost": "bad", "problem": "bad", "silent": "bad", "under-replicated": "warn", "expiring": "warn"}
+_TONES = {"lost": "bad", "problem": "bad", "silent": "bad", "stopped": "bad"}
+"""What is not named is a warning."""
 
 
 class OverviewPages:
@@ -34,8 +35,9 @@ class OverviewPages:
 
     def _view(self) -> OverviewView:
         sight, cluster = self._sight, self._sight.cluster()
-        found = attention(cluster, sight.lost(), sight.short_of_copies(), sight.expiring())
-        return overview_view(cluster, len(sight.snapshot().supervisors), found, sight.distributions())
+        troubles = sight.troubles()
+        found = attention(cluster, troubles, sight.now())
+        return overview_view(cluster, len(sight.snapshot().supervisors), found, troubles.running)
 
     async def overview_page(self, request: Request) -> Response:
         view = self._view()
@@ -70,7 +72,7 @@ def overview_part(view: OverviewView) -> Markup:
     )
     looked = [
         (
-            m.badge(item.what, _TONES.get(item.what, "")),
+            m.badge(item.what, _TONES.get(item.what, "warn")),
             m.text(item.subject) if item.what == "problem" else m.to(item.kind, item.subject),
             m.text(item.detail),
         )
