@@ -15,6 +15,7 @@ from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
 from torrentdist.supervisor.bundles.host_content import HostContent
+from torrentdist.supervisor.repositories import file_facts
 from torrentdist.supervisor.repositories.file_facts import AT_ONCE, FileFacts, hashed_by
 
 pytestmark = pytest.mark.anyio
@@ -168,6 +169,23 @@ async def test_facts_that_could_not_be_read_are_read_again(tmp_path: Path, conte
     fails.clear()
 
     assert "of file" == await facts.get(content, file, "kind", compute)
+
+
+async def test_a_file_of_facts_stays_readable(
+    tmp_path: Path, content: HostContent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If this fails, the facts of a bundle of very many files are never read again, and are written
+    until the disk is full."""
+    monkeypatch.setattr(file_facts, "MOST_BYTES", 2000)
+    compute, (file,) = Counted(), content.meta.files
+    for _ in range(3):  # as after restarts
+        facts = facts_in(tmp_path)
+        for number in range(50):
+            await facts.get(content, file, f"kind-{number}", compute)
+    (path,) = (tmp_path / "facts").iterdir()
+
+    assert path.stat().st_size <= 2000
+    assert 50 < compute.count < 150
 
 
 async def test_what_cannot_be_kept_is_answered(tmp_path: Path, content: HostContent) -> None:

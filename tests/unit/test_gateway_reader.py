@@ -6,9 +6,11 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from patience import patient
 from raw_http_server import served
 
 from torrentdist.doors.gateway_reader import GatewayAway, GatewayReader
+from torrentdist.model.errors import TorrentdistError
 
 pytestmark = pytest.mark.anyio
 
@@ -36,3 +38,29 @@ async def test_the_gateway_tells_where_a_bundle_lies() -> None:
     """If this fails, files of this host are read through another process, or too early."""
     assert Path("/a") == await asked(b'{"state": "done", "path": "/a"}')
     assert await asked(b'{"state": "fetching", "path": "/a"}') is None
+
+
+@pytest.mark.parametrize(
+    ("length", "body", "code"), [(10**12, b"12345", "corrupt"), (4, b"12", "supervisor_unreachable"), (4, b"1234", "")]
+)
+async def test_no_more_is_read_than_was_asked_for(length: int, body: bytes, code: str) -> None:
+    """If this fails, another program on the gateway's port fills the memory of a reader."""
+    over = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 206 Partial Content\r\nContent-Length: %d\r\n\r\n%s" % (length, body))
+        await writer.drain()
+        if length > 4:
+            await over.wait()
+
+    async with served(serve) as (server, _):
+        try:
+            async with asyncio.timeout(patient(20)):
+                found = await asyncio.to_thread(GatewayReader(server.url).read, "etl-1", "a", 0, 4)
+        except TorrentdistError as error:
+            found = error.code.encode()
+        finally:
+            over.set()
+
+    assert (code.encode() or body) == found

@@ -18,6 +18,8 @@ from torrentdist.model.wire.headers import CLIENT
 
 CALL_SECS = 5.0
 """Longest wait for an answer about a bundle."""
+MOST_TOLD = 1024 * 1024
+"""Bytes that are read of an answer about a bundle, or of an error."""
 READ_SECS = 120.0
 """Longest wait for bytes of an arriving bundle. The gateway itself gives up earlier, and says
 why."""
@@ -38,7 +40,7 @@ class GatewayReader:
         GatewayAway."""
         try:
             with self._answer(f"/v1/host/bundles/{quote(bundle)}", {}, CALL_SECS) as answer:
-                view = json.load(answer)
+                view = json.loads(answer.read(MOST_TOLD))
                 return Path(view["path"]) if view.get("state") == "done" and view.get("path") else None
         except TorrentdistError as error:
             if error.code == "supervisor_unreachable":
@@ -54,9 +56,11 @@ class GatewayReader:
             return b""
         where = f"/bundles/{quote(bundle)}/files/{quote(path)}"
         with self._answer(where, {"Range": f"bytes={start}-{end - 1}"}, READ_SECS) as answer:
-            data = answer.read()
-        if len(data) != end - start:
-            raise TorrentdistError("corrupt", path=path, detail=f"{len(data)} of {end - start} bytes came")
+            data = answer.read(end - start + 1)
+            if len(data) < end - start:
+                raise http.client.IncompleteRead(data, end - start - len(data))
+        if len(data) > end - start:
+            raise TorrentdistError("corrupt", path=path, detail=f"more than {end - start} bytes came")
         return data
 
     @contextmanager
@@ -76,6 +80,6 @@ class GatewayReader:
 
 def _error_in(answer: http.client.HTTPResponse) -> TorrentdistError:
     try:
-        return TorrentdistError.from_wire(json.load(answer))
+        return TorrentdistError.from_wire(json.loads(answer.read(MOST_TOLD)))
     except (ValueError, AttributeError, RecursionError):
         return TorrentdistError("internal", detail=f"HTTP {answer.status}")

@@ -30,7 +30,7 @@ KEPT = 8
 AT_ONCE = 16
 """Files of one bundle that are read at once. Each holds a part in memory; some wait to arrive."""
 MOST_BYTES = 64 * 1024 * 1024
-"""Size of the largest file of facts that is read."""
+"""Size of the largest file of facts. What it has no room for is computed again."""
 
 
 class KeptFact(msgspec.Struct, frozen=True):
@@ -124,7 +124,9 @@ class FileFacts:
             self._directory.mkdir(mode=0o750, exist_ok=True)
             with open(self._path(digest), "ab") as stream:
                 # The line break in front ends a line that a crash has cut.
-                stream.write(b"\n" + msgspec.json.encode(fact) + b"\n")
+                line = b"\n" + msgspec.json.encode(fact) + b"\n"
+                if stream.tell() + len(line) <= MOST_BYTES:
+                    stream.write(line)
         except OSError as exc:
             log.warning("a fact about a file is not kept", digest=digest, detail=exc.strerror)
 
