@@ -12,10 +12,14 @@ from cluster_fixtures import until
 from trace_collector import trace_collector
 
 from torrentdist.model.configuration.config import TracesConfig
-from torrentdist.model.events import BundleUploaded, DownloadFailed, DownloadFinished, HashFailed, UploadOpened
-from torrentdist.model.ids import BundleId, Digest
-from torrentdist.model.wire.fleet_messages import DistributionSummary
-from torrentdist.model.wire.transfer_messages import Sources
+from torrentdist.model.events import (
+    BundleUploaded,
+    DistributionEnded,
+    DownloadFailed,
+    DownloadFinished,
+    HashFailed,
+    UploadOpened,
+)
 from torrentdist.traces import event_spans
 from torrentdist.traces.event_spans import EventSpans, intake_of
 from torrentdist.traces.span_exporter import MOST_AT_ONCE, MOST_WAITING, SpanExporter
@@ -41,20 +45,25 @@ END: dict[str, Any] = {
     "hash_failures": 1,
     "sources": [],
 }
-SUMMARY = DistributionSummary(
-    run="etl-42@1000",
-    bundle=BundleId(BUNDLE),
-    digest=Digest(DIGEST),
+DISTRIBUTED = DistributionEnded(
+    distribution="etl-42@1000",
+    bundle=BUNDLE,
+    digest=DIGEST,
     size=100,
     began_at=10.0,
     ended_at=25.0,
     hosts=2,
     done=2,
-    all_secs=12.5,
-    sources=Sources(masters=100, peers=90, local=10),
-    copies_from_masters=1.0,
-    late=[],
-    reached=[],
+    left=0,
+    cancelled=False,
+    secs_50=8.0,
+    secs_90=12.0,
+    secs_100=12.5,
+    from_masters=100,
+    from_peers=90,
+    from_plugin=0,
+    local=10,
+    failures=[],
 )
 
 
@@ -75,7 +84,7 @@ def test_all_daemons_put_a_bundle_into_the_same_trace() -> None:
     rest = [
         made(standby.of_event(finished, 100.0)),
         made(host.of_event(finished, 100.0)),
-        made(leader.of_distribution(SUMMARY)),
+        made(leader.of_event(DISTRIBUTED, 100.0)),
     ]
 
     assert {TRACE} == {span.place.trace_id for span in (intake, *rest)}
@@ -156,11 +165,14 @@ def test_only_a_failed_fetch_is_an_error(code: str, error: str) -> None:
 
 def test_a_distribution_lasts_until_the_last_host_has_the_bundle() -> None:
     """It would seem to last until the leader looked again."""
-    whole = made(spans().of_distribution(SUMMARY))
-    partly = made(spans().of_distribution(msgspec.structs.replace(SUMMARY, done=1, all_secs=None)))
+    whole = made(spans().of_event(DISTRIBUTED, 100.0))
+    short = msgspec.structs.replace(DISTRIBUTED, done=1, secs_100=None)
+    cancelled = made(spans().of_event(msgspec.structs.replace(short, cancelled=True), 100.0))
+    partly = made(spans().of_event(short, 100.0))
 
     assert (10.0, 22.5, "") == (whole.began, whole.ended, whole.error)
     assert (25.0, "1 of 2 hosts have it") == (partly.ended, partly.error)
+    assert ("", "cancelled") == (cancelled.error, cancelled.attributes["torrentdist.result"])
     assert 100 == whole.attributes["torrentdist.bytes.masters"]
 
 
@@ -178,7 +190,7 @@ def test_a_share_of_the_traces_is_kept_by_all_or_by_none() -> None:
     assert (1000, 0) == (sum(is_kept(trace, 1.0) for trace in traces), sum(is_kept(trace, 0.0) for trace in traces))
     assert [] == [trace for trace in traces if is_kept(trace, 0.3) and not is_kept(trace, 0.6)]
     assert spans(share=0.0).of_event(UPLOADED, 1.0) is None
-    assert spans(share=0.0).of_distribution(SUMMARY) is None
+    assert spans(share=0.0).of_event(DISTRIBUTED, 100.0) is None
 
 
 @pytest.mark.parametrize(

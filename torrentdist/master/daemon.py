@@ -174,7 +174,6 @@ class Master:
         self.roles = Roles(host.http, self.snapshot, own.view)
         self.revocations = KeptRevocations(session, self.leadership, saved)
         self.history = await self._load_history(session, host.http, data_dir)
-        self.history.on_end.append(host.traces.distribution_ended)
         changes = self.changes = LeaderChanges(self.mirror, self.leadership, Requests(zookeeper), self.metrics)
         self.operations = BundleOperations(changes, self.leadership.default_min_replicas, self._now)
         self.attempts = FetchAttempts()

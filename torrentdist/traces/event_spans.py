@@ -13,12 +13,12 @@ from typing import Final
 
 from torrentdist.model.events import (
     BundleUploaded,
+    DistributionEnded,
     DownloadEnd,
     DownloadFailed,
     Fact,
     UploadOpened,
 )
-from torrentdist.model.wire.fleet_messages import DistributionSummary
 from torrentdist.traces.spans import SpanPlace, TraceSpan, about, is_kept, place_in, span_of, trace_of
 
 INTAKE: Final = "intake"
@@ -49,34 +49,11 @@ class EventSpans:
                 self._remember(fact)
             case BundleUploaded():
                 return self._kept(self._intake(fact, now))
+            case DistributionEnded():
+                return self._kept(self._distribution(fact))
             case DownloadEnd():
                 return self._kept(self._publication(fact, now))
         return None
-
-    def of_distribution(self, summary: DistributionSummary) -> TraceSpan | None:
-        """Returns the span of a distribution that is over."""
-        intake = intake_of(summary.bundle, summary.digest)
-        whole = summary.done == summary.hosts
-        ended = summary.ended_at if summary.ended_at is not None else summary.began_at
-        if whole and summary.all_secs is not None:
-            ended = summary.began_at + summary.all_secs
-        sources = summary.sources
-        span = TraceSpan(
-            name=DISTRIBUTE,
-            place=span_of(intake.trace_id, DISTRIBUTE, summary.run),
-            parent=intake.span_id,
-            began=summary.began_at,
-            ended=ended,
-            attributes={
-                **about(summary.bundle, summary.digest, summary.size),
-                "torrentdist.hosts": summary.hosts,
-                "torrentdist.hosts_done": summary.done,
-                **_bytes(sources.masters, sources.peers, sources.local),
-                "torrentdist.bytes.plugin": sources.plugin,
-            },
-            error="" if whole else f"{summary.done} of {summary.hosts} hosts have it",
-        )
-        return self._kept(span)
 
     def _kept(self, span: TraceSpan) -> TraceSpan | None:
         return span if is_kept(span.place.trace_id, self._share) else None
@@ -100,6 +77,27 @@ class EventSpans:
             began=now - fact.seconds,
             ended=now,
             attributes={**about(fact.bundle, fact.digest, fact.size), "torrentdist.host": self._node},
+        )
+
+    def _distribution(self, fact: DistributionEnded) -> TraceSpan:
+        intake, is_whole = intake_of(fact.bundle, fact.digest), fact.done == fact.hosts
+        ended = fact.began_at + fact.secs_100 if fact.secs_100 is not None else fact.ended_at
+        return TraceSpan(
+            name=DISTRIBUTE,
+            place=span_of(intake.trace_id, DISTRIBUTE, fact.distribution),
+            parent=intake.span_id,
+            began=fact.began_at,
+            ended=ended,
+            attributes={
+                **about(fact.bundle, fact.digest, fact.size),
+                "torrentdist.host": self._node,
+                "torrentdist.hosts": fact.hosts,
+                "torrentdist.hosts_done": fact.done,
+                **_bytes(fact.from_masters, fact.from_peers, fact.local),
+                "torrentdist.bytes.plugin": fact.from_plugin,
+                "torrentdist.result": "cancelled" if fact.cancelled else "finished" if is_whole else "incomplete",
+            },
+            error="" if is_whole or fact.cancelled else f"{fact.done} of {fact.hosts} hosts have it",
         )
 
     def _publication(self, fact: DownloadEnd, now: float) -> TraceSpan:

@@ -14,11 +14,9 @@ from collections.abc import Callable
 from torrentdist.host.telemetry.event_log import EventLog
 from torrentdist.model.configuration.config import TracesConfig
 from torrentdist.model.events import Fact
-from torrentdist.model.wire.fleet_messages import DistributionSummary
 from torrentdist.model.wire.swarm_messages import PeerRole
 from torrentdist.traces.event_spans import EventSpans
 from torrentdist.traces.span_exporter import SpanExporter
-from torrentdist.traces.spans import TraceSpan
 
 
 class EventTraces:
@@ -40,17 +38,11 @@ class EventTraces:
         if self._exporter is not None:
             events.subscribe(self._hear)
 
-    def distribution_ended(self, summary: DistributionSummary) -> None:
-        if self._exporter is not None:
-            self._send(self._spans.of_distribution(summary))
-
     async def close(self) -> None:
         if self._exporter is not None:
             await asyncio.to_thread(self._exporter.close)
 
     def _hear(self, fact: Fact) -> None:
-        self._send(self._spans.of_event(fact, self._clock() or time.time()))
-
-    def _send(self, span: TraceSpan | None) -> None:
+        span = self._spans.of_event(fact, self._clock() or time.time())
         if span is not None and self._exporter is not None:
             self._exporter.add(span)

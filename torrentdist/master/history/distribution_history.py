@@ -71,8 +71,6 @@ class DistributionHistory:
         self._leads = leads
         self._http = http
         self._file = file
-        self.on_end: list[Callable[[DistributionSummary], None]] = []
-        """Called, while this master leads, with the summary of each distribution that ends."""
         self._told = ToldBundles()
         self._kept = KeptHistory()
         self._written = self._kept
@@ -133,11 +131,7 @@ class DistributionHistory:
                 idle = now - (kept.open[id_].changed_at if id_ in kept.open else now)
                 self._looks[id_] = clock + min(LONGEST_LOOK_SECS, max(LOOK_SECS * 0.9, idle / 10))
         if kept is not self._kept:
-            ended = [kept.past[id_] for id_ in kept.past.keys() - self._kept.past.keys()]
             self._kept = runs.bounded(kept)
-            for hear in self.on_end if self._leads() else ():
-                for summary in ended:
-                    hear(summary)
             self._looks = {id_: at for id_, at in self._looks.items() if id_ in self._kept.open}
             self._heard = {id_: heard for id_, heard in self._heard.items() if id_ in self._kept.open}
 
