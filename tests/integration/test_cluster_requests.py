@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -237,6 +238,9 @@ class Chunked:
     def offset(self) -> int:
         return int(self._http.get(f"{self._base}/v1/uploads/{self.meta.digest}").json()["offset"])
 
+    def until(self) -> int:
+        return int(self._http.get(f"{self._base}/v1/uploads/{self.meta.digest}").json()["until"])
+
     def put(self, start: int, end: int) -> tuple[int, int]:
         """Returns the status and the offset to continue at."""
         url = f"{self._base}/v1/uploads/{self.meta.digest}?offset={start}"
@@ -266,6 +270,36 @@ def test_an_upload_in_chunks(cluster: Cluster, tmp_path: Path) -> None:
     assert (200, "") == upload.finish()
     until(lambda: 3 == len(cluster.holders("in-chunks", at="master-1")), "every master holds it")
     cluster.run("download", "in-chunks", tmp_path / "dest").ok()
+    assert picture(source) == picture(tmp_path / "dest")
+
+
+def test_chunks_of_files_that_the_leader_has_are_not_asked_for(cluster: Cluster, tmp_path: Path) -> None:
+    """A client that no master can dial would send a whole environment for one changed file. One
+    that knows nothing of this sends everything, and that works too."""
+    source = make_source(tmp_path / "source", 211, 900_000)
+    cluster.run("upload", source, "--id", "known-before").ok()
+    until(lambda: 3 == len(cluster.holders("known-before", at="master-1")), "every master holds it")
+    new = {"aa-first": os.urandom(90_000), "zz-last": os.urandom(70_000)}
+    for name, content in new.items():
+        (source / name).write_bytes(content)
+    upload = Chunked(cluster, source)
+    assert 200 == upload.open("known-now")
+    sent, offset = 0, upload.offset()
+    while offset < len(upload.data):
+        end = upload.until()
+        sent += end - offset
+        status, offset = upload.put(offset, end)
+        assert status == 200
+    assert (200, "") == upload.finish()
+    (source / "zz-last").write_bytes(new["zz-last"][::-1])
+    simple = Chunked(cluster, source)
+    assert 200 == simple.open("known-later")
+    start = simple.offset()
+    assert (200, len(simple.data)) == simple.put(start, len(simple.data))
+    assert (200, "") == simple.finish()
+    cluster.run("download", "known-later", tmp_path / "dest").ok()
+
+    assert 160_000 <= sent < 160_000 + 2 * 16 * 1024
     assert picture(source) == picture(tmp_path / "dest")
 
 

@@ -141,6 +141,42 @@ def test_an_upload_over_http_survives_a_failover(tmp_path: Path, fails_over_at: 
     assert intake.data == b"".join((top / name).read_bytes() for name in "abcd")
 
 
+class KnowingIntake:
+    """A leader that has the first bytes and the last ones, and needs a moment to find out."""
+
+    def __init__(self, size: int, lacks: tuple[int, int]) -> None:
+        self.size = size
+        self.start, self.end = lacks
+        self.asked = 0
+        self.data = b""
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/finish"):
+            return httpx.Response(200, json=view())
+        if request.method == "GET":
+            self.asked += 1
+            if self.asked == 1:
+                return httpx.Response(200, json={"offset": 0, "until": 0})
+            return httpx.Response(200, json={"offset": self.start, "until": self.end})
+        assert int(request.url.params["offset"]) == self.start
+        self.data += request.content
+        self.start += len(request.content)
+        if self.start < self.end:
+            return httpx.Response(200, json={"offset": self.start, "until": self.end})
+        return httpx.Response(200, json={"offset": self.size, "until": self.size})
+
+
+def test_only_what_the_leader_lacks_is_sent(tmp_path: Path) -> None:
+    """An upload from behind a firewall would send everything for one changed file."""
+    path = tmp_path / "file"
+    content = hashlib.shake_128(b"content").digest(9_000_000)
+    path.write_bytes(content)
+    intake = KnowingIntake(len(content), (1_000_000, 6_500_000))
+    talk(intake, lambda client: send_content(client, make_metafile(path), path))
+
+    assert intake.data == content[1_000_000:6_500_000]
+
+
 def test_a_file_that_shrank_ends_an_upload_over_http(tmp_path: Path) -> None:
     """If this failed, the leader would be sent bytes that are not in the bundle, or wait for
     ever."""

@@ -133,15 +133,19 @@ class Fetches:
         """Takes what this host has already into the arriving bundle. Returns the verified bytes."""
         filling = await self._store.fill(meta, recipe, lambda done: self._transfers.note_filled(meta, done))
         for digest in filling.suspects:
-            log.warning("a bundle to take files from is damaged", digest=digest, arriving=meta.digest)
-            for suspect in self.on_suspect:
-                suspect(digest)
+            self.suspect(digest, meta.digest)
         if filling.size:
             self._transfers.note_filled(meta, filling.size)
             log.info("taken from this host", digest=meta.digest, bytes=filling.size, size=meta.size)
         if filling.have is not None:
             self._transfers.trust_pieces(meta.digest, filling.have)
         return filling.size
+
+    def suspect(self, digest: Digest, arriving: Digest) -> None:
+        """Has a bundle looked at that a file for another one was taken from, and was wrong."""
+        log.warning("a bundle to take files from is damaged", digest=digest, arriving=arriving)
+        for suspect in self.on_suspect:
+            suspect(digest)
 
     async def _recipe(self, bundle_id: BundleId, meta: Metafile) -> Recipe | None:
         """Returns the recipe if it is of use here. Masters keep it for others in any case."""
@@ -197,7 +201,7 @@ class Fetches:
         """Lets the plug-in upload complete content, and keeps the metafile that the plug-in
         makes."""
         made = await asyncio.to_thread(self._plugin.upload, home / "content", bundle_id)
-        await asyncio.to_thread(_copy_durably, made, home / "distributor-metafile")
+        await asyncio.to_thread(lambda: write_durably(home / "distributor-metafile", made.read_bytes()))
 
     async def publish(self, meta: Metafile) -> StoredBundle:
         """Verifies the content unless the engine has, then publishes and seeds the bundle."""
@@ -267,7 +271,3 @@ class Fetches:
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         await self._store.settled()
         self._threads.shutdown(wait=False, cancel_futures=True)
-
-
-def _copy_durably(source: Path, target: Path) -> None:
-    write_durably(target, source.read_bytes())

@@ -61,6 +61,8 @@ class HostStore(StoreView):
         self._own_sizes = OwnSizes(store)
         self._indexing: asyncio.Task[None] | None = None
         self._settling = asyncio.Event()
+        self._fills: dict[asyncio.Future[Filling], threading.Event] = {}
+        """Each with what stops it."""
         self._filling = ThreadPoolExecutor(FILLS_AT_ONCE, thread_name_prefix="fill")
 
     async def raw_metafile(self, digest: Digest) -> bytes | None:
@@ -114,8 +116,12 @@ class HostStore(StoreView):
         return self._own_sizes.measure(self._reuse.take_stale())
 
     async def settled(self) -> None:
-        """Returns once nothing works in the background any more."""
+        """Stops what works in the background, and returns when it has ended."""
         self._settling.set()
+        for stop in self._fills.values():
+            stop.set()
+        if self._fills:
+            await asyncio.wait(self._fills)
         if self._indexing is not None:
             await asyncio.gather(self._indexing, return_exceptions=True)
 
@@ -151,6 +157,8 @@ class HostStore(StoreView):
                 loop.call_soon_threadsafe(progress, done)
 
         work = loop.run_in_executor(self._filling, self._reuse.fill, meta, lambda: not stop.is_set(), tell, recipe)
+        self._fills[work] = stop
+        work.add_done_callback(self._fills.pop)
         try:
             return await asyncio.shield(work)
         except asyncio.CancelledError:

@@ -1,14 +1,15 @@
 """Uploads a bundle's bytes to the leader over HTTP, for a process to which no master can connect.
 
-Always: the leader's offset decides where to continue, even after another leader has taken over. A
-file that has changed since it was hashed ends the upload.
+Always: the leader's offset decides where to continue, even after another leader has taken over.
+What the leader has already is not sent. A file that has changed since it was hashed ends the
+upload.
 Never: hold more than one chunk in memory.
 """
 
 from __future__ import annotations
 
 import os
-from asyncio import to_thread
+from asyncio import sleep, to_thread
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wire.bundle_messages import BundleView
 
 CHUNK_BYTES = 4 * 1024 * 1024
+LOOK_SECS = 0.5
+"""How often a leader that does not know yet what it lacks is asked."""
 MAX_STEPS_BACK = 100
 """More failovers than happen during one upload. After that, the two sides will never agree."""
 
@@ -29,12 +32,17 @@ async def send_content(
     at `path`."""
     steps_back = 0
     while True:
-        offset = await client.upload_offset(meta.digest)
-        while offset < meta.size:
+        told = await client.upload_offset(meta.digest)
+        while (offset := told.offset) < meta.size:
             progress(offset)
-            before = offset
-            offset = await client.put_bytes(meta.digest, offset, await to_thread(read_chunk, meta, path, offset))
-            steps_back += offset <= before
+            if told.until == offset:  # the leader still takes what it has
+                await sleep(LOOK_SECS)
+                told = await client.upload_offset(meta.digest)
+                continue
+            length = CHUNK_BYTES if told.until is None else min(CHUNK_BYTES, told.until - offset)
+            data = await to_thread(read_chunk, meta, path, offset, length)
+            told = await client.put_bytes(meta.digest, offset, data)
+            steps_back += told.offset <= offset
             if steps_back > MAX_STEPS_BACK:
                 raise TorrentdistError("internal", detail=f"the upload of {meta.digest} makes no progress at {offset}")
         progress(offset)

@@ -211,24 +211,22 @@ class MasterClient(MasterRequests):
         content = msgspec.json.encode(body)
         return await self.mutate(Request("POST", f"/v1/bundles/{bundle_id}/distribute", content=content), FleetView)
 
-    async def upload_offset(self, digest: Digest) -> int:
-        return (await self.mutate(Request("GET", f"/v1/uploads/{digest}"), UploadOffset)).offset
+    async def upload_offset(self, digest: Digest) -> UploadOffset:
+        return await self.mutate(Request("GET", f"/v1/uploads/{digest}"), UploadOffset)
 
-    async def put_bytes(self, digest: Digest, offset: int, data: bytes) -> int:
-        """Appends to an open upload. Returns the offset at which to continue, which may be an
-        earlier one after a failover."""
+    async def put_bytes(self, digest: Digest, offset: int, data: bytes) -> UploadOffset:
+        """Appends to an open upload. Returns where to continue, which may be earlier after a
+        failover."""
         params = {"offset": str(offset)}
         headers = {"Content-Type": "application/octet-stream"}
         path = f"/v1/uploads/{digest}"
         request = Request("PUT", path, params=params, content=data, headers=headers, timeout=CHUNK_SECS)
         try:
-            answer = await self.mutate(request, UploadOffset)
+            return await self.mutate(request, UploadOffset)
         except TorrentdistError as error:
-            right = error.extra.get("offset")
-            if error.code != "invalid_request" or not isinstance(right, int):
+            if error.code != "invalid_request" or "offset" not in error.extra:
                 raise
-            return right
-        return answer.offset
+            return await self.upload_offset(digest)
 
     async def finish_upload(self, digest: Digest) -> BundleView:
         return await self.mutate(Request("POST", f"/v1/uploads/{digest}/finish", timeout=CHUNK_SECS), BundleView)

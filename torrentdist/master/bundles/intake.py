@@ -2,7 +2,8 @@
 BitTorrent.
 
 Always: before a record says `uploading`, the metafile is on this disk and its room is reserved.
-Always: bytes that came over HTTP are read again and verified before they are published.
+Always: bytes that came over HTTP, and what this host had of the bundle, are read again and verified
+before they are published.
 Never: both ways at the same time for one digest.
 """
 
@@ -12,13 +13,16 @@ import asyncio
 import os
 import shutil
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from torrentdist.bundle.files.joined_files import write_at
 from torrentdist.bundle.metafile import Metafile
+from torrentdist.bundle.reuse.missing_spans import MissingSpan, missing_spans, next_span
+from torrentdist.bundle.reuse.recipe import parse_recipe
 from torrentdist.cluster.records.mirror import Mirror
 from torrentdist.cluster.records.record_index import RecordIndex
+from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.master.bundles.bundle_operations import BundleOperations
 from torrentdist.master.bundles.bundle_views import other_content
@@ -32,6 +36,8 @@ from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.records import BundleState
 from torrentdist.traces.spans import place_in
 
+FILL_ANSWER_SECS = 5.0
+"""How long an uploader waits for an answer while the leader takes what it has already."""
 FILES_A_LINE = 200
 """Files in one line of the log of events."""
 MOST_FILES = 20_000
@@ -42,12 +48,15 @@ MOST_FILES = 20_000
 class _Append:
     """One upload over HTTP.
 
-    `offset`: how many bytes of the files, one after another, are on disk.
+    `offset`: so many bytes of the files, one after another, are on disk. `missing`: what of them
+    has to be sent at all, once `filling` is done.
     """
 
     meta: Metafile
     home: Path
-    offset: int
+    filling: asyncio.Task[None] | None = None
+    offset: int = 0
+    missing: list[MissingSpan] = field(default_factory=list)
     heard: float = field(default_factory=time.monotonic)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -133,11 +142,18 @@ class Intake:
 
     # over HTTP
 
-    async def offset(self, digest: Digest) -> int:
-        return (await self._append_of(digest)).offset
-
-    async def append(self, digest: Digest, offset: int, data: bytes) -> int:
+    async def next_span(self, digest: Digest) -> MissingSpan:
+        """Returns what to send next. It is empty while the leader takes what it has, for longer
+        than a moment."""
         append = await self._append_of(digest)
+        if not await self._is_filled(append, FILL_ANSWER_SECS):
+            return MissingSpan(0, 0)
+        return next_span(append.missing, append.offset, append.meta.size)
+
+    async def append(self, digest: Digest, offset: int, data: bytes) -> MissingSpan:
+        """Returns what to send next."""
+        append = await self._append_of(digest)
+        await self._is_filled(append)
         async with append.lock:
             if offset != append.offset:
                 raise TorrentdistError(
@@ -149,9 +165,10 @@ class Intake:
                 raise TorrentdistError(
                     "too_large", what="the upload, in bytes,", size=offset + len(data), limit=append.meta.size
                 )
-            await asyncio.to_thread(_write_at, append.meta, append.home / "content", offset, data)
-            append.offset += len(data)
-            return append.offset
+            await asyncio.to_thread(write_at, append.meta, append.home / "content", offset, data)
+            span = next_span(append.missing, offset + len(data), append.meta.size)
+            append.offset = span.start
+            return span
 
     async def finish(self, mutation: Mutation | None, digest: Digest) -> bytes:
         before = await self._changes.recall(mutation)
@@ -163,6 +180,7 @@ class Intake:
             held = bool(self._mirror.snapshot.holders(bundle))
         if not held:
             append = await self._append_of(digest)
+            await self._is_filled(append)
             async with append.lock:
                 if append.offset != append.meta.size:
                     raise TorrentdistError(
@@ -190,41 +208,43 @@ class Intake:
         if append is not None:
             append.heard = time.monotonic()
             return append
-        self._bundle_of(digest)
+        bundle = self._bundle_of(digest)
         meta = await self._runtime.store.metafile(digest)
         if meta is None or self._runtime.store.get(digest) is not None:
             raise TorrentdistError("not_found", what=f"an unfinished upload of {digest}")
-        self._appends[digest] = append = _Append(meta, self._runtime.store.object_dir(digest), 0)
-        # Files that the swarm has half filled are of no use for bytes that come in order.
-        await self._runtime.fetches.stop(digest)
-        await asyncio.to_thread(shutil.rmtree, append.home / "content", ignore_errors=True)
+        append = self._appends.get(digest)  # another request may have been quicker
+        if append is None:
+            self._appends[digest] = append = _Append(meta, self._runtime.store.object_dir(digest))
+            append.filling = asyncio.create_task(self._take_known(append), name=f"fill {bundle}")
         return append
 
+    async def _is_filled(self, append: _Append, within: float | None = None) -> bool:
+        """Waits until this host has taken what it has. If that failed, the next request tries it
+        again."""
+        if append.filling is None:
+            return True
+        done, _ = await asyncio.wait({append.filling}, timeout=within)
+        if done and (failure := append.filling.exception()) is not None:
+            self._appends.pop(append.meta.digest, None)
+            raise failure
+        return bool(done)
 
-def _spans(meta: Metafile, offset: int, length: int) -> Iterator[tuple[str, int, int, int]]:
-    """Yields the parts of files that `length` bytes at `offset` fall into.
+    async def _take_known(self, append: _Append) -> None:
+        """Takes what this host has already, so that it need not be sent."""
+        meta, content = append.meta, append.home / "content"
+        # Files that the swarm has half filled are of no use for bytes that come in order.
+        await self._runtime.fetches.stop(meta.digest)
+        await asyncio.to_thread(_empty, content)
+        recipe = await in_heavy_thread(parse_recipe, await self._runtime.store.raw_recipe(meta.digest))
+        filling = await self._runtime.store.fill(meta, recipe, lambda done: None)
+        for digest in filling.suspects:
+            self._runtime.fetches.suspect(digest, meta.digest)
+        whole = [MissingSpan(0, meta.size)] if meta.size else []
+        have = filling.have
+        append.missing = whole if have is None else missing_spans(meta.files, meta.piece_length, have)
+        append.offset = next_span(append.missing, 0, meta.size).start
 
-    A part is (path, offset in the file, start in the data, length).
-    """
-    start = 0
-    for entry in meta.files:
-        end = start + entry.size
-        low, high = max(start, offset), min(end, offset + length)
-        if low < high:
-            yield entry.path, low - start, low - offset, high - low
-        start = end
 
-
-def _write_at(meta: Metafile, content: Path, offset: int, data: bytes) -> None:
-    view = memoryview(data)
-    try:
-        for path, at, begin, length in _spans(meta, offset, len(data)):
-            target = content / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-            try:
-                os.pwrite(fd, view[begin : begin + length], at)
-            finally:
-                os.close(fd)
-    except OSError as exc:
-        raise TorrentdistError("disk_error", path=str(content), detail=exc.strerror or str(exc)) from exc
+def _empty(content: Path) -> None:
+    shutil.rmtree(content, ignore_errors=True)
+    content.mkdir(exist_ok=True)

@@ -87,11 +87,13 @@ class UploadApi:
         offset = int(number_parameter(request, "offset", 0, low=0, high=2**62))
         self._leadership.fence()
         data = await body_of(request)
-        return json_response(UploadOffset(await self._intake.append(digest, offset, data)))
+        span = await self._intake.append(digest, offset, data)
+        return json_response(UploadOffset(span.start, span.end))
 
     async def upload_offset(self, request: Request) -> Response:
         self._leadership.fence()
-        return json_response(UploadOffset(await self._intake.offset(digest_of(request))))
+        span = await self._intake.next_span(digest_of(request))
+        return json_response(UploadOffset(span.start, span.end))
 
     async def upload_finish(self, request: Request) -> Response:
         self._leadership.fence()

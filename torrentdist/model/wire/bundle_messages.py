@@ -78,7 +78,10 @@ class BundleDiffView(View, frozen=True, kw_only=True):
 
 
 class UploadOffset(msgspec.Struct, frozen=True):
-    """How many bytes of an upload the leader has received."""
+    """Where to go on with an upload. The leader has all bytes before that."""
 
     offset: int
-    """The number of bytes received. The next part starts here."""
+    """The next part starts here."""
+    until: int | None = None
+    """The leader has the bytes that follow this place too. `offset`: it is not known yet what to
+    send. Null: everything has to be sent."""

@@ -1,0 +1,43 @@
+"""Writes into the files of a bundle as if they were one file, in the order of the metafile.
+
+Always: only files that the metafile names are written, and no symlink is followed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from torrentdist.bundle.metafile import Metafile
+from torrentdist.model.errors import TorrentdistError
+
+
+def write_at(meta: Metafile, content: Path, offset: int, data: bytes) -> None:
+    """Writes these bytes of the bundle into its files below `content`."""
+    view = memoryview(data)
+    try:
+        for path, at, begin, length in _spans(meta, offset, len(data)):
+            target = content / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+            try:
+                os.pwrite(fd, view[begin : begin + length], at)
+            finally:
+                os.close(fd)
+    except OSError as exc:
+        raise TorrentdistError("disk_error", path=str(content), detail=exc.strerror or str(exc)) from exc
+
+
+def _spans(meta: Metafile, offset: int, length: int) -> Iterator[tuple[str, int, int, int]]:
+    """Yields the parts of files that `length` bytes at `offset` fall into.
+
+    A part is (path, offset in the file, start in the data, length).
+    """
+    start = 0
+    for entry in meta.files:
+        end = start + entry.size
+        low, high = max(start, offset), min(end, offset + length)
+        if low < high:
+            yield entry.path, low - start, low - offset, high - low
+        start = end
