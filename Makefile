@@ -59,8 +59,8 @@ swarm: setup ## hosts on slow links in namespaces: make swarm HOSTS=16 RATE=25 S
 	@$(PY) -m bench.swarm.lab_run $(if $(SCENARIO),--scenario $(SCENARIO)) $(if $(HOSTS),--hosts $(HOSTS)) \
 		$(if $(RATE),--rate $(RATE)) $(if $(SIZE),--size $(SIZE)) $(if $(HOLDERS),--holders $(HOLDERS)) $(SWARM_ARGS)
 
-bench-versions: setup ## what a new version costs, and its bars: make bench-versions [DIR=bench/out] [ONLY=archive,jars]
-	@$(PY) -m bench.versions.versions_run --dir $(or $(DIR),bench/out) $(if $(ONLY),--only $(ONLY))
+bench-versions: setup ## what a new version costs, and its bars: make bench-versions [DIR=bench/out] [ONLY=archive,jars] [RUNS=3] [SMALL=1]
+	@$(PY) -m bench.versions.versions_run --dir $(or $(DIR),bench/out) $(if $(ONLY),--only $(ONLY)) $(if $(RUNS),--runs $(RUNS)) $(if $(SMALL),--small)
 
 bench-spark: setup ## Spark's own --archives beside ours: make bench-spark [HOSTS=2,4,8] [RATE=50] [SIZE=32]
 	@$(PY) -m bench.spark.spark_run --hosts $(or $(HOSTS),2,4,8) --rate $(or $(RATE),50) --size $(or $(SIZE),32)

@@ -2,19 +2,24 @@
 .tar, and the jars of two releases of PySpark.
 
 Always: packages come from the index, pinned by version and hash in packages/. A new version keeps
-every file of the old one that its packages did not change, with its times.
+every file of the old one that its packages did not change, with its times. What exists is complete
+and is used again: it gets its name when it is made.
 """
 
 from __future__ import annotations
 
+import random
 import shutil
 import subprocess
 import sys
 import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 PACKAGES = Path(__file__).with_name("packages")
+MIB = 1024 * 1024
 PATCHED = ("pandas", "pandas-2.2.2.dist-info", "pandas.libs")
 """What the older release of the patched package installs."""
 
@@ -32,13 +37,40 @@ def size_of(path: Path) -> int:
 def environment(top: Path, base: str) -> Versions:
     """Installs the packages of `base`, and makes a copy in which pandas is patched."""
     versions = Versions(top / base / "old", top / base / "new")
+    if not versions.old.exists():
+        with _made(versions.old) as part:
+            _install(part, base)
     if not versions.new.exists():
-        _install(versions.old, base)
-        shutil.copytree(versions.old, versions.new, symlinks=True)
-        for name in PATCHED:
-            shutil.rmtree(versions.new / name, ignore_errors=True)
-        _install(versions.new, "patched")
+        with _made(versions.new) as part:
+            shutil.copytree(versions.old, part, symlinks=True)
+            for name in PATCHED:
+                shutil.rmtree(part / name, ignore_errors=True)
+            _install(part, "patched")
     return versions
+
+
+def sample(top: Path, mib: int) -> Versions:
+    """Makes two small versions without packages, to try the measurements."""
+    versions = Versions(top / "sample" / "old", top / "sample" / "new")
+    if not versions.new.exists():
+        same, changed = (random.Random(seed).randbytes(mib * MIB) for seed in (1, 2))
+        for target in versions:
+            with _made(target) as part:
+                part.mkdir(parents=True)
+                (part / "same.bin").write_bytes(same)
+                (part / "changed.bin").write_bytes(changed[: MIB if target == versions.new else MIB // 2])
+    return versions
+
+
+@contextmanager
+def _made(target: Path) -> Iterator[Path]:
+    """Yields the place for something that gets its name when it is complete."""
+    part = target.with_name(target.name + ".part")
+    part.parent.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(part, ignore_errors=True)
+    part.unlink(missing_ok=True)
+    yield part
+    part.rename(target)
 
 
 def archives(versions: Versions, kind: str) -> Versions:
@@ -49,7 +81,7 @@ def archives(versions: Versions, kind: str) -> Versions:
     made = Versions(top / "env-42.tar", top / "env-43.tar")
     for source, target in zip(versions, made, strict=True):
         if not target.exists():
-            with tarfile.open(target, "w") as archive:
+            with _made(target) as part, tarfile.open(part, "w") as archive:
                 archive.add(source, "env", filter=None if kind == "kept" else _without_time)
     return made
 
@@ -67,12 +99,12 @@ def jars(top: Path) -> Versions:
             continue
         _pip("download", f"jars-{target.name}", "--no-build-isolation", "--dest", str(top / "pyspark"))
         [source] = (top / "pyspark").glob(f"pyspark-{target.name}.tar.gz")
-        target.mkdir(parents=True)
-        with tarfile.open(source) as archive:
+        with _made(target) as part, tarfile.open(source) as archive:
+            part.mkdir()
             for member in archive:
                 if member.isfile() and member.name.endswith(".jar"):
                     member.name = Path(member.name).name
-                    archive.extract(member, target, filter="data")
+                    archive.extract(member, part, filter="data")
     return versions
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,8 +23,6 @@ LOOK_SECS = 0.02
 
 
 class Spread(NamedTuple):
-    uploaded: int
-    """Bytes that left the uploader for the masters."""
     received: dict[str, int]
     """Bytes that came down the link of each host."""
     done: dict[str, float]
@@ -40,9 +40,13 @@ class Fleet(Ours):
             self._command("bundle", "distribute", BUNDLE, "--supervisors", names)
         for host in [*self.hosts, *self.holders] if rate else []:
             self._lab.shape(host, rate)
+        return Spread(*self._distribute_new(self.upload(new, NEW)))
+
+    def bytes_uploaded(self, new: Path) -> int:
+        """Uploads `new`, and returns the bytes that left the uploader."""
         before = _sent_by_uploader()
-        digest = self.upload(new, NEW)
-        return Spread(_sent_by_uploader() - before, *self._distribute_new(digest))
+        self.upload(new, NEW)
+        return _sent_by_uploader() - before
 
     def _distribute_new(self, digest: str) -> tuple[dict[str, int], dict[str, float]]:
         before, began = received(self.hosts), time.monotonic()
@@ -68,10 +72,23 @@ def _sent_by_uploader() -> int:
 
 def spread(lab: Lab, old: Path, new: Path, *, hosts: int, holders: int, knowing: int, rate: float = 0.0) -> Spread:
     """Makes a cluster whose masters have `old`, and brings `new` to its hosts."""
+    with _fleet(lab, old, hosts=hosts, holders=holders) as fleet:
+        return fleet.bring(new, knowing=knowing, rate=rate)
+
+
+def uploaded(lab: Lab, old: Path, new: Path, *, holders: int) -> int:
+    """Makes a cluster whose masters have `old`, uploads `new` to all of them, and returns the bytes
+    that left the uploader."""
+    with _fleet(lab, old, hosts=1, holders=holders) as fleet:
+        return fleet.bytes_uploaded(new)
+
+
+@contextmanager
+def _fleet(lab: Lab, old: Path, *, hosts: int, holders: int) -> Iterator[Fleet]:
     fleet = Fleet(lab, Scenario(hosts=hosts, holders=holders, rate=0.0), old)
     fleet.up()
     try:
-        return fleet.bring(new, knowing=knowing, rate=rate)
+        yield fleet
     finally:
         fleet.down()
         shutil.rmtree(fleet.home, ignore_errors=True)

@@ -30,8 +30,11 @@ def new_bytes(versions: Versions) -> int:
     return file_changes(make_metafile(versions.old), make_metafile(versions.new)).new_bytes
 
 
-def random_bytes(size: int) -> bytes:
-    return os.urandom(size)
+def random_bundle(path: Path, size: int) -> Path:
+    """Makes a bundle of `size` bytes that nobody has."""
+    path.mkdir(exist_ok=True)
+    (path / "random.bin").write_bytes(os.urandom(size))
+    return path
 
 
 def _secs(act: Callable[[], object]) -> float:

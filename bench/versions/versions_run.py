@@ -1,130 +1,171 @@
 """Measures what a new version costs against the bars, and keeps the table in bench/versions/.
 
-`make bench-versions` measures every row, three times each; `--only` renews some of them. Needs
-root, for the lab. Exits with 3 if a bar was missed.
+`make bench-versions` measures every row, three times each if that takes less than eight minutes;
+`--only` renews some of them. Another run with the same `--dir` uses the packages and versions that
+are there. Needs root, for the lab. Exits with 3 if a bar was missed.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import statistics
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from bench.lab import namespaces as labs
 from bench.lab.namespaces import Lab
-from bench.measures.metafile import write_random
 from bench.results import Row, conditions, read, renewed, table, write
 from bench.versions import local_costs
-from bench.versions.environments import Versions, archives, environment, jars, size_of
-from bench.versions.fleet import Spread, spread
+from bench.versions.environments import Versions, archives, environment, jars, sample, size_of
+from bench.versions.fleet import Spread, spread, uploaded
 
 MISSED = 3
 MIB = 1024 * 1024
 RATE = 10.0
 """Mbit/s of each link in the rows about time."""
-HOSTS = 16
+ROW_SECS = 480.0
+"""No row takes longer, unless its first run does."""
+HOSTS, SMALL_HOSTS = 16, 4
+SMALL_MIB = 3
+ROWS = ("environment", "upload", "archive", "times", "jars", "fleet", "half", "files", "recipe", "nobody")
 
 
 class Measurements:
-    """`top` holds the versions, and is kept between runs."""
+    """`top` holds the versions, and is kept between runs. `small`: tries everything with a few
+    MiB."""
 
-    def __init__(self, top: Path, runs: int) -> None:
+    def __init__(self, top: Path, runs: int, small: bool) -> None:
         self._top = top
         self._runs = runs
+        self._small = small
+        self._hosts = SMALL_HOSTS if small else HOSTS
         self._lab: Lab | None = None
 
-    def named(self) -> dict[str, Callable[[], list[Row]]]:
+    def named(self) -> dict[str, Callable[[], Row]]:
         return {
             "environment": self.environment,
-            "archive": lambda: self._bytes(
-                "archive", archives(self._env(), "same"), "the same as one .tar, --mtime=@0", 9.0
-            ),
+            "upload": self.upload,
+            "archive": lambda: self._bytes("archive", self._archives("same"), "the same as one .tar, --mtime=@0", 9.0),
             "times": lambda: self._bytes(
-                "times", archives(self._env(), "kept"), "the same as one .tar, pandas' files with new times", None
+                "times", self._archives("kept"), "the same as one .tar, pandas' files with new times", None
             ),
-            "jars": lambda: self._bytes("jars", jars(self._top), "PySpark's jars 3.5.4 to 3.5.5", 16.0),
+            "jars": lambda: self._bytes("jars", self._jars(), "PySpark's jars 3.5.4 to 3.5.5", 16.0),
             "fleet": self.fleet,
-            "files": lambda: [local_costs.matching(self._top, self._runs)],
-            "recipe": lambda: [local_costs.recipe(self._top, self._runs)],
-            "nobody": lambda: [local_costs.nobody(self._top, self._runs, RATE)],
+            "half": self.half,
+            "files": lambda: local_costs.matching(self._top, self._runs),
+            "recipe": lambda: local_costs.recipe(self._top, self._runs),
+            "nobody": lambda: local_costs.nobody(self._top, self._runs, RATE),
         }
 
-    def prepare(self) -> None:
-        """Gets the packages, which the lab cannot."""
-        (
-            archives(self._env(), "same"),
-            archives(self._env(), "kept"),
-            jars(self._top),
-            environment(self._top, "base-100"),
-        )
+    def prepare(self, names: Collection[str]) -> None:
+        """Gets the packages of these rows, which the lab cannot."""
+        needed = {
+            "environment": self._env,
+            "upload": self._env,
+            "archive": lambda: self._archives("same"),
+            "times": lambda: self._archives("kept"),
+            "jars": self._jars,
+            "fleet": self._env_100,
+            "half": self._env_100,
+        }
+        for name in names:
+            if name in needed:
+                needed[name]()
 
     def _env(self) -> Versions:
-        return environment(self._top, "base-400")
+        return sample(self._top, SMALL_MIB) if self._small else environment(self._top, "base-400")
+
+    def _env_100(self) -> Versions:
+        return sample(self._top, SMALL_MIB) if self._small else environment(self._top, "base-100")
+
+    def _archives(self, kind: str) -> Versions:
+        return archives(self._env(), kind)
+
+    def _jars(self) -> Versions:
+        return sample(self._top, SMALL_MIB) if self._small else jars(self._top)
 
     def lab(self) -> Lab:
         if self._lab is None:
-            (self._top / "lab").mkdir(exist_ok=True)
+            shutil.rmtree(self._top / "lab", ignore_errors=True)  # of a run that was killed
+            (self._top / "lab").mkdir()
             self._lab = Lab(self._top / "lab")
         return self._lab
 
-    def environment(self) -> list[Row]:
-        versions = self._env()
-        took = [
-            spread(self.lab(), versions.old, versions.new, hosts=2, holders=3, knowing=2) for _ in range(self._runs)
-        ]
-        size = size_of(versions.new)
-        what = f"environment of {size / 1e6:.0f} MB, pandas patched"
-        return [
-            _share("environment", f"{what}: down each link", [_most_received(one) for one in took], size, 7.0),
-            _share("upload", f"{what}: leaving the uploader to 3 masters", [one.uploaded for one in took], size, 7.5),
-        ]
-
-    def _bytes(self, key: str, versions: Versions, what: str, bar: float | None) -> list[Row]:
-        took = [
-            spread(self.lab(), versions.old, versions.new, hosts=1, holders=1, knowing=1) for _ in range(self._runs)
-        ]
-        size = size_of(versions.new)
-        what = f"{what} ({size / 1e6:.0f} MB): down each link"
-        return [_share(key, what, [_most_received(one) for one in took], size, bar)]
-
-    def fleet(self) -> list[Row]:
-        """The rows about time: all, half and none of the hosts have the old version."""
-        versions = environment(self._top, "base-100")
-        nothing, fresh = self._top / "nothing", self._top / "fresh"
-        for path, mib in ((nothing, 1), (fresh, 0)):
-            path.mkdir(exist_ok=True)
-            write_random(path / "random.bin", mib)
-        every, half, none, alone = [], [], [], []
+    def _turns(self) -> Iterator[None]:
+        """Yields for each run of a row; for fewer if another one would take the row too long."""
+        began, longest = time.monotonic(), 0.0
         for _ in range(self._runs):
-            every.append(self._timed(versions.old, versions.new, HOSTS))
-            with (fresh / "random.bin").open("wb") as out:
-                out.write(local_costs.random_bytes(local_costs.new_bytes(versions)))
-            alone.append(self._timed(nothing, fresh, 0))
-            half.append(self._timed(versions.old, versions.new, HOSTS // 2))
-            none.append(self._timed(nothing, versions.new, 0))
-        others = [max(end for name, end in one.done.items() if int(name[1:]) >= HOSTS // 2) for one in half]
-        return [
-            _times("fleet", "every host has the old version", _last(every), _last(alone), "new bytes alone", 1.3),
-            _times("half", "half have it: the others", others, _last(none), "nobody has it", 1.05),
-        ]
+            start = time.monotonic()
+            if start + longest > began + ROW_SECS:
+                return
+            yield
+            longest = max(longest, time.monotonic() - start)
+
+    def environment(self) -> Row:
+        versions = self._env()
+        took = [spread(self.lab(), *versions, hosts=2, holders=3, knowing=2) for _ in self._turns()]
+        return _share("environment", f"{_patched(versions)}: down each link", _most_received(took), versions, 7.0)
+
+    def upload(self) -> Row:
+        versions = self._env()
+        took = [uploaded(self.lab(), *versions, holders=3) for _ in self._turns()]
+        return _share("upload", f"{_patched(versions)}: leaving the uploader to 3 masters", took, versions, 7.5)
+
+    def _bytes(self, key: str, versions: Versions, what: str, bar: float | None) -> Row:
+        took = [spread(self.lab(), *versions, hosts=1, holders=1, knowing=1) for _ in self._turns()]
+        what = f"{what} ({size_of(versions.new) / 1e6:.0f} MB): down each link"
+        return _share(key, what, _most_received(took), versions, bar)
+
+    def fleet(self) -> Row:
+        """Every host has the old version, against a bundle as large as what is new."""
+        versions = self._env_100()
+        every, alone = [], []
+        for _ in self._turns():
+            every.append(self._timed(*versions, self._hosts))
+            fresh = local_costs.random_bundle(self._top / "fresh", local_costs.new_bytes(versions))
+            alone.append(self._timed(self._nothing(), fresh, 0))
+        what = f"{self._to_hosts(versions)}, every host has the old version"
+        return _times("fleet", what, _last(every), _last(alone), "new bytes alone", 1.3)
+
+    def half(self) -> Row:
+        """The hosts without the old version, against a fleet in which nobody has it."""
+        versions = self._env_100()
+        half, none = [], []
+        for _ in self._turns():
+            half.append(self._timed(*versions, self._hosts // 2))
+            none.append(self._timed(self._nothing(), versions.new, 0))
+        others = [max(end for name, end in one.done.items() if int(name[1:]) >= self._hosts // 2) for one in half]
+        what = f"{self._to_hosts(versions)}, half have the old version: the others"
+        return _times("half", what, others, _last(none), "nobody has it", 1.05)
+
+    def _nothing(self) -> Path:
+        return local_costs.random_bundle(self._top / "nothing", MIB)
+
+    def _to_hosts(self, versions: Versions) -> str:
+        return f"{size_of(versions.new) / 1e6:.0f} MB to {self._hosts} hosts at {RATE:g} Mbit/s"
 
     def _timed(self, old: Path, new: Path, knowing: int) -> Spread:
-        return spread(self.lab(), old, new, hosts=HOSTS, holders=1, knowing=knowing, rate=RATE)
+        return spread(self.lab(), old, new, hosts=self._hosts, holders=1, knowing=knowing, rate=RATE)
 
 
-def _most_received(one: Spread) -> int:
-    return max(one.received.values())
+def _patched(versions: Versions) -> str:
+    return f"environment of {size_of(versions.new) / 1e6:.0f} MB, pandas patched"
+
+
+def _most_received(took: list[Spread]) -> list[int]:
+    return [max(one.received.values()) for one in took]
 
 
 def _last(took: list[Spread]) -> list[float]:
     return [max(one.done.values()) for one in took]
 
 
-def _share(key: str, what: str, counts: list[int], size: int, bar: float | None) -> Row:
-    shares = [100 * count / size for count in counts]
+def _share(key: str, what: str, counts: list[int], versions: Versions, bar: float | None) -> Row:
+    shares = [100 * count / size_of(versions.new) for count in counts]
     note = f"{len(shares)} runs, {min(shares):.2f}-{max(shares):.2f} %"
     return Row(key=key, what=what, ours=statistics.median(shares), unit="%", bar=bar, note=note)
 
@@ -133,7 +174,7 @@ def _times(key: str, what: str, ours: list[float], others: list[float], against:
     ratios = [one / other for one, other in zip(ours, others, strict=True)]
     return Row(
         key=key,
-        what=f"100 MB to {HOSTS} hosts at {RATE:g} Mbit/s, {what}",
+        what=what,
         ours=statistics.median(ours),
         reference=statistics.median(others),
         unit="s",
@@ -146,27 +187,31 @@ def _times(key: str, what: str, ours: list[float], others: list[float], against:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.versions.versions_run", description=__doc__)
-    parser.add_argument("--only", help="some of environment,archive,times,jars,fleet,files,recipe,nobody")
+    parser.add_argument("--only", help=f"some of {','.join(ROWS)}")
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--small", action="store_true", help="try the rows with a few MiB, and keep no figures")
     parser.add_argument("--dir", type=Path, required=True, help="a disk with 20 GB; the packages are kept there")
     arguments = parser.parse_args()
     if reason := labs.why_not() if labs.INSIDE not in os.environ else "":
         print(f"no lab on this machine: {reason}", file=sys.stderr)
         return 2
-    arguments.dir.mkdir(exist_ok=True)
-    measurements = Measurements(arguments.dir.resolve(), arguments.runs)
-    measurements.prepare()
+    arguments.dir.mkdir(parents=True, exist_ok=True)
+    measurements = Measurements(arguments.dir.resolve(), arguments.runs, arguments.small)
+    names = arguments.only.split(",") if arguments.only else ROWS
+    measurements.prepare(names)
     labs.enter("bench.versions.versions_run", sys.argv[1:])
     rows: list[Row] = []
     here, known = Path(__file__).parent, measurements.named()
-    for name in arguments.only.split(",") if arguments.only else known:
-        rows += known[name]()
-        print(table(rows[-2:]), file=sys.stderr, flush=True)
+    for name in names:
+        rows.append(known[name]())
+        print(table(rows[-1:]), file=sys.stderr, flush=True)
+        if arguments.small:
+            continue
         kept = here / "results.json"
         before, circumstances = read(here) if kept.exists() else ([], conditions("full"))
         write(renewed(before, rows, circumstances), conditions("full"), here)
     print(table(rows))
-    return MISSED if any(row.met is False for row in rows) else 0
+    return MISSED if not arguments.small and any(row.met is False for row in rows) else 0
 
 
 if __name__ == "__main__":
