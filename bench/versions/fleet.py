@@ -42,8 +42,11 @@ class Fleet(Ours):
             self._lab.shape(host, rate)
         return Spread(*self._distribute_new(self.upload(new, NEW)))
 
-    def bytes_uploaded(self, new: Path) -> int:
-        """Uploads `new`, and returns the bytes that left the uploader."""
+    def bytes_uploaded(self, new: Path, rate: float) -> int:
+        """Uploads `new` to masters behind links of `rate` Mbit/s. Returns the bytes that left the
+        uploader. Without limits it would send a piece again before it hears who has it."""
+        for holder in self.holders:
+            self._lab.shape(holder, rate)
         before = _sent_by_uploader()
         self.upload(new, NEW)
         return _sent_by_uploader() - before
@@ -76,11 +79,11 @@ def spread(lab: Lab, old: Path, new: Path, *, hosts: int, holders: int, knowing:
         return fleet.bring(new, knowing=knowing, rate=rate)
 
 
-def uploaded(lab: Lab, old: Path, new: Path, *, holders: int) -> int:
+def uploaded(lab: Lab, old: Path, new: Path, *, holders: int, rate: float) -> int:
     """Makes a cluster whose masters have `old`, uploads `new` to all of them, and returns the bytes
     that left the uploader."""
     with _fleet(lab, old, hosts=1, holders=holders) as fleet:
-        return fleet.bytes_uploaded(new)
+        return fleet.bytes_uploaded(new, rate)
 
 
 @contextmanager

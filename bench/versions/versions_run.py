@@ -112,7 +112,7 @@ class Measurements:
 
     def upload(self) -> Row:
         versions = self._env()
-        took = [uploaded(self.lab(), *versions, holders=3) for _ in self._turns()]
+        took = [uploaded(self.lab(), *versions, holders=3, rate=RATE) for _ in self._turns()]
         return _share("upload", f"{_patched(versions)}: leaving the uploader to 3 masters", took, versions, 7.5)
 
     def _bytes(self, key: str, versions: Versions, what: str, bar: float | None) -> Row:
