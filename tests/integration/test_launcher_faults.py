@@ -9,6 +9,7 @@ its own job.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -77,8 +78,10 @@ class Field:
     def strike_runs(self) -> None:
         said = {status["job"]: status for status in self.statuses()}
         for job, faults in self.jobs.items():
-            for who, how in faults:
-                self.strike(said[job][who], how)
+            for number, (who, how) in enumerate(faults):
+                # The first fault may have ended the process that the second one is for.
+                with contextlib.suppress(*([ProcessLookupError] if number else [])):
+                    self.strike(said[job][who], how)
 
     def statuses(self) -> list[dict[str, Any]]:
         """Returns what the first host's guardians say, with the job's name."""
