@@ -7,7 +7,9 @@ addresses, ports and the user are replaced.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import re
 import shlex
 import socket
@@ -70,9 +72,12 @@ def in_container(line: str) -> tuple[str, list[str]]:
 
 
 def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+    """Returns a port that the kernel gives to no connection: a service listens on it only later."""
+    while True:
+        port = random.randint(10_000, 32_000)
+        with socket.socket() as sock, contextlib.suppress(OSError):
+            sock.bind(("127.0.0.1", port))
+            return port
 
 
 class Site:

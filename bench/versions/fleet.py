@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.lab.namespaces import Lab, received, wait_until
+from bench.lab.namespaces import Host, Lab, received, wait_until
 from bench.swarm.our_cluster import BUNDLE, Ours
 from bench.swarm.scenario import Scenario
 
@@ -43,13 +43,18 @@ class Fleet(Ours):
         return Spread(*self._distribute_new(self.upload(new, NEW)))
 
     def bytes_uploaded(self, new: Path, rate: float) -> int:
-        """Uploads `new` to masters behind links of `rate` Mbit/s. Returns the bytes that left the
-        uploader. Without limits it would send a piece again before it hears who has it."""
-        for holder in self.holders:
-            self._lab.shape(holder, rate)
-        before = _sent_by_uploader()
-        self.upload(new, NEW)
-        return _sent_by_uploader() - before
+        """Uploads `new` from a host. Returns the bytes that left it. Its link and the masters' have
+        `rate` Mbit/s: if the uploader's had more, masters would rather get pieces from it than from
+        each other."""
+        uploader, holders = self.hosts[0], self.holders
+        for host in (uploader, *holders):
+            self._lab.shape(host, rate)
+        before = _sent_by(uploader)
+        wanted = ("--id", NEW, "--min-replicas", str(len(holders)))
+        command = self._lab.spawn(uploader, self._cli("upload", str(new), *wanted), name="upload")
+        if command.wait(LONGEST_SECS):
+            raise RuntimeError("the upload failed")
+        return _sent_by(uploader) - before
 
     def _distribute_new(self, digest: str) -> tuple[dict[str, int], dict[str, float]]:
         before, began = received(self.hosts), time.monotonic()
@@ -68,9 +73,9 @@ class Fleet(Ours):
         return {name: after[name] - before[name] for name in after}, done
 
 
-def _sent_by_uploader() -> int:
-    """Returns the bytes that left the bridge, where the uploader runs, beside an idle ZooKeeper."""
-    return int(Path("/sys/class/net/br0/statistics/tx_bytes").read_text())
+def _sent_by(host: Host) -> int:
+    """Returns the bytes that left a host, headers and all."""
+    return int(Path(f"/sys/class/net/{host.link}/statistics/rx_bytes").read_text())
 
 
 def spread(lab: Lab, old: Path, new: Path, *, hosts: int, holders: int, knowing: int, rate: float = 0.0) -> Spread:

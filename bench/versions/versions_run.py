@@ -201,6 +201,7 @@ def main() -> int:
     measurements.prepare(names)
     labs.enter("bench.versions.versions_run", sys.argv[1:])
     rows: list[Row] = []
+    circumstances = conditions("full")
     here, known = Path(__file__).parent, measurements.named()
     for name in names:
         rows.append(known[name]())
@@ -208,8 +209,8 @@ def main() -> int:
         if arguments.small:
             continue
         kept = here / "results.json"
-        before, circumstances = read(here) if kept.exists() else ([], conditions("full"))
-        write(renewed(before, rows, circumstances), conditions("full"), here)
+        before, circumstances_before = read(here) if kept.exists() else ([], circumstances)
+        write(renewed(before, rows, circumstances), circumstances_before, here)
     print(table(rows))
     return MISSED if not arguments.small and any(row.met is False for row in rows) else 0
 
