@@ -109,8 +109,11 @@ class SwarmTransfers:
                 return
             peers = await self._first_peers(meta)
             ready = await in_heavy_thread(ready_to_fetch, meta, home, have)
+            limit = self._limits.get(meta.digest, 0)
+            # libtorrent dials at once: a limit that is set later comes after megabytes.
+            ready.params.download_limit = limit or -1
             transfer = self._engine.fetch(meta, home, peers, self._known.place(meta.digest), ready)
-            transfer.limit(self._limits.get(meta.digest, 0))
+            transfer.limit(limit)
             self._tell_masters()
         try:
             await _unless_stalled(transfer, stall_secs)
