@@ -119,6 +119,8 @@ def main() -> int:
     rows: list[Row] = []
     for name in args.only.split(",") if args.only else measurements(args.form, Path()):
         began = time.monotonic()
+        if args.dir is not None:
+            args.dir.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="torrentdist-bench-", dir=args.dir) as directory:
             rows += measurements(args.form, Path(directory))[name]()
         print(f"measured {name} in {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
