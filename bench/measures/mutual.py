@@ -1,7 +1,7 @@
-"""Measures what TLS costs a request on a kept connection: the same requests to a master with
-`tls.mode` mutual and to one with off, in turns. Measures the start of the command line too.
+"""Measures what TLS costs an upload and a request on a kept connection: the same to masters with
+`tls.mode` mutual and to masters with off, in turns. Measures the start of the command line too.
 
-Both masters are real daemons on loopback. The client is ours, and pays for TLS as well.
+All masters are real daemons on loopback. The client is ours, and pays for TLS as well.
 
 Run it alone with `python -m bench --only mutual`.
 """
@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from bench.measures.upload import upload_one
 from bench.results import Row, paired
 from bench.stage import cluster_of, run
 from torrentdist.client.client_access import access_of, only_https
@@ -25,7 +26,8 @@ from torrentdist.model.configuration.settings import load
 from torrentdist.model.ids import Digest, PeerId
 from torrentdist.model.wire.swarm_messages import PeerRole, SwarmAnnounce, SwarmEntry
 
-BAR, HELP_BAR = 1.3, 0.25
+BAR, UPLOAD_BAR, HELP_BAR = 1.3, 1.5, 0.25
+UPLOADS = 9
 WARM = 20
 ANNOUNCE = msgspec.json.encode(
     SwarmAnnounce(
@@ -44,12 +46,28 @@ def measure(directory: Path, *, pairs: int, requests: int, helps: int) -> list[R
         cluster_of(directory / "off", masters=1, supervisors=0) as off,
     ):
         reads, announces = asyncio.run(_requests(mutual.dir, off.dir, pairs, requests))
+    uploads = _uploads(directory)
     note = f"{requests} requests each, one after the other on one kept connection"
     return [
         paired("mutual-reads", "small reads in a mutual cluster", reads, against="off", bar=BAR, note=note),
         paired("mutual-announces", "announces in a mutual cluster", announces, against="off", bar=BAR, note=note),
+        paired("mutual-upload", "upload of 1 MiB to 3 mutual masters", uploads, against="off", bar=UPLOAD_BAR),
         _help(directory, helps),
     ]
+
+
+def _uploads(directory: Path) -> Pairs:
+    with (
+        cluster_of(directory / "mutual-3", masters=3, supervisors=0, tls=True) as mutual,
+        cluster_of(directory / "off-3", masters=3, supervisors=0) as off,
+    ):
+        return [
+            (
+                upload_one(mutual, directory / f"tls-{number}", 3).seconds,
+                upload_one(off, directory / f"plain-{number}", 3).seconds,
+            )
+            for number in range(UPLOADS)
+        ]
 
 
 Pairs = list[tuple[float, float]]

@@ -24,7 +24,7 @@ MIB = 1024 * 1024
 
 def measure(directory: Path, *, uploads: int) -> list[Row]:
     with cluster_of(directory / "cluster", masters=3, supervisors=0, settings=SLOW) as cluster:
-        ended = [_upload(cluster, directory / f"bundle-{number}") for number in range(uploads)]
+        ended = [upload_one(cluster, directory / f"bundle-{number}", 3) for number in range(uploads)]
     seconds = [one.seconds for one in ended]
     inside = statistics.median(float(one.answer["seconds"]) for one in ended)
     return [
@@ -40,9 +40,10 @@ def measure(directory: Path, *, uploads: int) -> list[Row]:
     ]
 
 
-def _upload(cluster: DevCluster, bundle: Path) -> Ended:
+def upload_one(cluster: DevCluster, bundle: Path, masters: int) -> Ended:
+    """Makes a bundle of 1 MiB, and uploads it to all masters of a cluster."""
     bundle.mkdir()
     (bundle / "code.bin").write_bytes(os.urandom(MIB))
-    ended = torrentdist(cluster, "upload", str(bundle), "--min-replicas", "3")
-    assert ended.answer["replicas"] == 3, ended.answer
+    ended = torrentdist(cluster, "upload", str(bundle), "--min-replicas", str(masters))
+    assert ended.answer["replicas"] == masters, ended.answer
     return ended
