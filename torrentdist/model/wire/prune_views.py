@@ -47,7 +47,8 @@ class UnprunedView(View, frozen=True, kw_only=True):
 
     id: BundleId
     reasons: list[str]
-    """pinned, uploading, needed (by a live job), assigned (to a host), written_lately."""
+    """pinned, uploading, needed (by a live job), assigned (to a host), distributed, standing (an
+    order), promised (to hosts for a time), written_lately."""
 
 
 class UnusedBundle(View, frozen=True, kw_only=True):
