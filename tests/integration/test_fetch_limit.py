@@ -1,0 +1,55 @@
+"""A limit on a fetch, with real engines: it counts from the first byte."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from engines_in_process import LARGE, MiB, address, engines, published, run
+from zookeeper_fixtures import eventually
+
+from torrentdist.host.swarm_transfers import SwarmTransfers
+from torrentdist.swarm.engine.engine import Engine, EngineConfig, Transfer
+
+RATE = 100_000
+
+
+class LateEngine(Engine):
+    """An engine whose process waits for a processor just after a fetch has begun."""
+
+    def fetch(self, *args: Any, **kwargs: Any) -> Transfer:
+        transfer = super().fetch(*args, **kwargs)
+        time.sleep(0.5)
+        return transfer
+
+
+def test_no_byte_comes_before_the_limit(tmp_path: Path) -> None:
+    """If this fails, a small bundle arrives at full speed on a busy host, whatever its limit."""
+
+    async def scenario() -> None:
+        taker = LateEngine(EngineConfig())
+        await taker.start()
+        try:
+            async with engines(EngineConfig()) as (giver,):
+                meta = published(tmp_path / "a", LARGE)
+                giver.seed(meta, tmp_path / "a")
+                await eventually(lambda: giver.transfers()[0].handle is not None)
+                parts: Any = SimpleNamespace(store=None, engine=taker, tell_masters=lambda: None)
+                known: Any = SimpleNamespace(place=lambda digest: None)
+                transfers = SwarmTransfers(parts, known, lambda digest: [address(giver, complete=True)])
+                transfers.share_limit([meta.digest], RATE)
+                fetching = asyncio.create_task(transfers.fetch(meta, tmp_path / "b"))
+                await eventually(lambda: taker.transfers() and taker.transfers()[0].handle is not None)
+                handle = taker.transfers()[0].handle
+                assert handle is not None
+                await eventually(lambda: handle.status().total_payload_download > 0)
+                assert handle.status().total_payload_download < 2 * MiB
+                fetching.cancel()
+                await asyncio.gather(fetching, return_exceptions=True)
+        finally:
+            await taker.close()
+
+    run(scenario())
