@@ -36,8 +36,9 @@ _FOR_FEW = {
     "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.sql.optimizer.disableHints": "true",
 }
-_BRIEF_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For a JVM that lives for seconds: the optimising compiler costs more than it gains."""
+_BRIEF_JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+"""For a JVM that lives for seconds: the optimising compiler costs more than it gains. A JVM without
+it reserves 48 MB for compiled code instead of 240; Spark can fill that, and then fails."""
 _JVM_OPTIONS = "spark.driver.extraJavaOptions"
 
 
