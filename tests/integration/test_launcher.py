@@ -57,7 +57,9 @@ def test_it_serves_its_daemon_alone(other: Site) -> None:
         LauncherClient(str(other.socket)).isolation()
 
 
-@pytest.mark.parametrize("request_", [b"", b"{", b"[]", b'{"do": "start", "home": "/", "run": "r"}', b"null"])
+@pytest.mark.parametrize(
+    "request_", [b"", b"{", b"[]", b'{"do": "start", "home": "/", "run": "r"}', b"null", b"[" * 9999]
+)
 def test_what_is_no_request_is_refused(own: Site, request_: bytes) -> None:
     """If this fails, one bad request ends the launcher, and no worker of the host starts any
     more."""

@@ -130,6 +130,17 @@ def test_each_big_library_is_known_in_one_place() -> None:
     assert [] == leaks
 
 
+def test_json_from_outside_is_decoded_in_one_place() -> None:
+    """msgspec raises a UnicodeDecodeError or a RecursionError that callers would not expect."""
+    allowed = {
+        "torrentdist/model/json_decoding.py",
+        "torrentdist/cluster/records/record_schema.py",  # a record that this process has just encoded
+    }
+    decoding = {name_of(path) for path in PRODUCT if "msgspec.json.decode" in path.read_text().lower()}
+
+    assert allowed == decoding
+
+
 def test_a_long_file_says_why() -> None:
     """A file that is long without a reason does more than one thing, and nobody reads it whole."""
     lengths = {name_of(path): len(path.read_text(encoding="utf-8").splitlines()) for path in EVERYTHING}

@@ -285,10 +285,11 @@ def test_quick_check_sees_sizes_and_missing_files(store: Store, published: Diges
     assert {"run.sh", "lib/nothing"} == {damage.path for damage in store.check_quick(published)}
 
 
-def test_quick_check_sees_a_damaged_index(store: Store, published: Digest) -> None:
+@pytest.mark.parametrize(("good", "bad"), [(b"]\n", b""), (b"run.sh", b"run\xffsh")])
+def test_quick_check_sees_a_damaged_index(store: Store, published: Digest, good: bytes, bad: bytes) -> None:
     """A store that has lost the records of its files would call them good."""
     index = store.data_dir / "objects" / published / "index"
-    index.write_bytes(index.read_bytes()[:-20])
+    index.write_bytes(index.read_bytes().replace(good, bad))
 
     assert [damage.path for damage in store.check_quick(published)] == ["index"]
 

@@ -66,15 +66,16 @@ def test_a_torn_line_is_as_if_it_had_never_been(path: Path) -> None:
     assert {"a": ONE, "b": TWO} == Catalog.open(path).bindings()
 
 
-def test_a_damaged_log_is_refused_and_kept(path: Path) -> None:
+@pytest.mark.parametrize("line", [b"damaged", b'{"bundle": "damaged \xff", "digest": null}'])
+def test_a_damaged_log_is_refused_and_kept(path: Path, line: bytes) -> None:
     """The meaning of ids would be lost without a message."""
     Catalog.open(path).bind(BundleId("a"), ONE)
-    log_of(path).write_bytes(b"damaged\n" + log_of(path).read_bytes())
+    log_of(path).write_bytes(line + b"\n" + log_of(path).read_bytes())
     with pytest.raises(TorrentdistError) as failure:
         Catalog.open(path)
 
     assert ("disk_error", str(log_of(path))) == (failure.value.code, failure.value.fields["path"])
-    assert log_of(path).read_bytes().startswith(b"damaged")
+    assert log_of(path).read_bytes().startswith(line)
 
 
 def test_a_pin_writes_the_bindings_that_only_the_log_had(path: Path) -> None:

@@ -19,6 +19,8 @@ from torrentdist.bundle.store.store import Store
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 
+NO_TEXT = b'{"schema": 1, "id": "\xff", "bindings": {"\xff": ""}}'
+
 HOLD_THE_STORE = """
 import sys
 from pathlib import Path
@@ -203,7 +205,7 @@ def test_arriving_object_with_a_damaged_metafile_can_be_begun_again(filled: Path
 
 
 @pytest.mark.parametrize("name", ["store.json", "catalog.json"])
-@pytest.mark.parametrize("content", [b"", b"{", b'{"schema": 2}', b'{"schema": 1, "id": 7, "bindings": 7}'])
+@pytest.mark.parametrize("content", [b"", b"{", b'{"schema": 2}', b'{"schema": 1, "id": 7, "bindings": 7}', NO_TEXT])
 def test_damaged_state_is_refused_and_kept(filled: Path, name: str, content: bytes) -> None:
     """A damaged file would be replaced by an empty one, and pins, names or the store's id would be
     lost without a message."""

@@ -113,7 +113,7 @@ def test_local_state_survives_a_restart_and_its_processes_do_not_survive_a_reboo
 
 
 @pytest.mark.case("E5")
-@pytest.mark.parametrize("damage", [b"", b"{", b'{"schema": 99}', b'{"places": [{}]}'])
+@pytest.mark.parametrize("damage", [b"", b"{", b'{"schema": 99}', b'{"places": [{}]}', b'{"boot": "\xff"}'])
 def test_a_damaged_local_state_is_set_aside_and_its_session_given_up(tmp_path: Path, damage: bytes) -> None:
     """If this fails, a supervisor never starts again, or keeps barriers of which it knows
     nothing."""

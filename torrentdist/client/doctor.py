@@ -114,7 +114,7 @@ def _with_own_master(config: Config, origins: Mapping[str, str]) -> Config:
 def _address(data_dir: Path) -> _Address | None:
     """Returns the address of the daemon that runs in this directory, or ran there last."""
     try:
-        return msgspec.json.decode((data_dir / "daemon.json").read_bytes(), type=_Address)
+        return decode_json((data_dir / "daemon.json").read_bytes(), _Address)
     except (OSError, msgspec.MsgspecError):
         return None
 

@@ -19,6 +19,7 @@ import msgspec
 
 from torrentdist.model.configuration.settings import DEV_MARK
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.json_decoding import decode_json
 
 LOCK, STATE = "lock", "state.json"
 
@@ -125,7 +126,7 @@ def read_state(directory: Path) -> DevState:
     """Reads the state of this directory. Raises `not_found` if no cluster was ever started in
     it."""
     try:
-        state = msgspec.json.decode((directory / STATE).read_bytes(), type=DevState)
+        state = decode_json((directory / STATE).read_bytes(), DevState)
     except FileNotFoundError:
         raise TorrentdistError("not_found", what=f"a cluster in {directory}") from None
     state.processes = living(state)

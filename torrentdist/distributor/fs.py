@@ -34,6 +34,7 @@ from torrentdist.distributor.plugin_files import (
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import bundle_id as checked_bundle_id
 from torrentdist.model.ids import digest as checked_digest
+from torrentdist.model.json_decoding import decode_json
 
 _MARKER = "complete.json"
 _BLOCK = 8 * 1024 * 1024
@@ -158,7 +159,7 @@ class FsCodeDistributor:
         """Returns the v2 metafile in the plug-in's metafile. Raises an error unless the latter is
         exactly what this host would write."""
         try:
-            stored = msgspec.json.decode(marker, type=StoredManifest)
+            stored = decode_json(marker, StoredManifest)
         except msgspec.MsgspecError as exc:
             raise TorrentdistError("invalid_metafile", detail=f"it is not one of FsCodeDistributor: {exc}") from exc
         metafile = parse_metafile(stored.metafile)

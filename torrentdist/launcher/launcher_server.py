@@ -67,7 +67,7 @@ class Server:
             if uid != self._caller.uid:
                 raise RequestRefused(f"user {uid} may not use this launcher")
             return self._carry_out(json.loads(data), fds)
-        except (OSError, ValueError) as exc:
+        except (OSError, ValueError, RecursionError) as exc:
             return {"error": str(exc)}
         finally:
             for fd in fds:

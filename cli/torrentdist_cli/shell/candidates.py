@@ -19,6 +19,7 @@ from click.shell_completion import CompletionItem
 
 from torrentdist.client.masters.remembered_masters import MAX_AGE_SECS, memory_path, remember_names
 from torrentdist.model.configuration.config import ClientConfig
+from torrentdist.model.json_decoding import decode_json
 from torrentdist_cli.frame.invocation import Session
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def _recall(path: Path) -> tuple[list[str], float]:
     """Returns the names that were asked for last, and their age in seconds."""
     try:
         age = time.time() - path.stat().st_mtime
-        names = msgspec.json.decode(path.read_bytes(), type=list[str])
+        names = decode_json(path.read_bytes(), list[str])
     except (OSError, msgspec.MsgspecError):
         return [], math.inf
     return (names, age) if age < MAX_AGE_SECS else ([], math.inf)

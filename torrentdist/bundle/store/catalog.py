@@ -23,6 +23,7 @@ from torrentdist.bundle.files.durability import fsync_dir, write_durably
 from torrentdist.bundle.store.json_files import Saved, decode_saved, encode_saved
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
+from torrentdist.model.json_decoding import decode_json
 
 LONGEST_LOG = 1000
 """Number of lines in catalog.log after which catalog.json is rewritten, or the number of bindings
@@ -156,7 +157,7 @@ class _BindingLog:
             return []
         whole, _, _ = self._path.read_bytes().rpartition(b"\n")
         try:
-            changes = [msgspec.json.decode(line, type=_Binding) for line in whole.splitlines()]
+            changes = [decode_json(line, _Binding) for line in whole.splitlines()]
         except msgspec.MsgspecError as exc:
             raise TorrentdistError("disk_error", path=str(self._path), detail=f"damaged: {exc}") from exc
         self._end, self.lines = len(whole) + 1 if whole else 0, len(changes)

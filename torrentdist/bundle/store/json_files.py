@@ -13,6 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.json_decoding import decode_json
 
 SCHEMA = 1
 
@@ -30,11 +31,11 @@ def encode_saved(saved: Saved) -> bytes:
 
 def decode_saved(path: Path, data: bytes, kind: type[S]) -> S:
     try:
-        schema = msgspec.json.decode(data, type=Saved).schema
+        schema = decode_json(data, Saved).schema
         if schema != SCHEMA:
             raise TorrentdistError(
                 "disk_error", path=str(path), detail=f"schema {schema} is not one that this release reads ({SCHEMA})"
             )
-        return msgspec.json.decode(data, type=kind)
+        return decode_json(data, kind)
     except msgspec.MsgspecError as exc:
         raise TorrentdistError("disk_error", path=str(path), detail=f"damaged: {exc}") from exc

@@ -21,6 +21,7 @@ import msgspec
 
 from torrentdist.bundle.store.json_files import Saved, decode_saved, encode_saved
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.json_decoding import decode_json
 
 _HEAD_LIMIT = 4096
 
@@ -49,9 +50,6 @@ class Change(NamedTuple):
     reason: str
     certain: bool
     """True if its bytes must be wrong. If False, they have to be read."""
-
-
-_decode_marks = msgspec.json.Decoder(list[FileMark]).decode
 
 
 def mark_files(content: Path, files: Iterable[tuple[str, int]]) -> list[FileMark]:
@@ -96,7 +94,7 @@ def read_marks(path: Path) -> list[FileMark]:
     with path.open("rb") as file:
         file.readline(_HEAD_LIMIT)
         try:
-            return _decode_marks(file.read())
+            return decode_json(file.read(), list[FileMark])
         except msgspec.MsgspecError as exc:
             raise TorrentdistError("disk_error", path=str(path), detail=f"damaged: {exc}") from exc
 

@@ -27,6 +27,7 @@ from torrentdist.bundle.metafile import Metafile, parse_metafile
 from torrentdist.model.access.envelope import Envelope
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
+from torrentdist.model.json_decoding import decode_json
 from torrentdist.model.wire.swarm_messages import PeerAddress
 
 PART_SUFFIX = ".torrentdist-part"
@@ -67,7 +68,7 @@ class PartDirectory(msgspec.Struct, frozen=True):
 
     def memo(self) -> Memo | None:
         try:
-            return msgspec.json.decode((self.home / "memo").read_bytes(), type=Memo)
+            return decode_json((self.home / "memo").read_bytes(), Memo)
         except (OSError, msgspec.MsgspecError):
             return None
 

@@ -22,6 +22,7 @@ from pathlib import Path
 import msgspec
 
 from torrentdist.client.masters.leader_search import learned
+from torrentdist.model.json_decoding import decode_json
 
 MAX_AGE_SECS = 24 * 3600.0
 """After a day without confirmation, an address may belong to another machine."""
@@ -51,7 +52,7 @@ def recall(path: Path) -> Remembered:
     try:
         if time.time() - path.stat().st_mtime > MAX_AGE_SECS:
             return Remembered()
-        found = msgspec.json.decode(path.read_bytes(), type=Remembered)
+        found = decode_json(path.read_bytes(), Remembered)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return Remembered()
     masters = list(learned(found.masters))
@@ -74,7 +75,7 @@ def remember_names(path: Path, names: list[str]) -> None:
 def recall_seen(directory: Path) -> dict[str, int]:
     """Returns the newest transaction seen, by cluster."""
     try:
-        return msgspec.json.decode((directory / SEEN).read_bytes(), type=dict[str, int])
+        return decode_json((directory / SEEN).read_bytes(), dict[str, int])
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return {}
 

@@ -18,6 +18,7 @@ from torrentdist.http.asking_in_turn import first_sound
 from torrentdist.http.connection_pool import Http
 from torrentdist.http.http_values import Answer
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.json_decoding import decode_json
 from torrentdist.security.tls_contexts import PeerCertificate
 
 LOOK_SECS: Final = 5.0
@@ -46,6 +47,6 @@ class Revocations:
 
 async def _read(answer: Answer) -> dict[str, float]:
     try:
-        return msgspec.json.decode(answer.content, type=dict[str, float])
+        return decode_json(answer.content, dict[str, float])
     except msgspec.MsgspecError as exc:
         raise TorrentdistError("invalid_request", detail=str(exc)) from exc

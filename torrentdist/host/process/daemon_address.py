@@ -18,6 +18,7 @@ from torrentdist.bundle.files.durability import write_durably
 from torrentdist.log import get_logger
 from torrentdist.model.backoff import Retry
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.json_decoding import decode_json
 from torrentdist.model.wording import os_sentence
 
 log = get_logger()
@@ -60,7 +61,7 @@ def withdraw_address(data_dir: Path) -> None:
 
 def read_address(data_dir: Path) -> DaemonAddress | None:
     try:
-        return msgspec.json.decode((data_dir / NAME).read_bytes(), type=DaemonAddress)
+        return decode_json((data_dir / NAME).read_bytes(), DaemonAddress)
     except FileNotFoundError:
         return None
     except (OSError, msgspec.MsgspecError) as exc:

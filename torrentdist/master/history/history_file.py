@@ -15,6 +15,7 @@ from torrentdist.bundle.files.durability import write_durably
 from torrentdist.log import get_logger
 from torrentdist.master.history.distribution_runs import KeptHistory
 from torrentdist.model.backoff import Retry
+from torrentdist.model.json_decoding import decode_json
 
 log = get_logger()
 
@@ -40,7 +41,7 @@ def decode_history(data: bytes) -> KeptHistory:
     """Returns the history, or raises ValueError with the reason."""
     if len(data) > MOST_BYTES:
         raise ValueError(f"it has {len(data)} bytes")
-    saved = msgspec.json.decode(data, type=_Saved)
+    saved = decode_json(data, _Saved)
     if saved.format != FORMAT:
         raise ValueError(f"its format is {saved.format}")
     return saved.kept if saved.tells else msgspec.structs.replace(saved.kept, told=frozenset(saved.kept.past))

@@ -34,6 +34,7 @@ from torrentdist.master.reads.shared_secrets import SharedSecrets
 from torrentdist.model.backoff import Retry
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import MasterId
+from torrentdist.model.json_decoding import decode_json
 from torrentdist.model.records import OLDEST_READABLE, SCHEMA
 
 log = get_logger()
@@ -85,11 +86,11 @@ def decode_saved(data: bytes, path: str) -> SavedRecords:
     if hashlib.sha256(body).hexdigest().encode() != checksum:
         raise TorrentdistError("corrupt", path=path, detail="its checksum is another one")
     try:
-        header = msgspec.json.decode(body, type=_Header)
+        header = decode_json(body, _Header)
         if header.format != FORMAT or not OLDEST_READABLE <= header.schema <= SCHEMA:
             detail = f"its format {header.format}, schema {header.schema} is not one that this release reads"
             raise TorrentdistError("corrupt", path=path, detail=detail)
-        return msgspec.json.decode(body, type=SavedRecords)
+        return decode_json(body, SavedRecords)
     except msgspec.MsgspecError as exc:
         raise TorrentdistError("corrupt", path=path, detail=str(exc)) from exc
 

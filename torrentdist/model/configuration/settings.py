@@ -20,6 +20,7 @@ import msgspec
 from torrentdist.model.configuration.config import Config
 from torrentdist.model.configuration.settings_rules import Problem, problems_of, value_of
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.json_decoding import decode_json
 
 FILE_NAME = "torrentdist.toml"
 SYSTEM_DIR = Path("/etc/torrentdist")
@@ -302,7 +303,7 @@ def _truth(text: str) -> bool:
 def _table(text: str, key: str) -> dict[str, Any]:
     if text.lstrip().startswith("{"):
         try:
-            return msgspec.to_builtins(msgspec.json.decode(text, type=KEYS[key]))  # type: ignore[no-any-return]
+            return msgspec.to_builtins(decode_json(os.fsencode(text), KEYS[key]))  # type: ignore[no-any-return]
         except msgspec.MsgspecError as exc:
             raise ValueError(text) from exc
     table = {}

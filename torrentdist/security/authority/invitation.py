@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.json_decoding import decode_json
 
 PREFIX: Final = "td-invitation."
 
@@ -39,7 +40,7 @@ def parse_invitation(text: str, path: str) -> Invitation:
         if not text.strip().startswith(PREFIX):
             raise ValueError(text[:20])
         data = base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))
-        return msgspec.json.decode(data, type=Invitation)
+        return decode_json(data, Invitation)
     except (ValueError, msgspec.MsgspecError) as exc:
         detail = "it holds no invitation; `torrentdist host invite -q` prints one"
         raise TorrentdistError("secret_invalid", path=path, detail=detail) from exc

@@ -18,6 +18,7 @@ import msgspec
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
+from torrentdist.model.json_decoding import decode_json
 from torrentdist.spark.reporting import event_reading
 
 MERGED_AT_ONCE = 16
@@ -113,7 +114,7 @@ class EventStore:
 
     def _forgotten(self) -> Forgotten:
         path = self._directory / _FORGOTTEN
-        return msgspec.json.decode(path.read_bytes(), type=Forgotten) if path.exists() else Forgotten()
+        return decode_json(path.read_bytes(), Forgotten) if path.exists() else Forgotten()
 
     def _forget(self, old: Iterable[EventPart]) -> None:
         """Counts the lines of parts before their deletion, each part once, also after a crash."""
@@ -153,7 +154,7 @@ class EventStore:
 
 def _part(path: Path) -> EventPart:
     level, _, number = path.name.removeprefix("batch=").partition("-")
-    return EventPart(path, int(level), int(number), msgspec.json.decode((path / _ABOUT).read_bytes(), type=About))
+    return EventPart(path, int(level), int(number), decode_json((path / _ABOUT).read_bytes(), About))
 
 
 def _summed(parts: Iterable[EventPart]) -> dict[str, int]:

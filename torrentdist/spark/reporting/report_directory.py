@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.json_decoding import decode_json
 
 MANIFEST = "torrentdist-report.json"
 PAGE, TABLES = "report.html", "tables"
@@ -65,7 +66,7 @@ class ReportDirectory:
     def _files(self) -> list[str]:
         path = self.path / MANIFEST
         try:
-            return msgspec.json.decode(path.read_bytes(), type=Manifest).files if path.exists() else []
+            return decode_json(path.read_bytes(), Manifest).files if path.exists() else []
         except msgspec.DecodeError as exc:
             raise TorrentdistError("not_a_report", path=str(self.path), found=f"{MANIFEST}: {exc}") from None
 

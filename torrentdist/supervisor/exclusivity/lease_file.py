@@ -16,6 +16,7 @@ from torrentdist.launcher.run.run_files import write_whole
 from torrentdist.launcher.run.run_lease import clock
 from torrentdist.model.ids import MasterId
 from torrentdist.model.jobs.job import OnIsolation
+from torrentdist.model.json_decoding import decode_json
 from torrentdist.supervisor.worker.worker_types import NEVER, Run, RunLease
 
 
@@ -55,7 +56,7 @@ class LeaseFile:
     def read(self, session: int) -> Inherited:
         """Returns the limits for `session`. A proof stays valid across sessions."""
         try:
-            orders = msgspec.json.decode(self._path.read_bytes(), type=_Orders)
+            orders = decode_json(self._path.read_bytes(), _Orders)
         except (OSError, msgspec.MsgspecError):
             return Inherited()
         stop, kill = orders.kept if orders.session == session else (NEVER, NEVER)

@@ -22,6 +22,7 @@ from torrentdist.log import get_logger
 from torrentdist.model.access.envelope import Envelope
 from torrentdist.model.ids import BundleId, JobId
 from torrentdist.model.jobs.job import JobSpec
+from torrentdist.model.json_decoding import decode_json
 from torrentdist.supervisor.exclusivity.barriers import Seat
 from torrentdist.supervisor.process.guardian_processes import boot_id
 from torrentdist.supervisor.worker.worker_types import Key
@@ -146,7 +147,7 @@ def read_left(data_dir: Path, user: str = "") -> LeftBehind:
 def load_state(data_dir: Path, boot: str) -> LocalState:
     path = data_dir / STATE
     try:
-        state = msgspec.json.decode(path.read_bytes(), type=LocalState)
+        state = decode_json(path.read_bytes(), LocalState)
         if state.schema != SCHEMA:
             raise msgspec.ValidationError(f"schema {state.schema}")
     except FileNotFoundError:
@@ -173,7 +174,7 @@ def load_seat(data_dir: Path, boot: str) -> Seat | None:
         if path.stat().st_mode & 0o077:
             log.warning("other users can read the session's password, not using it", path=str(path))
             return None
-        record = msgspec.json.decode(path.read_bytes(), type=_SeatRecord)
+        record = decode_json(path.read_bytes(), _SeatRecord)
     except (OSError, msgspec.MsgspecError):
         return None
     return Seat(SessionId(record.session, record.password), record.unique, record.user) if record.boot == boot else None

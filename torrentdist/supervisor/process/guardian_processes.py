@@ -21,6 +21,7 @@ import msgspec
 
 from torrentdist.launcher.process_tree import birth_of
 from torrentdist.launcher.run.run_files import LOCK, RUN_MARK, SPEC, STATUS
+from torrentdist.model.json_decoding import decode_json
 
 
 class GuardianStatus(msgspec.Struct, frozen=True):
@@ -62,7 +63,7 @@ def boot_id() -> str:
 def read_status(home: Path, run: str) -> GuardianStatus | None:
     """Returns the last status that the guardian of exactly this run wrote."""
     try:
-        status = msgspec.json.decode((home / STATUS).read_bytes(), type=GuardianStatus)
+        status = decode_json((home / STATUS).read_bytes(), GuardianStatus)
     except (OSError, msgspec.MsgspecError):
         return None
     return status if status.run == run else None

@@ -20,6 +20,7 @@ import msgspec
 from torrentdist.bundle.metafile import FileEntry
 from torrentdist.log import get_logger
 from torrentdist.model.ids import Digest
+from torrentdist.model.json_decoding import decode_json
 from torrentdist.supervisor.bundles.host_content import HostContent
 
 log = get_logger()
@@ -115,7 +116,7 @@ class FileFacts:
             return known
         for line in raw.splitlines():
             with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-                fact = msgspec.json.decode(line, type=KeptFact)
+                fact = decode_json(line, KeptFact)
                 known[fact.root, fact.kind] = fact.value
         return known
 
