@@ -131,6 +131,8 @@ from torrentdist.swarm.swarm_picture import SwarmPicture
 log = get_logger()
 
 GOODBYE_SECS = 3.0
+FIRST_PASSES_SECS = 5.0
+"""After so long every loop has looked at all records once."""
 
 
 def id_of(config: Config) -> MasterId:
@@ -382,6 +384,7 @@ class Master:
             await answered(self._zookeeper, lambda: acl.check_tree(self._zookeeper))
         await answered(self._zookeeper, lambda: self.mirror.start(CONNECT_SECS))
         gc.freeze()  # Most bundles and records stay, so the collector need not scan them with every change.
+        asyncio.get_running_loop().call_later(FIRST_PASSES_SECS, gc.freeze)  # so does what the loops below derive
         background.spawn("absences", self.lost.watch())
         background.spawn("history", self.history.run())
         background.spawn("replication", self.replicator.run())
