@@ -1,12 +1,14 @@
 # Everything here works from a clean clone: each target sets up what it needs, and that is quick when nothing is missing.
 
 PY := .venv/bin/python
-# Chaos first, since it mostly waits, and then the rings, the fastest first. What is marked `alone` (Spark jobs, the benchmark, the
-# lab, what else looks at a clock) comes after, one at a time.
-RINGS := $(addprefix tests/,chaos unit property contract security spark integration browser)
+# Chaos first, since it mostly waits, and then the rings, the fastest first. Spark needs a processor for itself: two of them run at
+# a time. What is marked `alone` (the benchmark, the lab, what else looks at a clock) comes last, one at a time.
+RINGS := $(addprefix tests/,chaos unit property contract security integration browser)
 ALONE = $(shell grep -rl --include='test_*.py' 'mark.alone' $(RINGS))
 SOURCES := torrentdist cli scripts tests $(if $(wildcard bench/*.py),bench)
 PYTEST_ARGS ?=
+# pytest ends with 5 if the arguments choose none of the tests
+NONE_CHOSEN = { [ $$? = 5 ] && $(if $(PYTEST_ARGS),true,false); }
 DURATIONS := --durations=25 --durations-min=1
 
 .DEFAULT_GOAL := help
@@ -22,9 +24,10 @@ demo: setup ## a cluster on this machine: upload, distribute, a Spark job, a fai
 	@$(PY) -m torrentdist.dev.demo $(if $(HOLD),--hold)
 
 test: style ## style, then types and every ring of tests, the fastest first
-	@$(PY) -m mypy $(SOURCES) & types=$$!; $(PY) -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m "not alone" $(DURATIONS) $(PYTEST_ARGS) $(RINGS); \
-		tests=$$?; wait $$types && exit $$tests
-	@$(PY) -m pytest -q -m alone $(DURATIONS) $(PYTEST_ARGS) $(ALONE) || { [ $$? = 5 ] && $(if $(PYTEST_ARGS),true,false); } # none chosen
+	@$(PY) -m mypy $(SOURCES) & types=$$!; $(PY) -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder -m "not alone" $(DURATIONS) $(PYTEST_ARGS) $(RINGS) \
+		|| $(NONE_CHOSEN); tests=$$?; wait $$types && exit $$tests
+	@$(PY) -m pytest -q -n 2 --dist loadfile $(DURATIONS) $(PYTEST_ARGS) tests/spark || $(NONE_CHOSEN)
+	@$(PY) -m pytest -q -m alone $(DURATIONS) $(PYTEST_ARGS) $(ALONE) || $(NONE_CHOSEN)
 
 test-fast: lint ## lint, then the rings that need no cluster, unit and property: about two minutes
 	@$(PY) -m pytest -q -n 2 --dist worksteal -m "not alone" $(DURATIONS) $(PYTEST_ARGS) tests/unit tests/property

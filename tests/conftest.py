@@ -18,23 +18,23 @@ settings.register_profile("house", deadline=None)
 settings.register_profile("thorough", deadline=None, max_examples=examples(100), print_blob=True, database=None)
 settings.load_profile("house" if TIMES == 1 else "thorough")
 
-WITH_LOCAL_SPARK = {f"tests/spark/test_{name}.py" for name in ("report", "store", "tables")}
+REPORTS = {f"tests/spark/test_{name}.py" for name in ("report", "store", "tables", "demo")}
 
 
-class OneSparkAtATime(LoadFileScheduling):  # type: ignore[misc]
-    """Gives files that share a Spark to one worker, so that it starts once; else a file is a
-    unit."""
+class TwoSparks(LoadFileScheduling):  # type: ignore[misc]
+    """Gives the tests of reports to one worker and the other tests with Spark to a second one, so
+    that a Spark starts once for many files. Anywhere else a file is a unit."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
         if file.startswith("tests/spark/"):
-            return "local Spark" if file in WITH_LOCAL_SPARK else "standalone Spark"
+            return "reports" if file in REPORTS else "jobs"
         return file
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
-    return OneSparkAtATime(config, log) if config.getoption("dist") == "loadfile" else None
+    return TwoSparks(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 # modules beside this file

@@ -16,8 +16,6 @@ from cluster_fixtures import Cluster, until
 from spark.conftest import APP_SECS, SPARK_HOME, START_SECS, WORKERS, Standalone, small_app
 from spark.test_spark_jobs import upload_bundles
 
-pytestmark = pytest.mark.alone
-
 APP = """
 import json, os, sys
 from pyspark.sql import SparkSession

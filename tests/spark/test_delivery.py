@@ -14,8 +14,6 @@ from cluster_fixtures import Cluster, running_cluster, until
 from spark.conftest import WORKERS, Standalone
 from spark.relay import relay
 
-pytestmark = pytest.mark.alone
-
 MiB = 1024 * 1024
 SIZE = 12 * MiB
 LIMIT = 2 * MiB

@@ -15,8 +15,6 @@ from spark.conftest import WORKERS, Standalone, small_app
 
 from torrentdist.dev.demo import BUNDLE, REPORT
 
-pytestmark = pytest.mark.alone
-
 LONG = 600.0
 MASTERS, SUPERVISORS = 3, 2
 

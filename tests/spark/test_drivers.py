@@ -23,8 +23,6 @@ from cluster_fixtures import Cluster, until
 from spark.conftest import BRIEF, SPARK_HOME, Standalone
 from spark.stand_ins import KubernetesApi, ResourceManager
 
-pytestmark = pytest.mark.alone
-
 LONG = 300.0
 JOB = """
 name = "{name}"

@@ -17,7 +17,6 @@ from cluster_fixtures import Cluster
 from package_files import make_artifact
 from page_sessions import ON_PAGES, blocks_of, run_block
 
-pytestmark = pytest.mark.alone
 SETTINGS = """<ivysettings>
   <settings defaultResolver="bundle"/>
   <resolvers>

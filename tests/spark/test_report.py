@@ -23,8 +23,6 @@ from torrentdist.spark.reporting import report
 from torrentdist.spark.reporting.event_files import find_events
 from torrentdist.spark.reporting.event_reading import DUPLICATE, OTHER_KIND, OTHER_VERSION, TORN
 
-pytestmark = pytest.mark.alone
-
 MANY = 250_000
 LONGEST_SECS = 300.0
 """A bound that only means: not for hours. It takes 12 s alone."""

@@ -15,8 +15,6 @@ from spark.conftest import BRIEF, WORKERS, Standalone
 
 import torrentdist.spark
 
-pytestmark = pytest.mark.alone
-
 FOUND = Path(torrentdist.spark.__file__).parent
 """Where Spark finds the data source: in an installation this is where all packages are, in a clone
 it is not."""
