@@ -1,0 +1,79 @@
+"""The first container of a master's pod, run twice with the manifest's own script and volumes in a
+directory."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from pathlib import Path
+
+import yaml
+
+from torrentdist.security.authority.authority_files import init_authority, issue_files, read_authority
+from torrentdist.security.authority.membership_files import MEMBERSHIP, make_member, read_memberships
+from torrentdist.security.certificate_identity import CertificateRole
+from torrentdist.security.private_files import read_private
+from torrentdist.security.tls_contexts import TlsFiles, client_context
+
+MANIFEST = Path(__file__).parent.parent.parent / "deploy/kubernetes/masters.yaml"
+POD = "torrentdist-master-0"
+_, _, STATEFUL_SET = yaml.safe_load_all(MANIFEST.read_text())
+SPEC = STATEFUL_SET["spec"]["template"]["spec"]
+
+
+def given_secret(work: Path) -> None:
+    """Fills the secret of docs/kubernetes.md."""
+    ca, given = work / "ca", work / "secrets"
+    init_authority(ca, "test", time.time())
+    issue_files(ca, CertificateRole.MASTER, POD, ["127.0.0.1"], None, time.time())
+    given.mkdir()
+    (given / "token").write_text("operators-token")
+    for name in ("ca.pem", "ca.key"):
+        (given / name).write_bytes((ca / name).read_bytes())
+    for name in ("certificate.pem", "key.pem", "zookeeper.auth"):
+        (given / f"{POD}.{name}").write_bytes((ca / "hosts" / POD / name).read_bytes())
+
+
+def start(work: Path) -> subprocess.CompletedProcess[str]:
+    """Runs the container, with its mounts below `work`."""
+    (container,) = SPEC["initContainers"]
+    mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
+    script = re.sub("|".join(sorted(mounts)), lambda found: f"{work}{found[0]}", container["command"][-1])
+    for mount in mounts:
+        Path(f"{work}{mount}").mkdir(parents=True, exist_ok=True)
+    env = {"PATH": "/usr/bin:/bin", "POD_NAME": POD}
+    command = [*container["command"][:-1], script]
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+
+
+def open_to_group(volume: Path) -> None:
+    """Does what the kubelet does to a volume for `fsGroup`."""
+    for path in (volume, *volume.rglob("*")):
+        path.chmod(path.stat().st_mode | (0o770 if path.is_dir() else 0o660))
+
+
+def test_a_master_starts_again_on_a_volume_that_was_opened_to_the_group(tmp_path: Path) -> None:
+    """If this fails, a master's pod that is deleted or moved never starts again: the daemon refuses
+    its own key."""
+    given_secret(tmp_path)
+    volume = tmp_path / "var/lib/torrentdist/master"
+    tls, secrets = volume / "tls", tmp_path / "run/secrets/torrentdist"
+    first = start(tmp_path)
+    made = make_member(tls, read_authority(tmp_path / "ca").key, time.time())
+    (tls / "certificate.pem").write_text((tls / "certificate.pem").read_text() + "# renewed\n")
+    open_to_group(volume)
+    second = start(tmp_path)
+
+    assert (0, 0) == (first.returncode, second.returncode), first.stderr + second.stderr
+    client_context(TlsFiles(tls / "ca.pem", tls / "certificate.pem", tls / "key.pem"))
+    assert (MEMBERSHIP, 1) == (made.name, len(read_memberships(made)))
+    assert (tls / "certificate.pem").read_text().endswith("# renewed\n")
+    for name in ("token", "ca.key", "zookeeper.auth"):
+        read_private(secrets / name)
+
+
+def test_a_volume_with_the_right_group_is_left_alone() -> None:
+    """If this fails, each start of a master changes the mode of every file of its bundles, and the
+    master reads all of them again."""
+    assert "OnRootMismatch" == SPEC["securityContext"]["fsGroupChangePolicy"]
