@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -116,9 +117,12 @@ class JobRequests:
         view = self.view(snapshot, wanted)
         return msgspec.structs.replace(view, events=await self._stories.events(view.id))
 
-    def views(self, snapshot: ClusterSnapshot, page: Page) -> list[JobView]:
+    def views(
+        self, snapshot: ClusterSnapshot, page: Page, listed: Callable[[JobId], bool] = lambda _: True
+    ) -> list[JobView]:
+        """Returns a page of the jobs that `listed` accepts."""
         reports, recent = self._heartbeats.reports(snapshot), self._heartbeats.recent()
-        return job_list(snapshot, reports, recent, self._session.zookeeper.server_now(), page)
+        return job_list(snapshot, reports, recent, self._session.zookeeper.server_now(), page, listed)
 
 
 def _id_of(body: SubmitBody, spec: JobSpec) -> JobId:

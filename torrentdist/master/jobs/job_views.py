@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 
 import msgspec
 
@@ -72,10 +72,11 @@ def job_list(
     heard: Container[SupervisorId],
     server_now: float | None,
     page: Page = WHOLE,
+    listed: Callable[[JobId], bool] = lambda _: True,
 ) -> list[JobView]:
-    """Returns the views of jobs. A page is in the order of ids, the whole list in that of names and
-    ages."""
-    entries = [snapshot.jobs[id_] for id_ in page.of(snapshot.jobs)]
+    """Returns the views of the jobs that `listed` accepts. A page is in the order of ids, the whole
+    list in that of names and ages."""
+    entries = [snapshot.jobs[id_] for id_ in page.of(snapshot.jobs, listed)]
     if page == WHOLE:
         entries.sort(key=lambda entry: (entry.record.name, entry.record.created_at))
     places = placement(snapshot)

@@ -16,6 +16,7 @@ from torrentdist.master.jobs.job_requests import JobRequests
 from torrentdist.master.reads.paging import Page
 from torrentdist.master.reads.saved_records import Records
 from torrentdist.model import ids
+from torrentdist.model.ids import JobId
 from torrentdist.model.records import JobStatus
 from torrentdist.model.wire.job_messages import JobView, WorkerState, WorkerView
 from torrentdist.security.principal import Role
@@ -44,19 +45,22 @@ class JobPages:
         yield Operation("GET", "/ui/jobs/{job}", self.job_page, JobView, summary, Role.READER)
 
     async def jobs_page(self, request: Request) -> Response:
-        query = request.query_params
-        views = self._jobs.views(self._records.snapshot(), Page(query.get("after", ""), ROWS))
+        snapshot, query = self._records.snapshot(), request.query_params
         wanted, status = query.get("q", ""), query.get("status", "")
-        shown = [view for view in views if wanted in view.id and status in ("", view.status)]
-        kept, last = {"q": wanted, "status": status}, views[-1].id if len(views) == ROWS else ""
-        return answer(request, lambda: jobs_html(self._visits.of(request), shown, kept, last), shown)
+
+        def listed(id_: JobId) -> bool:
+            return wanted in id_ and status in ("", snapshot.jobs[id_].record.status)
+
+        views = self._jobs.views(snapshot, Page(query.get("after", ""), ROWS), listed)
+        kept = {"q": wanted, "status": status}
+        return answer(request, lambda: jobs_html(self._visits.of(request), views, kept), views)
 
     async def job_page(self, request: Request) -> Response:
         view = await self._jobs.told(self._records.snapshot(), ids.job_id(request.path_params["job"]))
         return answer(request, lambda: job_html(self._visits.of(request), view), view)
 
 
-def jobs_html(visit: Visit, jobs: Sequence[JobView], kept: dict[str, str], last: str) -> str:
+def jobs_html(visit: Visit, jobs: Sequence[JobView], kept: dict[str, str]) -> str:
     rows = [
         (
             m.to("jobs", job.id),
@@ -72,7 +76,7 @@ def jobs_html(visit: Visit, jobs: Sequence[JobView], kept: dict[str, str], last:
     filters = m.filter_form(
         (m.Field("q", "Name contains", kept["q"]), m.Field("status", "Status", kept["status"], tuple(JobStatus)))
     )
-    following = m.next_page(visit, last, kept) if last else m.NOTHING
+    following = m.next_page(visit, jobs[-1].id, kept) if len(jobs) == ROWS else m.NOTHING
     listed = m.table("Jobs", heads, rows, "No job matches.")
     return m.page(visit, "Jobs", filters, listed, following, m.command("torrentdist job ls"))
 
