@@ -4,6 +4,7 @@ the files agree with the product and with each other."""
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -47,19 +48,40 @@ def test_the_schema_refuses_a_misspelt_field() -> None:
         kubernetes_validate.validate(wrong, KUBERNETES, strict=True)
 
 
-def test_the_prometheus_operator_takes_the_service_monitor() -> None:
+def test_the_prometheus_operator_takes_the_service_monitors() -> None:
     """If this fails, nothing is scraped, and no alert ever fires."""
-    (monitor,) = documents("servicemonitor.yaml")
-    jsonschema.validate(monitor, SCHEMA)
-    (endpoint,) = monitor["spec"]["endpoints"]
+    monitors = documents("servicemonitor.yaml")
     services = [d for f in ("masters.yaml", "supervisors.yaml") for d in documents(f) if d["kind"] == "Service"]
-    labels = monitor["spec"]["selector"]["matchLabels"]
+    watched = []
+    for monitor in monitors:
+        jsonschema.validate(monitor, SCHEMA)
+        (endpoint,) = monitor["spec"]["endpoints"]
+        labels = monitor["spec"]["selector"]["matchLabels"]
+        found = [service for service in services if labels.items() <= service["metadata"]["labels"].items()]
+        watched += [s for s in found if endpoint["port"] in [port["name"] for port in s["spec"]["ports"]]]
 
-    assert 2 == len(services)
-    assert all(labels.items() <= service["metadata"]["labels"].items() for service in services)
-    assert all(endpoint["port"] in [port["name"] for port in service["spec"]["ports"]] for service in services)
+    assert services == watched
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate({**monitor, "spec": {**monitor["spec"], "endpoint": []}}, SCHEMA)
+        jsonschema.validate({**monitors[0], "spec": {**monitors[0]["spec"], "endpoint": []}}, SCHEMA)
+
+
+def test_prometheus_calls_a_master_by_a_name_in_its_certificate() -> None:
+    """If this fails, Prometheus refuses every master, and the alert for no leader never ends."""
+    monitor = next(d for d in documents("servicemonitor.yaml") if d["metadata"]["name"] == "torrentdist-masters")
+    (rule,) = monitor["spec"]["endpoints"][0]["relabelings"]
+    labels = {"__meta_kubernetes_pod_name": "torrentdist-master-1", "__meta_kubernetes_namespace": "default"}
+    values = ";".join(labels[name] for name in rule["sourceLabels"])
+    target = re.sub(rule["regex"], re.sub(r"\$(\d)", r"\\\1", rule["replacement"]), values)
+    page = (ROOT / "docs/kubernetes.md").read_text()
+    (command,) = re.findall(r"torrentdist ca issue torrentdist-master-(?:.*\\\n)*.*", page)
+    (namespace,) = re.findall(r"^ +namespace=(\S+)$", page, re.MULTILINE)
+    addresses = re.findall(r"--address (\S+)", command.replace("$namespace", namespace).replace("$n", "1"))
+    service = next(d for d in documents("masters.yaml") if d["kind"] == "Service")
+    name = f"torrentdist-master-1.{service['metadata']['name']}"
+
+    assert "__address__" == rule["targetLabel"]
+    assert [name, f"{name}.default.svc"] == addresses
+    assert f"{name}.default.svc:{service['spec']['ports'][0]['port']}" == target
 
 
 @pytest.mark.parametrize(("name", "key"), [("masters.yaml", "master.toml"), ("supervisors.yaml", "supervisor.toml")])
