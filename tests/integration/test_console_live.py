@@ -91,6 +91,26 @@ def test_events_tell_who_did_what_and_can_be_filtered(cluster: Cluster) -> None:
     assert (307, "/ui/events?who=x") == (old.status_code, old.headers["location"])
 
 
+def test_the_page_of_a_distribution_moves_and_ends(cluster: Cluster, tmp_path: Path) -> None:
+    """Who follows a distribution would look at the figures of the moment in which the page was
+    opened."""
+    cluster.upload(make_source(tmp_path / "moving", 4), "moving", replicas=2)
+    cluster.run("bundle", "distribute", "moving", "--rate", "100k", "--wait", "0").ok()
+    leader = cluster.leader()
+    until(lambda: any(one["bundle"] == "moving" for one in twin(cluster, "/ui/distributions", leader)), "it is known")
+    [run] = [one["run"] for one in twin(cluster, "/ui/distributions", leader) if one["bundle"] == "moving"]
+    parts: set[str] = set()
+
+    def it_has_ended() -> bool:
+        page = cluster.http.get(f"{cluster.url(leader)}/ui/live/distributions/{run}", params={"timeout": "2.5"}).text
+        parts.update(part for part in page.split("\n\n") if part.startswith("data:"))
+        return any("1 of 1" in part and "it runs" not in part for part in parts)
+
+    until(it_has_ended, "the page shows its end", 60)
+
+    assert any("0 of 1" in part and "it runs" in part for part in parts)
+
+
 def version(top: Path, *seeds: int) -> Path:
     """Makes a bundle of one file per seed."""
     write_tree(top, {f"part-{seed}.bin": some_bytes(PART_BYTES, seed) for seed in seeds})

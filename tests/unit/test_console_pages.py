@@ -176,6 +176,14 @@ def test_an_incomplete_distribution_says_who_lacks_it() -> None:
     assert "running" in history_table([past(ended_at=None)], "")
 
 
+def test_a_distribution_that_runs_is_shown_live() -> None:
+    """The figures and the curve of a distribution under way would stand still until a reload."""
+    live = 'data-live="/ui/live/distributions/etl-42%401700000000000"'
+
+    assert live in run_html(visit(), past(ended_at=None))
+    assert "data-live" not in run_html(visit(), past())
+
+
 def test_the_slowest_come_in_the_order_in_which_they_worry() -> None:
     """The host that never finishes would hide below four that finish in a moment."""
     view = fleet(

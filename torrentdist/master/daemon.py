@@ -268,7 +268,7 @@ class Master:
             OverviewPages(visits, sight, feeds),
             EventPages(visits, sight, self.trail, noted, self.history),
             BundlePages(visits, sight, feeds, self.history, earlier, RoomOutlook(self.records)),
-            DistributionPages(visits, self.history),
+            DistributionPages(visits, feeds, self.history),
             HostPages(visits, sight, self.roles, asking),
             JobPages(visits, self.jobs, self.records),
             OutputPages(visits, self.jobs, self.records, asking, feeds),

@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 
 import msgspec
 
@@ -98,6 +98,11 @@ class DistributionHistory:
         if run in self._kept.open:
             return runs.summary_of(self._kept.open[run])
         return self._kept.past.get(run)
+
+    def state(self, run: str) -> Hashable:
+        """Returns another value when the summary of this run may be another one."""
+        following = self._kept.open.get(run)
+        return run in self._kept.past if following is None else (following.changed_at, len(following.hosts))
 
     def copy(self) -> bytes:
         """Returns all that this master keeps, for a standby."""

@@ -14,6 +14,7 @@ from torrentdist.charts.svg import legend
 from torrentdist.host.http.operation import Operation
 from torrentdist.master.console import console_markup as m
 from torrentdist.master.console.console_markup import Markup, Visit
+from torrentdist.master.console.live_feeds import LiveFeeds
 from torrentdist.master.console.visits import Visits, answer
 from torrentdist.master.history.distribution_history import DistributionHistory
 from torrentdist.model.errors import TorrentdistError
@@ -29,8 +30,9 @@ TONES = {HostState.DONE: "good", HostState.STUCK: "bad", HostState.FAILED: "bad"
 
 
 class DistributionPages:
-    def __init__(self, visits: Visits, history: DistributionHistory) -> None:
+    def __init__(self, visits: Visits, feeds: LiveFeeds, history: DistributionHistory) -> None:
         self._visits = visits
+        self._feeds = feeds
         self._history = history
 
     def operations(self) -> Iterator[Operation]:
@@ -38,6 +40,8 @@ class DistributionPages:
         yield Operation("GET", "/ui/distributions", self.list_page, list[DistributionSummary], summary, Role.READER)
         summary = "the console's page of one distribution, also long after it"
         yield Operation("GET", "/ui/distributions/{run}", self.run_page, DistributionSummary, summary, Role.READER)
+        summary = "one distribution again and again, as server-sent events"
+        yield Operation("GET", "/ui/live/distributions/{run}", self.run_live, None, summary, Role.READER)
 
     async def list_page(self, request: Request) -> Response:
         query = request.query_params
@@ -48,11 +52,22 @@ class DistributionPages:
         return answer(request, lambda: list_html(self._visits.of(request), shown, wanted), shown)
 
     async def run_page(self, request: Request) -> Response:
+        found = self._found(request.path_params["run"])
+        return answer(request, lambda: run_html(self._visits.of(request), found), found)
+
+    async def run_live(self, request: Request) -> Response:
         run = request.path_params["run"]
+
+        async def part() -> str:
+            return run_part(self._found(run))
+
+        return await self._feeds.answer(request, f"run {run}", part, lambda: self._history.state(run))
+
+    def _found(self, run: str) -> DistributionSummary:
         found = self._history.summary(run)
         if found is None:
             raise TorrentdistError("not_found", what=f"the distribution {run[:200]!r}; the last ones are kept")
-        return answer(request, lambda: run_html(self._visits.of(request), found), found)
+        return found
 
 
 def list_html(visit: Visit, found: Sequence[DistributionSummary], wanted: str) -> str:
@@ -107,14 +122,22 @@ def sources_strip(sources: Sources, whole: int, done: int = 0) -> Markup:
 
 
 def run_html(visit: Visit, one: DistributionSummary) -> str:
+    part = run_part(one)
+    return m.page(
+        visit,
+        f"Distribution of {one.bundle}",
+        m.live(m.address("live/distributions", one.run), part) if one.ended_at is None else part,
+        m.command(f"torrentdist bundle history {one.bundle}"),
+    )
+
+
+def run_part(one: DistributionSummary) -> Markup:
+    """Returns what the page of a distribution shows, all of which changes while it runs."""
     ended = m.text("it runs") if one.ended_at is None else m.moment(one.ended_at)
+    tone = "good" if one.done == one.hosts else "" if one.ended_at is None else "bad"
     figures = m.tiles(
         [
-            (
-                "Hosts that have it",
-                m.text(f"{one.done:,} of {one.hosts:,}"),
-                "good" if one.done == one.hosts else "bad",
-            ),
+            ("Hosts that have it", m.text(f"{one.done:,} of {one.hosts:,}"), tone),
             ("Half of them after", _secs(one.half_secs), ""),
             ("90 % after", _secs(one.most_secs), ""),
             ("All after", _secs(one.all_secs), ""),
@@ -133,14 +156,13 @@ def run_html(visit: Visit, one: DistributionSummary) -> str:
         ]
     )
     late = "Hosts without it, and the last ones" if one.done < one.hosts else "The last hosts"
-    return m.page(
-        visit,
-        f"Distribution of {one.bundle}",
-        known,
-        figures,
-        m.section("Hosts over time", _curve(one)),
-        m.section(late, Markup(legend(SOURCES, COLOURS)), _late_table(one)),
-        m.command(f"torrentdist bundle history {one.bundle}"),
+    return m.join(
+        [
+            known,
+            figures,
+            m.section("Hosts over time", _curve(one)),
+            m.section(late, Markup(legend(SOURCES, COLOURS)), _late_table(one)),
+        ]
     )
 
 
