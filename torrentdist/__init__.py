@@ -16,7 +16,7 @@ __version__ = "0.1.0"
 TYPE_CHECKING = False  # as in typing, which would take longer to load than this file
 if TYPE_CHECKING:
     from torrentdist.api.async_client import AsyncClient
-    from torrentdist.api.blocking_client import Client, distribute, download, path, upload
+    from torrentdist.api.blocking_client import Client, distribute, download, path, upload, wait
     from torrentdist.client.bundles.transfer_progress import TransferProgress, UploadProgress
     from torrentdist.model.errors import TorrentdistError
     from torrentdist.model.wire.bundle_messages import BundleView
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _PLACES = {
     "torrentdist.api.async_client": ("AsyncClient",),
-    "torrentdist.api.blocking_client": ("Client", "upload", "download", "path", "distribute"),
+    "torrentdist.api.blocking_client": ("Client", "upload", "download", "path", "distribute", "wait"),
     "torrentdist.client.bundles.transfer_progress": ("TransferProgress", "UploadProgress"),
     "torrentdist.model.errors": ("TorrentdistError",),
     "torrentdist.model.wire.bundle_messages": ("BundleView",),
@@ -49,6 +49,7 @@ __all__ = [
     "download",
     "path",
     "upload",
+    "wait",
 ]
 
 RESERVED_NAMES = frozenset({"submit", "Cluster"})

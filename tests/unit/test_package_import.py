@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 import torrentdist
+
+PAGE = Path(__file__).parent.parent.parent / "docs/python.md"
 
 _MODULES = "import sys; before = set(sys.modules); import torrentdist; print(*sorted(set(sys.modules) - before))"
 _SECS = "import time; began = time.process_time(); import torrentdist; print(time.process_time() - began)"
@@ -36,6 +42,23 @@ def test_every_name_of_the_python_api_is_there() -> None:
 
     assert [] == [name for name, value in found.items() if not callable(value)]
     assert set(torrentdist.__all__) <= set(dir(torrentdist))
+
+
+def test_every_call_of_the_page_is_one_of_the_package() -> None:
+    """If this fails, a reader of docs/python.md calls what does not exist."""
+    table = re.findall(r"^\| `(\w+)\(.*$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    calls = [name for name in torrentdist.__all__ if name.islower()]
+
+    assert sorted(calls) == sorted(table)
+
+
+def test_a_wrong_priority_is_an_error_that_names_the_right_ones() -> None:
+    """If this fails, a program that catches TorrentdistError ends with a ValueError."""
+    with pytest.raises(torrentdist.TorrentdistError) as caught:
+        torrentdist.distribute("etl-42", priority="urgent")
+
+    assert "invalid_request" == caught.value.code
+    assert "priority is low, normal or high, not 'urgent'" in str(caught.value)
 
 
 def test_reserved_names_are_free() -> None:

@@ -30,7 +30,7 @@ from torrentdist.model.configuration.config import ClientConfig, Config
 from torrentdist.model.configuration.settings import KEYS, load
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import bundle_id, supervisor_id
-from torrentdist.model.policies.bundle_terms import Priority
+from torrentdist.model.policies.bundle_terms import priority_of
 from torrentdist.model.wire.bundle_messages import BundleView
 from torrentdist.model.wire.fleet_messages import DistributeBody, DistributeView, FleetView
 from torrentdist.model.wire.transfer_messages import DownloadView, UploadPreview, UploadView
@@ -237,7 +237,7 @@ class AsyncClient:
             everywhere=everywhere,
             keep_secs=keep,
             rate=rate,
-            priority=Priority(priority),
+            priority=priority_of(priority),
         )
         async with self._call(progress) as (_, client, show):
             view = await distribute_bundle(

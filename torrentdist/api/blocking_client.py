@@ -227,4 +227,5 @@ async def _outcome(task: asyncio.Task[T]) -> T:
 
 
 _default = Client()
-upload, download, path, distribute = _default.upload, _default.download, _default.path, _default.distribute
+upload, download, path = _default.upload, _default.download, _default.path
+distribute, wait = _default.distribute, _default.wait

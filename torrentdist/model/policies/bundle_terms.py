@@ -6,6 +6,8 @@ from enum import StrEnum
 
 import msgspec
 
+from torrentdist.model.errors import TorrentdistError
+
 
 class Priority(StrEnum):
     """The order in which a host fetches bundles: a lower one waits while a higher one arrives."""
@@ -13,6 +15,14 @@ class Priority(StrEnum):
     LOW = "low"
     NORMAL = "normal"
     HIGH = "high"
+
+
+def priority_of(text: str) -> Priority:
+    """Reads a priority. Raises `invalid_request`."""
+    try:
+        return Priority(text)
+    except ValueError as exc:
+        raise TorrentdistError("invalid_request", detail=f"priority is low, normal or high, not {text!r}") from exc
 
 
 class BundleTerms(msgspec.Struct, frozen=True, kw_only=True):
