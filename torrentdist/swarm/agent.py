@@ -93,6 +93,8 @@ class SwarmAgent:
         self._schedule = AnnounceSchedule()
         self._announcing: dict[str, asyncio.Task[None]] = {}
         """The current announces that `run` started, by master."""
+        self._turns: dict[str, asyncio.Lock] = {}
+        """By master: held during a request, so that there is only one at a time."""
         self._lingering: dict[str, float] = {}
         """When each known address was last named."""
         self._picture = SwarmPicture()
@@ -149,7 +151,7 @@ class SwarmAgent:
         goodbye = SwarmAnnounce(peer=self._peer.id, role=self._peer.role, port=0, host=self._address, left=True)
 
         async def say(master: AnnouncedMaster) -> None:
-            async with master.turn:
+            async with self._turn_of(master):
                 with contextlib.suppress(*_FAILURES):
                     await self._post(master, goodbye)
 
@@ -177,8 +179,11 @@ class SwarmAgent:
         for master in self._schedule.masters():
             master.due = self._clock()
 
+    def _turn_of(self, master: AnnouncedMaster) -> asyncio.Lock:
+        return self._turns.setdefault(master.url, asyncio.Lock())
+
     async def _tell(self, master: AnnouncedMaster) -> None:
-        async with master.turn:
+        async with self._turn_of(master):
             if self._left:
                 return
             host = await self._own_address()
@@ -254,6 +259,8 @@ class SwarmAgent:
         spoken = self._access.http.spoken_url
         configured, named = map(spoken, self._access.masters()), map(spoken, self._picture.masters)
         self._schedule.know(configured, named, now, announcing=self._announcing.keys())
+        known = {master.url for master in self._schedule.masters()}
+        self._turns = {url: turn for url, turn in self._turns.items() if url in known}
 
 
 def _answer_in(response: Answer) -> SwarmAnswer:

@@ -8,7 +8,6 @@ Pure: no I/O and no clock.
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Iterable, Set
 from typing import Final
@@ -52,8 +51,6 @@ class AnnouncedMaster(msgspec.Struct, eq=False):
     announced_at: float = float("-inf")
     answer: SwarmAnswer | None = None
     """The last answer. None after a failure."""
-    turn: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
-    """Held during a request, so that there is only one at a time."""
 
     def begin(self, now: float) -> None:
         """Records that an announce starts."""
