@@ -85,7 +85,7 @@ class AuditWanted(msgspec.Struct, frozen=True, kw_only=True):
 
 class MergedAudit(msgspec.Struct, frozen=True):
     entries: list[AuditView]
-    """Of all masters that answered, the newest first."""
+    """The entries of all masters that answered, the newest first."""
     asked: int
     """Masters that answered."""
     missing: dict[str, str]

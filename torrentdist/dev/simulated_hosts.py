@@ -38,7 +38,7 @@ LOOK_SECS = 1.0
 FASTEST_SECS, SLOWEST_SECS = 8.0, 40.0
 """How long the fastest and the slowest host take for a bundle, whatever its size."""
 STUCK_EVERY = 25
-"""Of so many hosts, one gets stuck halfway."""
+"""Number of hosts of which one gets stuck halfway."""
 DISCARD_PORT = 9
 """The port that they announce. Nothing answers there."""
 

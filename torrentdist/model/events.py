@@ -165,7 +165,7 @@ class DistributionEnded(Fact, frozen=True, kw_only=True, tag="distribution_ended
     hosts: int
     """Hosts that were told to fetch it, but for those in `left`."""
     done: int
-    """Those of them that have it."""
+    """Number of these hosts that have it."""
     left: int
     """Hosts that were told to stop before they had it."""
     cancelled: bool

@@ -2,8 +2,8 @@
 
 A pass is a message authentication code over what may be read and until when, under a key that the
 masters and the other host know. Its holder can read that and nothing else.
-Always: a pass ends by itself. Where hosts have identities in ZooKeeper, the key is made of the
-host's password there, so who takes over a host learns no key of another one.
+Always: a pass ends by itself. If hosts have identities in ZooKeeper, the key is made of the host's
+password there, so an attacker who takes over a host learns no other host's key.
 """
 
 from __future__ import annotations

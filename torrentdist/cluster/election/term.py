@@ -55,7 +55,7 @@ NEXT: Mapping[ElectionPhase, Mapping[ElectionPhase, str]] = {
     },
     ElectionPhase.LEADING: {
         ElectionPhase.QUEUED: "lease, session or znode lost",
-        ElectionPhase.PAUSED: "gives way to who lacks nothing",
+        ElectionPhase.PAUSED: "gives way to a master that lacks nothing",
         ElectionPhase.OUT: "stops, or hands over",
     },
     ElectionPhase.PAUSED: {ElectionPhase.QUEUED: "after a while", ElectionPhase.OUT: "leaves the queue"},

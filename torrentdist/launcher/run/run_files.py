@@ -1,6 +1,7 @@
 """The files of a run that its supervisor and its guardian share, and how a small file is replaced.
 
-Always: a reader of a file that was replaced sees the old content or the new one.
+Always: a reader of a file that was replaced sees the old content or the new one, except on a full
+disk.
 Never: import anything but the standard library.
 """
 

@@ -40,7 +40,7 @@ class DistributionLine(View, frozen=True, kw_only=True):
     bundle: BundleId
     size: int
     hosts: int
-    """Those that were told, and those whose wave has not begun."""
+    """Hosts that were told to fetch it, and hosts whose wave has not begun."""
     done: int
     stuck: int = 0
     """Hosts that say why they do not get it."""

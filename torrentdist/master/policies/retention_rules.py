@@ -32,9 +32,9 @@ class Retained:
     """The bundles that match a rule."""
 
     goes: Mapping[BundleId, str] = field(default_factory=dict)
-    """Those that are removed, and why."""
+    """The bundles that are removed, and why."""
     stays: Mapping[BundleId, tuple[str, ...]] = field(default_factory=dict)
-    """Those that stay, and why."""
+    """The bundles that stay, and why."""
 
 
 def retained(

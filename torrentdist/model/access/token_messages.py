@@ -44,11 +44,11 @@ class QuotaView(View, frozen=True, kw_only=True):
     max_bytes: int
     """0: no limit."""
     bytes: int
-    """Of the bundles that it uploaded and that are not removed."""
+    """Total size of the bundles that it uploaded and that are not removed."""
     max_distributions: int
     """0: no limit."""
     distributions: int
-    """Those of its distributions that run now."""
+    """Number of its distributions that run now."""
 
 
 class TokenView(View, frozen=True, kw_only=True):

@@ -56,7 +56,7 @@ class KeepingState:
     not_before: Mapping[BundleId, float] = field(default_factory=dict)
     seed_secs: float = -1.0
     priorities: Mapping[BundleId, Priority] = field(default_factory=dict)
-    """Of assigned bundles. Others have the normal one."""
+    """The priorities of assigned bundles. Every other bundle has the normal one."""
     stuck: frozenset[BundleId] = frozenset()
     """Bundles that are fetched and do not come. Nothing waits for them."""
 
