@@ -92,8 +92,8 @@ def test_events_tell_who_did_what_and_can_be_filtered(cluster: Cluster) -> None:
 
 
 def test_the_page_of_a_distribution_moves_and_ends(cluster: Cluster, tmp_path: Path) -> None:
-    """Who follows a distribution would look at the figures of the moment in which the page was
-    opened."""
+    """An operator who follows a distribution would see the figures of the moment at which the page
+    was opened."""
     cluster.upload(make_source(tmp_path / "moving", 4), "moving", replicas=2)
     cluster.run("bundle", "distribute", "moving", "--rate", "100k", "--wait", "0").ok()
     leader = cluster.leader()
