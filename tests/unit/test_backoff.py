@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torrentdist.model.backoff import Retry, pause_secs
+from torrentdist.master.bundles.fetch_attempts import FetchAttempts
+from torrentdist.model.backoff import SHORTEST_PAUSE_SECS, Retry, pause_secs, secs_until_retry
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import Digest
 
 pytestmark = pytest.mark.case("G9")
 
@@ -37,3 +42,32 @@ def test_a_failure_is_news_once_until_the_next_success() -> None:
     assert 4.0 <= longest <= 8.0
     assert 0.5 <= after <= 1.0
     assert again.failed("refused")
+
+
+@pytest.mark.parametrize(
+    ("not_before", "expected"),
+    [
+        ([], 60.0),
+        ([13.0, 15.0], 1.0),
+        ([11.0, 15.0], SHORTEST_PAUSE_SECS),
+        ([10.0, 15.0], 3.0),
+        ([1.0], 60.0),
+        ([999.0], 60.0),
+    ],
+)
+def test_only_a_retry_that_the_plan_has_not_seen_ends_a_wait(not_before: list[float], expected: float) -> None:
+    """A daemon would plan 20 times a second for a retry that it cannot begin, or a retry that came
+    due while the plan was carried out would wait for minutes."""
+    assert expected == secs_until_retry(not_before, planned_at=10.0, now=12.0, longest=60.0)
+
+
+def test_a_master_looks_again_at_once_if_a_pause_ended_during_its_round() -> None:
+    """A master would fetch a replica minutes late, because its disk was slow for a moment."""
+    attempts, digest = FetchAttempts(), Digest("1" * 64)
+    began = time.monotonic()
+    attempts.failed(digest, TorrentdistError("unreachable", url="a", detail="b"), uploading=False)
+    [due] = attempts.not_before().values()
+
+    assert began < due
+    assert 0.0 < attempts.secs_until_next(began, 120.0) <= 1.0
+    assert 120.0 == attempts.secs_until_next(due, 120.0)

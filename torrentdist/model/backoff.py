@@ -8,8 +8,10 @@ Never: sleep or log; the caller does both.
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 
 MOST_DOUBLINGS = 30
+SHORTEST_PAUSE_SECS = 0.05
 
 
 def pause_secs(failures: int, first: float, longest: float, jitter: float = 1.0) -> float:
@@ -17,6 +19,16 @@ def pause_secs(failures: int, first: float, longest: float, jitter: float = 1.0)
     its upper half."""
     full = min(longest, first * 2.0 ** min(max(failures, 1) - 1, MOST_DOUBLINGS))
     return full * (0.5 + 0.5 * jitter)
+
+
+def secs_until_retry(not_before: Iterable[float], planned_at: float, now: float, longest: float) -> float:
+    """Returns the seconds until the next retry is due, at most `longest`.
+
+    The plan of `planned_at` has already seen every retry that was due by then. A retry that became
+    due after that plan follows after the shortest pause.
+    """
+    due = min((t - now for t in not_before if t > planned_at), default=longest)
+    return min(longest, max(SHORTEST_PAUSE_SECS, due))
 
 
 class Retry:

@@ -9,7 +9,7 @@ import asyncio
 import random
 import time
 
-from torrentdist.model.backoff import pause_secs
+from torrentdist.model.backoff import pause_secs, secs_until_retry
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
 
@@ -71,8 +71,7 @@ class FetchAttempts:
         """Returns the time.monotonic() before which each failed fetch is not tried again."""
         return dict(self._not_before)
 
-    def secs_until_next(self, longest: float) -> float:
-        """Returns the seconds until a failed fetch may be tried again, at most `longest`."""
-        now = time.monotonic()
-        due = min((t - now for t in self._not_before.values() if t > now), default=longest)
-        return max(0.05, min(longest, due))
+    def secs_until_next(self, planned_at: float, longest: float) -> float:
+        """Returns the seconds until a failed fetch may be tried again, at most `longest`. A pause
+        that has ended since the plan of `planned_at` (a time.monotonic()) counts as well."""
+        return secs_until_retry(self._not_before.values(), planned_at, time.monotonic(), longest)

@@ -79,8 +79,8 @@ class Replicator:
         watching = asyncio.create_task(self._watch(), name="replication watch")
         try:
             while True:
-                await self.round()
-                await self._attempts.wait(self._attempts.secs_until_next(self._config.sync_secs))
+                planned_at = await self.round()
+                await self._attempts.wait(self._attempts.secs_until_next(planned_at, self._config.sync_secs))
         finally:
             watching.cancel()
             self._fetches.cancel()
@@ -136,19 +136,22 @@ class Replicator:
             self._open &= snapshot.bundles.keys()
         self._published_before, self._arriving_before = local.published, local.arriving
 
-    async def round(self) -> None:
-        """Makes a plan from what is known now, and carries it out."""
+    async def round(self) -> float:
+        """Makes a plan from what is known now, and carries it out. Returns the time.monotonic() of
+        the plan."""
         stale = await self._stale()
         snapshot = self._mirror.snapshot
         local = self._local(stale)
         self._look_at_changes(snapshot, local)
-        actions = plan(snapshot, local, time.monotonic(), self._open, self._index)
+        planned_at = time.monotonic()
+        actions = plan(snapshot, local, planned_at, self._open, self._index)
         self._open = {bundle for bundle in self._open if not is_settled(snapshot, local, bundle)}
         for action in actions:
             try:
                 await self._act(snapshot, action)
             except TorrentdistError as error:
                 log.warning("replication step failed", action=type(action).__name__, error=error.message)
+        return planned_at
 
     async def _act(self, snapshot: ClusterSnapshot, action: Action) -> None:
         match action:

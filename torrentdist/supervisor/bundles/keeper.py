@@ -21,7 +21,7 @@ from torrentdist.host.hand_outs import HandOuts
 from torrentdist.host.master_links import MasterLinks
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.log import get_logger
-from torrentdist.model.backoff import pause_secs
+from torrentdist.model.backoff import pause_secs, secs_until_retry
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.policies.bundle_terms import ANY_TERMS, BundleTerms
@@ -168,7 +168,9 @@ class Keeper:
 
     async def _keep(self) -> None:
         while True:
-            actions = keeping_plan.plan(self._state(), time.monotonic())
+            self._forget_unwanted_pauses()
+            planned_at = time.monotonic()
+            actions = keeping_plan.plan(self._state(), planned_at)
             self._undone.intersection_update(actions)
             for action in actions:
                 try:
@@ -185,15 +187,16 @@ class Keeper:
                         )
                     self._undone.add(action)
             try:
-                async with asyncio.timeout(self._until_next_retry()):
+                pause = secs_until_retry(self._not_before.values(), planned_at, time.monotonic(), LOOK_SECS)
+                async with asyncio.timeout(pause):
                     await self._wake.wait()
             except TimeoutError:
                 pass
             self._wake.clear()
 
-    def _until_next_retry(self) -> float:
-        due = min((t - time.monotonic() for t in self._not_before.values()), default=LOOK_SECS)
-        return min(LOOK_SECS, max(0.05, due))
+    def _forget_unwanted_pauses(self) -> None:
+        for bundle in self._not_before.keys() - self._assigned - self._requested:
+            del self._not_before[bundle]
 
     def _state(self) -> keeping_plan.KeepingState:
         store, engine = self._runtime.store, self._runtime.engine
