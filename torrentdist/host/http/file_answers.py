@@ -37,7 +37,7 @@ from torrentdist.model.wire.headers import DIGEST
 
 FILE_TYPE = "application/octet-stream"
 CHUNK = 1024 * 1024
-"""Steps that are worth the change of threads that each of them costs."""
+"""Bytes per read. Each read costs a thread switch."""
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,13 @@ class Selection:
 
     start: int
     end: int
-    """What is after the last byte; of content of unknown size it means nothing."""
+    """The position after the last byte. It means nothing if the size is unknown."""
     status: int
     headers: dict[str, str]
 
 
 def select(request: Request, shown: Representation, digest: Digest) -> Selection | Response:
-    """What to send; or the answer, where the request's conditions or its range ask for none of the
+    """Returns the part to send, or the finished answer if a condition or range excludes all
     content."""
     headers = _head(shown, digest)
     fields = {name: request.headers.getlist(name) for name in FIELDS}
@@ -83,14 +83,14 @@ def _head(shown: Representation, digest: Digest) -> dict[str, str]:
 
 
 async def no_body() -> AsyncIterator[bytes]:
-    """For HEAD: a plain Response would say that the content has a length of 0."""
+    """Returns the body of an answer to HEAD. A plain Response would set a content-length of 0."""
     nothing: tuple[bytes, ...] = ()
     for data in nothing:
         yield data
 
 
 def confined_file(content: Path, relative: str) -> Path | None:
-    """The regular file that `relative` names inside `content`; None if there is none."""
+    """Returns the regular file that `relative` names inside `content`; None if there is none."""
     if not relative or relative.startswith("/") or "\0" in relative:
         return None
     try:
@@ -103,14 +103,14 @@ def confined_file(content: Path, relative: str) -> Path | None:
 
 
 def confined_path(content: Path, relative: str) -> str | None:
-    """The same as a path below `content`, with every symlink followed."""
+    """Returns confined_file's result relative to `content`."""
     target = confined_file(content, relative)
     return None if target is None else str(target.relative_to(content.resolve()))
 
 
 def file_response(request: Request, content: Path, relative: str, digest: Digest, published_at: float) -> Response:
-    """One file of a published bundle, which was last modified when this host published it.
-    Blocks."""
+    """Answers with one file of a published bundle. Its Last-Modified is when this host published
+    the bundle. Blocks."""
     path = confined_file(content, relative)
     if path is None:
         raise TorrentdistError("not_found", what=f"{relative!r} in this bundle")
@@ -127,8 +127,8 @@ def path_response(request: Request, path: Path, shown: Representation, digest: D
 
 
 async def read_part(path: Path, start: int, end: int) -> AsyncIterator[bytes]:
-    """The bytes from `start` to `end`; an error if the file ends before, or is written to
-    meanwhile."""
+    """Yields the bytes from `start` to `end`. Raises an error if the file ends before `end`, or is
+    written to meanwhile."""
     try:
         with await asyncio.to_thread(open, path, "rb") as stream:
             opened = os.fstat(stream.fileno())

@@ -2,7 +2,8 @@
 and 14).
 
 Always: conditions are evaluated in the order of section 13.2.2; a date, range or unit that is not
-understood counts as not sent; more than one range is answered with the whole, which the RFC allows.
+understood counts as not sent; more than one range is answered with the whole content, which the RFC
+allows.
 Never: I/O or a clock.
 """
 
@@ -61,8 +62,8 @@ Decision = Whole | Part | NotModified | Failed | NotSatisfiable
 
 
 def decide(method: str, fields: Mapping[str, Sequence[str]], shown: Representation) -> Decision:
-    """`fields`: the lines of each field of FIELDS that was sent, by its lower-case name; `method`:
-    GET or HEAD."""
+    """Returns what to answer to `method`, which is GET or HEAD. `fields`: the lines of each field
+    of FIELDS that was sent, by its lower-case name."""
     sent = {name: ", ".join(lines).strip(" \t") for name, lines in fields.items() if lines}
     return _precondition(sent, shown) or _range(method, sent, shown)
 
@@ -113,7 +114,7 @@ _EACH_TAG = re.compile(_TAG)
 
 
 def _names(text: str, tag: str, *, weakly: bool) -> bool:
-    """Whether a list of entity tags names this one; a list that is none names nothing."""
+    """Returns whether a list of entity tags names this one. A malformed list matches nothing."""
     if text == "*":
         return True
     if not _TAGS.fullmatch(text):
@@ -130,8 +131,8 @@ _FAR = 10**18
 
 
 def _byte_ranges(text: str) -> list[tuple[int | None, int | None]] | None:
-    """First and last position of each range, a missing first one meaning the last bytes; None: not
-    understood."""
+    """Returns the first and last position of each range; None if they cannot be parsed. In a range
+    without a first position, the second number counts the last bytes."""
     unit = _RANGES.fullmatch(text)
     if unit is None:
         return None
@@ -148,13 +149,13 @@ def _byte_ranges(text: str) -> list[tuple[int | None, int | None]] | None:
 
 
 def _position(digits: str) -> int:
-    """Python refuses to read very long numbers, and no content is so large."""
+    """Parses a position, capped at _FAR because Python refuses very long numbers."""
     significant = digits.lstrip("0") or "0"
     return int(significant) if len(significant) <= len(str(_FAR)) else _FAR
 
 
 def _part(first: int | None, last: int | None, size: int) -> Part | None:
-    """None: no byte of it exists."""
+    """Returns the part of the content that a range names; None if it names no byte."""
     start = first if first is not None else max(0, size - (last or 0))
     end = size if first is None or last is None else min(size, last + 1)
     return Part(start, end) if start < end else None
@@ -180,7 +181,7 @@ def _date_in(sent: Mapping[str, str], name: str) -> int | None:
 
 
 def parse_date(text: str) -> int | None:
-    """Seconds since 1970 of an HTTP date; None if it is none."""
+    """Returns an HTTP date in seconds since 1970; None if the text is no HTTP date."""
     match = next(filter(None, (form.fullmatch(text) for form in _DATES)), None)
     if match is None:
         return None

@@ -1,6 +1,6 @@
 """The HTTP shell of both daemons: sockets, the server in our own event loop, JSON, errors.
 
-Always: a failure leaves as an error of the table, with its status. Never: listens beyond loopback
+Always: a failure leaves as an error of the table, with its status. Never: listen beyond loopback
 without a token.
 """
 
