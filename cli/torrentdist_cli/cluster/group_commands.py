@@ -76,12 +76,12 @@ def rm(session: Session, name: str, resources: tuple[str, ...]) -> None:
 @click.argument("name", metavar="GROUP", shell_complete=group_names)
 @click.pass_obj
 def identity(session: Session, name: str) -> None:
-    """Show the identity of a group's members in ZooKeeper, where hosts have identities too.
+    """Show the identity of a group's members in ZooKeeper, if zookeeper.identities is on.
 
     Put it into a file that only its user can read (chmod 600), and name the file in
     zookeeper.auth_file of the members' configuration. All members of a group share it.
 
-    With -q: the same without a title.
+    With -q: the same.
     """
     view = ask_masters(session, lambda client: group_client.group_identity(client, name))
     show(session, view, value=view.auth.rstrip(), table=lambda: view.auth.rstrip())

@@ -30,7 +30,8 @@ def logs(
 ) -> None:
     """Print what a job's workers write, wherever they run.
 
-    A line begins with its worker's number, unless only one worker is read. With -q: only the lines.
+    A line begins with its worker's number, and with `stderr` if it is of that stream. With one
+    --worker and a --stream, or with -q, there are only the lines.
     """
     job = job_id(name)
     wanted = Wanted(frozenset(workers) if workers else None, (stream,) if stream else STREAMS, lines)
