@@ -132,9 +132,9 @@ class Client:
     ) -> DistributeView:
         """Brings a bundle to every host, to these `supervisors`, or to those with these `labels`.
 
-        `share`: only this share of them. `canary`: so many get it first, and if one of them fails,
-        the error is `distribution_stopped`. `concurrency`: then so many at a time. `everywhere`:
-        also hosts that register later. `keep`: the seconds for which hosts keep it; 0: until it is
+        `share`: only this share of them. `canary`: how many get it first; if one fails, the error
+        is `distribution_stopped`. `concurrency`: how many fetch at the same time. `everywhere`:
+        also hosts that register later. `keep`: seconds for which hosts keep it; 0: until it is
         removed. `rate`: most bytes per second for each host. `priority`: low, normal or high.
 
         Returns when the share `wait` of them has it (0: at once). If fewer have it after `timeout`

@@ -35,7 +35,7 @@ LOOK_SECS = 0.1
 """Seconds between two looks whether another process has finished."""
 
 Fetch = Callable[[Path, float], Awaitable[object]]
-"""Puts the complete, verified bundle at a path, within so many seconds."""
+"""Puts the complete, verified bundle at a path, within the given number of seconds."""
 
 
 class CachedBundle(NamedTuple):

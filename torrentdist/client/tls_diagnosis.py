@@ -2,7 +2,7 @@
 fail.
 
 Always: a certificate is judged by the files that a configuration names.
-Never: connects to anything.
+Never: connect to anything.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ log = get_logger()
 
 GOODBYE_SECS = 3.0
 FIRST_PASSES_SECS = 5.0
-"""After so long every loop has looked at all records once."""
+"""Time within which every loop has looked at all records once."""
 
 
 def id_of(config: Config) -> MasterId:

@@ -170,7 +170,7 @@ class DistributionEnded(Fact, frozen=True, kw_only=True, tag="distribution_ended
     """Hosts that were told to stop before they had it."""
     cancelled: bool
     secs_50: float | None
-    """Seconds until half of the hosts had it. None: so many never had it."""
+    """Seconds until half of the hosts had it. None: that never happened."""
     secs_90: float | None
     secs_100: float | None
     from_masters: int

@@ -64,7 +64,7 @@ class SpanExporter:
             self._refused += 1
 
     def close(self, secs: float = CLOSE_SECS) -> None:
-        """Waits until what was added is sent, for so many seconds at most."""
+        """Waits until what was added is sent, for at most `secs` seconds."""
         try:
             self._queue.put_nowait(None)
         except Full:

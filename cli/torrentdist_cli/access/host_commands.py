@@ -33,7 +33,7 @@ def host() -> None:
 
 @host.command(cls=Command)
 @click.argument("id")
-@click.option("--role", type=click.Choice(ROLES), required=True, help="What it becomes.")
+@click.option("--role", type=click.Choice(ROLES), required=True, help="Role of the host.")
 @click.option("--address", "addresses", multiple=True, required=True, metavar="A", help="Where others reach it.")
 @click.option("--ttl", type=DURATION, default=3600.0, show_default="1h", help="How long it is good, at most 7 days.")
 @click.option("--bundles", metavar="GLOB", default="*", show_default=True, help="What its gateway may fetch.")
@@ -90,7 +90,7 @@ def join(session: Session, file: Path) -> None:
 @host.command(cls=Command)
 @click.argument("id", shell_complete=host_ids)
 @click.option("--bundles", metavar="GLOB", help="A pattern of bundle ids.")
-@click.option("--assigned-only", is_flag=True, help="Nothing else.")
+@click.option("--assigned-only", is_flag=True, help="Only bundles that are assigned to it.")
 @dry_run_option
 @click.pass_obj
 def allow(session: Session, id: str, bundles: str | None, assigned_only: bool) -> None:

@@ -1,6 +1,6 @@
 """`torrentdist key`: keys that sign bundles and jobs.
 
-Never: needs a network, a daemon or a configuration.
+Never: need a network, a daemon or a configuration.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def token() -> None:
 
 @token.command(cls=Command)
 @click.argument("name")
-@click.option("--role", type=click.Choice([role.value for role in ROLES]), required=True, help="What it may do.")
+@click.option("--role", type=click.Choice([role.value for role in ROLES]), required=True, help="Role of the token.")
 @click.option(
     "--bundles",
     metavar="GLOB",

@@ -28,8 +28,13 @@ from torrentdist_cli.shell.candidates import bundle_ids
 @click.option("--supervisors", metavar="A,B", help="Only these supervisors.")
 @click.option("--label", "labels", metavar="K=V", multiple=True, help="Only supervisors with this label.")
 @click.option("--share", type=SHARE, default="100%", help="Only this share of these supervisors, such as 50%.")
-@click.option("--canary", type=click.IntRange(0), default=0, help="So many get it first; if one fails, no other does.")
-@click.option("--concurrency", type=click.IntRange(0), default=0, help="So many fetch it at a time; 0: all.")
+@click.option(
+    "--canary",
+    type=click.IntRange(0),
+    default=0,
+    help="Number of hosts that get it first; if one fails, the rest are not told.",
+)
+@click.option("--concurrency", type=click.IntRange(0), default=0, help="Hosts that fetch at the same time; 0: all.")
 @click.option("--everywhere", is_flag=True, help="Also those that register later; until it is cancelled.")
 @click.option("--keep", type=DURATION, default="0", help="How long they keep it, such as 7d; 0: for good.")
 @click.option("--rate", type=SIZE, default="0", help="Most bytes per second for each, such as 10M; 0: no limit.")

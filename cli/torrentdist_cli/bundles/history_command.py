@@ -23,8 +23,9 @@ from torrentdist_cli.shell.candidates import bundle_ids
 def history(session: Session, id: str | None) -> None:
     """Show what distributions did, of one bundle or of all, the newest first.
 
-    The masters keep the last 200, also when they restart. 50 %, 90 % and 100 % are the times until
-    so many of the hosts had the bundle. The JSON names the last hosts, with their reasons.
+    The masters keep the last 200, also when they restart. The columns 50 %, 90 % and 100 % show how
+    long it took until that share of the hosts had the bundle. The JSON names the last hosts, with
+    their reasons.
 
     With -q: the names of the distributions.
     """

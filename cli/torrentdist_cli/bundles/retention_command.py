@@ -19,7 +19,7 @@ from torrentdist_cli.frame.units import DURATION, duration
 
 @click.command(cls=Command)
 @click.argument("pattern", metavar="GLOB", required=False)
-@click.option("--keep", type=click.IntRange(1), help="The newest so many of these bundles stay.")
+@click.option("--keep", type=click.IntRange(1), help="Number of newest matching bundles to keep.")
 @click.option("--for", "for_secs", type=DURATION, default="0", help="Those younger than this stay too, such as 30d.")
 @click.option("--remove", is_flag=True, help="End the rule.")
 @dry_run_option

@@ -1,8 +1,8 @@
 """Shows an answer again and again until Ctrl-C: in place on a terminal, otherwise once for each
 change.
 
-Always: a terminal is asked for room each time. Ctrl-C ends it with exit code 0. A cluster that
-cannot be reached for a moment is said, and asked again.
+Always: the terminal's size is read for each answer. Ctrl-C ends it with exit code 0. An outage is
+shown, and the question repeated.
 Never: draw for a program. It gets whole answers, one after another.
 """
 
@@ -49,7 +49,7 @@ def watch(
     show: Callable[[T], None],
     every: float = EVERY_SECS,
 ) -> None:
-    """Asks every so many seconds. `picture` returns the text for a terminal, `show` writes the
+    """Asks every `every` seconds. `picture` returns the text for a terminal, `show` writes the
     answer for a program."""
     if on_terminal(session):
         _draw(session, ask, picture, every)

@@ -1,6 +1,6 @@
 """`torrentdist ca`: the cluster's CA as a directory, for the first hosts and for people.
 
-Never: needs a network, a daemon or a configuration.
+Never: need a network, a daemon or a configuration.
 """
 
 from __future__ import annotations

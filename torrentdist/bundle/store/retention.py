@@ -86,8 +86,8 @@ IDLE_SECS = 600.0
 def plan_to_low(entries: Sequence[Entry], *, used: int, marks: StoreMarks, now: float) -> list[Digest]:
     """Chooses the bundles to remove from a store that has `used` bytes, arriving bundles included.
 
-    Large bundles that are idle for long go first, so that few have to go. A mark is a wish: if all
-    that may go is not enough, it goes nevertheless.
+    Large bundles that are idle for long go first, so that few have to go. If all unclaimed idle
+    bundles are not enough, all of them are chosen.
     """
     if not marks.high or used <= marks.high:
         return []

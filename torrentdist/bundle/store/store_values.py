@@ -43,7 +43,7 @@ class RoomNeeded:
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """Bytes that are missing. Negative: so many are left."""
+    """Bytes that are missing. A negative number counts bytes that are left."""
 
     on_disk: int
     by_limit: int

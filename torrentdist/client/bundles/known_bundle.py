@@ -1,5 +1,5 @@
-"""Asks the masters about bundles: what they have of one that is to be uploaded, what one is,
-whether it still exists, and how two of them differ.
+"""Asks the masters about bundles: what they have of one that is to be uploaded, a bundle's record
+and metafile, whether it still exists, and how two of them differ.
 
 Always: an id that stands for other content is a conflict, with a sentence about the difference.
 Never: send any of the content.

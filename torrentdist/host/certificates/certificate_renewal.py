@@ -1,7 +1,7 @@
 """Renews a daemon's certificate at half of its life, and after it has expired.
 
 Always: the key stays. Always: the request is signed by the key, not shown as a certificate of TLS,
-so that an expired one is renewed too. Never: ends the daemon; without a new certificate it goes on
+so that an expired one is renewed too. Never: end the daemon; without a new certificate it goes on
 with the old one.
 """
 

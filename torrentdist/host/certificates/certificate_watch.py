@@ -1,7 +1,7 @@
 """Keeps a daemon's certificate good: has it renewed, takes changed files, and complains about one
 that is about to expire.
 
-Always: a file that cannot be used is said once, and looked at again. Never: ends the daemon.
+Always: a file that cannot be used is logged once, and looked at again. Never: end the daemon.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A host with the CA's key issues them itself, others ask any master. Always: they are kept in a file
 if it can be written, so that a host that starts without masters can seed. Always: a swarm that
 changes its CA is noticed within minutes.
-Never: ends the daemon. Without a new certificate it goes on with the old one.
+Never: end the daemon. Without a new certificate it goes on with the old one.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """What a daemon demands of others on its ports, and how it proves itself to them.
 
-Always: a daemon listens beyond loopback with TLS, or with a token where the configuration says in
-so many words that it may do without TLS. Always: in `mutual` a daemon proves itself by its
-certificate alone, and sends its token nowhere. In `both` it shows its certificate over HTTPS and
-its token over plain HTTP.
+Always: a daemon listens beyond loopback with TLS, or with a token if the configuration explicitly
+allows it to run without TLS. In `mutual` a daemon proves itself by its certificate alone, and sends
+its token nowhere. In `both` it shows its certificate over HTTPS and its token over plain HTTP.
 """
 
 from __future__ import annotations

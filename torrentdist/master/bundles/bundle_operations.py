@@ -119,7 +119,7 @@ def upload_ops(
     owner: str = "",
 ) -> Sequence[Op]:
     """Opens an upload; raises `conflict` if the id has other content, and `quota_exceeded` if its
-    owner may not keep so much.
+    owner may not keep that much.
 
     The same content changes nothing, or brings the record to life again. An old minimum of replicas
     counts no longer where fewer masters are left, or where the bundle has no holders.

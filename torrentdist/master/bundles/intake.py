@@ -48,8 +48,8 @@ MOST_FILES = 20_000
 class _Append:
     """One upload over HTTP.
 
-    `offset`: so many bytes of the files, one after another, are on disk. `missing`: what of them
-    has to be sent at all, once `filling` is done.
+    `offset`: number of bytes on disk, counted through the files one after another. `missing`: the
+    spans that have to be sent, once `filling` is done.
     """
 
     meta: Metafile

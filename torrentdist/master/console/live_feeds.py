@@ -159,7 +159,8 @@ class _Timed:
 
 
 def period_of(cost: float) -> float:
-    """Returns the seconds until a part that costs so much processor time is made again."""
+    """Returns the seconds until a part is made again that costs `cost` seconds of processor
+    time."""
     return min(LONGEST_PERIOD_SECS, max(PERIOD_SECS, cost / MOST_SHARE))
 
 

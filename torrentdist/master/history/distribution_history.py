@@ -45,7 +45,7 @@ LOOK_SECS = 1.0
 LONGEST_LOOK_SECS = 10.0
 """How often a run is looked at in which nothing changes."""
 FRESH_SECS = 5.0
-"""A distribution that was ordered within so many seconds is what hosts are told of now."""
+"""A run counts from the order of its distribution if that is at most this old, else from now."""
 COPY_SECS = 2.0
 REST_COPY_SECS = 20.0
 """How often a standby asks the leader: while something runs, and while nothing does."""

@@ -28,7 +28,7 @@ MOST_LATE = 20
 MOST_POINTS = 40
 MOST_REASON = 200
 SAME_RUN_SECS = 30.0
-"""Masters that see the same distribution begin see it within so many seconds."""
+"""Longest time between the moments at which two masters see the same distribution begin."""
 
 
 class HostLine(msgspec.Struct, frozen=True, array_like=True):

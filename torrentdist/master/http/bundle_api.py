@@ -45,7 +45,7 @@ class BundleApi:
         summary = "every bundle that can be downloaded, or is lost"
         yield Operation("GET", "/v1/bundles", self.bundles, list[BundleView], summary, Role.READER, paged=True)
         yield Operation("GET", "/v1/bundles/{id}", self.bundle, BundleView, "one bundle", Role.JOB)
-        summary = "long poll until so many masters hold it"
+        summary = "long poll until enough masters hold it"
         yield Operation("GET", "/v1/bundles/{id}/wait", self.wait, BundleView, summary, Role.READER)
         summary = "one file of a bundle held here"
         yield Operation(

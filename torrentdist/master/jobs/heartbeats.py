@@ -50,7 +50,7 @@ class Silence:
         self._silent: frozenset[SupervisorId] = frozenset()
 
     def heartbeat_secs(self, supervisors: int) -> float:
-        """Returns the period of heartbeats where there are so many supervisors.
+        """Returns the period of heartbeats for this number of supervisors.
 
         A supervisor reports a change at once.
         """

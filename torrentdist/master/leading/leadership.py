@@ -37,7 +37,7 @@ from torrentdist.model.wire.ha_views import LeaderView, MasterState
 log = get_logger()
 
 CATCH_UP_LOOK_SECS = 10.0
-"""A master that catches up looks again after so long, even if no record changes."""
+"""How long a master that catches up waits to look again if no record changes."""
 
 
 class Leadership:

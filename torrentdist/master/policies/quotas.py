@@ -35,7 +35,7 @@ def distributions_running(snapshot: ClusterSnapshot, owner: str, besides: Bundle
 
 
 def check_bytes(snapshot: ClusterSnapshot, owner: str, bundle: BundleId, size: int) -> None:
-    """Raises `quota_exceeded` if the owner may not upload so many bytes more."""
+    """Raises `quota_exceeded` if the owner may not upload another `size` bytes."""
     token = snapshot.tokens.get(owner)
     if token is None or not token.record.max_bytes:
         return

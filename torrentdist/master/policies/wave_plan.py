@@ -1,6 +1,6 @@
 """Plans which hosts of a distribution are told next, and when it is over. Pure.
 
-The hosts are told in waves: first the canaries, then so many hosts at a time.
+The hosts are told in waves: first the canaries, then `concurrency` hosts at a time.
 Always: the hosts of a wave are told only when the wave before is complete. A canary that does not
 get the bundle, or a wave in which no host gets it, stops the rest.
 Always: in every other wave a broken host holds nobody up; its supervisor tries again by itself.

@@ -31,7 +31,7 @@ from torrentdist.model.wire.bundle_messages import EarlierView
 
 ANSWER_SECS: Final = 1.0
 LONGEST_SECS: Final = 60.0
-"""After so long a comparison is given up."""
+"""Time after which a comparison is given up."""
 UNSURE_SECS: Final = 10.0
 """How long an answer is remembered that lacks some bundles, or that failed."""
 MOST_REMEMBERED: Final = 16

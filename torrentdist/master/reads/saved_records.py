@@ -97,8 +97,8 @@ def decode_saved(data: bytes, path: str) -> SavedRecords:
 
 @dataclasses.dataclass(frozen=True)
 class SavingPace:
-    """When to write the file: after so many changes, or so many seconds if anything changed; both
-    vary by a quarter.
+    """When to write the file: after `changes` changes, or after `secs` seconds if anything changed.
+    Both vary by a quarter.
     """
 
     changes: int

@@ -36,7 +36,7 @@ class ZooKeeperReachability:
         return time.monotonic() - self._since if connected else 0.0
 
     async def sees(self, within: float) -> bool:
-        """Returns whether ZooKeeper answers a question within so many seconds."""
+        """Returns whether ZooKeeper answers a question within `within` seconds."""
         question = self._question
         if question is None or question.done():
             question = self._question = asyncio.create_task(self._ask(), name="does ZooKeeper answer")

@@ -1,6 +1,6 @@
 """What proves that a process is a member of the cluster's swarms: a certificate of the swarm CA.
 
-Never: says who the member is, or which bundles it may have.
+Never: say who the member is, or which bundles it may have.
 """
 
 from __future__ import annotations

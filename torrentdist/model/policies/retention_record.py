@@ -11,7 +11,7 @@ class RetentionRecord(Record, frozen=True, kw_only=True):
     pattern: str
     """The pattern of bundle ids, such as `etl-*`."""
     keep: int
-    """The newest so many of these bundles stay."""
+    """Number of newest bundles that stay."""
     for_secs: float = 0.0
-    """A bundle whose record was written less than so many seconds ago stays."""
+    """A bundle stays for this number of seconds after its record was written."""
     created_by: str = ""

@@ -24,9 +24,10 @@ class DistributeBody(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unk
     share: float = 1.0
     """Only this share of these supervisors gets the bundle. A larger share holds a smaller one."""
     canary: int = 0
-    """So many supervisors get it first. If one of them fails, the others are not told; 0: none."""
+    """Number of supervisors that get it first. If one of them fails, the rest are not told. 0: no
+    canaries."""
     concurrency: int = 0
-    """So many supervisors fetch it at a time; 0: all."""
+    """Number of supervisors that fetch at the same time; 0: all."""
     everywhere: bool = False
     """Supervisors that register later and have the labels get it too."""
     keep_secs: float = 0.0
@@ -102,7 +103,7 @@ class HostArrival(View, frozen=True, kw_only=True):
     supervisor: SupervisorId
     state: HostState
     seconds: float | None = None
-    """From the begin of the distribution until this host had the bundle. Null: it did not get
+    """From the start of the distribution until this host had the bundle. Null: it did not get
     it."""
     done: int = 0
     sources: Sources = Sources()
@@ -128,7 +129,7 @@ class DistributionSummary(View, frozen=True, kw_only=True):
     """The hosts that were told to stop before they had it."""
     cancelled: bool = False
     half_secs: float | None = None
-    """Seconds until half of the hosts had it. Null: so many never had it, or do not have it yet."""
+    """Seconds until half of the hosts had it. Null: half of them never had it, or do not yet."""
     most_secs: float | None = None
     """The same for 90 % of them."""
     all_secs: float | None = None
@@ -137,7 +138,7 @@ class DistributionSummary(View, frozen=True, kw_only=True):
     copies_from_masters: float
     """How often the holders sent the whole bundle."""
     late: list[HostArrival]
-    """The last hosts to get it, those without it first; of a long list its begin."""
+    """The last hosts to get it, those without it first; only the start of a long list."""
     reached: list[tuple[float, float]]
     """Seconds, and the share of the hosts that had it by then; a few points of the whole curve."""
 

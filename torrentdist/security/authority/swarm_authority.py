@@ -2,9 +2,9 @@
 
 libtorrent accepts a peer whose certificate is for the name `*`, and no outside CA signs that.
 Always: the CA's certificate is a function of the key alone, byte for byte, so that all masters with
-that key issue for the same swarm, and nothing has to be agreed on or copied. Always: the key of
-the swarm CA tells nothing about the key that it is made from.
-Never: a certificate says who its holder is. It proves membership and nothing else.
+that key issue for the same swarm, and nothing has to be agreed on or copied. The key of the swarm
+CA tells nothing about the key that it is made from.
+Never: name the holder in a certificate. It proves membership and nothing else.
 """
 
 from __future__ import annotations

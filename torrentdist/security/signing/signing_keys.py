@@ -1,7 +1,7 @@
 """Private keys for signatures, as files: made once, readable by their owner only.
 
 Always: FILE holds the key as PKCS #8 and has mode 0600 from its first byte on; FILE.pub holds the
-public key as configurations name it. Never: overwrites a file.
+public key as configurations name it. Never: overwrite a file.
 """
 
 from __future__ import annotations

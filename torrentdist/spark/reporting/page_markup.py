@@ -20,7 +20,7 @@ Columns = Sequence[tuple[str, Callable[[Row], str]]]
 """Headings, and what stands below them for a row."""
 MOST_ROWS_SHOWN = 100
 FEW_ROWS = 12
-"""Tables of at most so many rows are unfolded."""
+"""Most rows of a table that is shown unfolded."""
 SENTENCE = 40
 """Longer texts are taken for sentences, and may be broken into lines. Values never are."""
 

@@ -34,7 +34,7 @@ from torrentdist.spark.spark_session import suited_to_few
 
 STORE, CHECKPOINT = "events", "checkpoint"
 FEW_LINES = 64_000
-"""Up to so many lines stay in memory, in one partition."""
+"""A report of at most this many lines stays in memory, in one partition."""
 FILES_AT_ONCE = 1000
 """Most files in one batch of a followed report."""
 LOOK_SECS = 1

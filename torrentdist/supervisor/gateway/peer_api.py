@@ -29,8 +29,8 @@ from torrentdist.security.principal import Principal, Role
 from torrentdist.security.tls_contexts import PeerCertificate
 
 Awaited = Callable[[Digest, float], Awaitable[bytes | None]]
-"""Returns the metafile or the recipe of a digest, which it waits for so many seconds; None: it did
-not come."""
+"""Waits for the metafile or the recipe of a digest, at most the given number of seconds; None: it
+did not come."""
 LONGEST_WAIT_SECS = 60.0
 
 
