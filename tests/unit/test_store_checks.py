@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from torrentdist.bundle.content_check import Damage
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.bundle.store import store_checks
+from torrentdist.bundle.store.objects import Objects
 from torrentdist.bundle.store.store import Store
+from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
 
 pytestmark = pytest.mark.case("G2")
@@ -171,3 +176,54 @@ def test_a_bundle_that_goes_is_forgotten(store: Store, meta: Metafile, tmp_path:
     digest: Digest = store.publish(meta.digest).digest
 
     assert [] == store.check(digest)
+
+
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """Lets this process open nothing more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def check_index(store: Store, digest: Digest) -> list[Damage]:
+    return store.check(digest)
+
+
+def check_doubtful(store: Store, digest: Digest) -> list[Damage]:
+    (content(store) / "other").touch()
+    return store.check(digest)
+
+
+def read_everything(store: Store, digest: Digest) -> list[Damage]:
+    return store.verify(digest)
+
+
+@pytest.mark.parametrize(
+    ("look", "indexed"),
+    [(check_index, False), (check_doubtful, True), (read_everything, False), (read_everything, True)],
+)
+def test_a_lack_of_descriptors_is_no_damage(
+    store: Store, meta: Metafile, look: Callable[[Store, Digest], list[Damage]], indexed: bool
+) -> None:
+    """A busy host would unpublish sound bundles, and a master would withdraw their replicas."""
+    if indexed:
+        store.check(meta.digest)
+    with no_descriptors(), pytest.raises(TorrentdistError) as caught:
+        look(store, meta.digest)
+    after = store.verify(meta.digest)
+
+    assert "disk_error" == caught.value.code
+    assert [] == after
+
+
+def test_an_index_that_cannot_be_opened_for_want_of_descriptors_is_kept(store: Store, meta: Metafile) -> None:
+    """A host that starts under pressure would unpublish every bundle that it has."""
+    objects = Objects(store.data_dir)
+    with no_descriptors(), pytest.raises(OSError, match="Too many open files"):
+        objects.look(meta.digest)
+
+    assert objects.look(meta.digest) is not None

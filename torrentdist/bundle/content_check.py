@@ -2,7 +2,7 @@
 comparing content with the metafile.
 
 Always: if no damage is found, the content equals the upload: no entry is missing or extra. No
-symlink is followed.
+symlink is followed. A shortage of descriptors or memory is an error, not damage.
 Never: decide what to do about damage, or run on an event loop: every function blocks.
 """
 
@@ -19,7 +19,7 @@ import msgspec
 
 from torrentdist.bundle import hashing
 from torrentdist.bundle.directory_scan import EntryKind, FoundEntry, is_executable, kind_of, walk
-from torrentdist.bundle.files.durability import disk_failure
+from torrentdist.bundle.files.durability import disk_failure, is_shortage
 from torrentdist.bundle.files.holes import punch_holes
 from torrentdist.bundle.hashing import FileHash, FileToHash, Progress
 from torrentdist.bundle.metafile import FileEntry, Metafile, Symlink
@@ -139,7 +139,8 @@ def check_links(links: Iterable[Symlink], content_dir: Path) -> list[Damage]:
     for link in links:
         try:
             same = os.readlink(content_dir / link.path) == link.target
-        except OSError:
+        except OSError as exc:
+            _raise_shortage(exc, content_dir / link.path)
             same = False
         if not same:
             damage.append(Damage(link.path, "the symlink has another target"))
@@ -150,7 +151,13 @@ def _fault_at(file: FileEntry, path: bytes) -> str | None:
     try:
         return _file_fault(file, os.lstat(path))
     except OSError as exc:
+        _raise_shortage(exc, Path(os.fsdecode(path)))
         return exc.strerror or "it cannot be read"
+
+
+def _raise_shortage(error: OSError, path: Path) -> None:
+    if is_shortage(error):
+        raise disk_failure(error, path) from error
 
 
 def verify_copy(meta: Metafile, path: Path, progress: Progress | None = None) -> list[Damage]:
@@ -191,6 +198,7 @@ def _structure_damage(layout: _Layout, top: bytes) -> Iterator[Damage]:
         yield Damage(".", "it is missing, or it changed while it was being read")
         return
     except OSError as exc:
+        _raise_shortage(exc, Path(os.fsdecode(top)))
         yield Damage(".", f"it cannot be read: {exc.strerror}")
         return
     for path in sorted(missing):
@@ -230,8 +238,9 @@ def _byte_damage(
 def _hash_damage(meta: Metafile, files: list[tuple[FileEntry, bytes]], progress: Progress | None) -> Iterator[Damage]:
     wanted = [FileToHash(place, file.size) for file, place in files]
     outcomes = hashing.hash_files(wanted, meta.piece_length, progress)
-    for (file, _), outcome in zip(files, outcomes, strict=True):
+    for (file, place), outcome in zip(files, outcomes, strict=True):
         if isinstance(outcome, OSError):
+            _raise_shortage(outcome, Path(os.fsdecode(place)))
             yield Damage(file.path, f"it cannot be read: {outcome.strerror}")
         elif not isinstance(outcome, FileHash):
             yield Damage(file.path, str(outcome))

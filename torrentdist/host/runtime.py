@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
+from torrentdist.bundle.files.durability import is_shortage
 from torrentdist.host.fetches import Fetches
 from torrentdist.host.host_parts import HostParts
 from torrentdist.host.known_swarms import KnownSwarms
@@ -44,7 +45,10 @@ class HostRuntime:
             try:
                 if not damage:
                     await self.transfers.seed(digest)
-            except TorrentdistError as error:  # Its metafile is damaged.
+            except TorrentdistError as error:
+                if is_shortage(error.__cause__):
+                    raise
+                # Its metafile is damaged.
                 await self.set_aside(digest, error.message)
             else:
                 if damage:

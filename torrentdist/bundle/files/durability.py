@@ -15,6 +15,7 @@ from pathlib import Path
 from torrentdist.model.errors import TorrentdistError
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
 def sync_filesystem(path: Path) -> None:
@@ -60,6 +61,12 @@ def disk_failure(error: OSError, path: Path, needed: int = 0) -> TorrentdistErro
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return TorrentdistError("disk_full", path=str(path), needed=needed, free=_free_bytes(path))
     return TorrentdistError("disk_error", path=str(path), detail=error.strerror or str(error))
+
+
+def is_shortage(error: BaseException | None) -> bool:
+    """Whether the system had no descriptor or memory left. Such an error says nothing about the
+    file."""
+    return isinstance(error, OSError) and error.errno in _SHORTAGES
 
 
 def _free_bytes(path: Path) -> int:

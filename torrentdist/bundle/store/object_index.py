@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from torrentdist.bundle.files.durability import disk_failure, is_shortage
 from torrentdist.bundle.store.json_files import Saved, decode_saved, encode_saved
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.json_decoding import decode_json
@@ -105,6 +106,8 @@ def changed_files(content: Path, marks: Iterable[FileMark]) -> Iterator[Change]:
         try:
             found = os.lstat(os.path.join(content, mark.path))
         except OSError as exc:
+            if is_shortage(exc):
+                raise disk_failure(exc, content / mark.path) from exc
             yield Change(mark.path, exc.strerror or repr(exc), certain=True)
             continue
         if not stat.S_ISREG(found.st_mode):

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from torrentdist.bundle.files.durability import fsync_dir, sync_filesystem, write_durably
+from torrentdist.bundle.files.durability import fsync_dir, is_shortage, sync_filesystem, write_durably
 from torrentdist.bundle.store.object_index import FileMark, Head, encode_index, read_head, read_marks
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
@@ -115,8 +115,11 @@ class Objects:
         """
         if not self.is_linked(digest):
             return None
-        with suppress(OSError, TorrentdistError):
+        try:
             return read_head(self._index(digest)), self._index(digest).stat().st_mtime
+        except (OSError, TorrentdistError) as exc:
+            if is_shortage(exc):
+                raise
         self.unlink(digest)
         return None
 

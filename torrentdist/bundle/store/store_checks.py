@@ -18,6 +18,7 @@ from pathlib import Path
 
 from torrentdist.bundle.content_check import Damage, check_links, verify_content, verify_files
 from torrentdist.bundle.files.disk_failures import disk_failures
+from torrentdist.bundle.files.durability import is_shortage
 from torrentdist.bundle.hashing import Progress
 from torrentdist.bundle.metafile import Metafile, Symlink
 from torrentdist.bundle.store.object_index import FileMark, changed_files, look_at_files
@@ -166,8 +167,8 @@ class StoreChecks:
 
 
 def _damaged_head(error: TorrentdistError) -> Damage:
-    """Returns the damage of an index or a metafile. Any other error does not concern this
-    bundle."""
-    if error.code not in ("corrupt", "disk_error"):
+    """Returns the damage of an index or a metafile. Any other error does not concern this bundle,
+    and a shortage of descriptors or memory does not either."""
+    if error.code not in ("corrupt", "disk_error") or is_shortage(error.__cause__):
         raise error
     return Damage("metafile" if error.code == "corrupt" else "index", error.message)
