@@ -246,7 +246,7 @@ def test_the_supervisors_failure_is_the_downloads(tmp_path: Path, supervisor: Su
 
 def test_a_supervisor_that_does_not_finish_is_timed_out(supervisor: Supervisor) -> None:
     """A25: if this failed, a download through a supervisor would have no deadline."""
-    supervisor.polls = 1000
+    supervisor.polls = 1_000_000
 
     async def test() -> None:
         async with serving(supervisor) as url:

@@ -197,9 +197,11 @@ class AsyncClient:
         async with self._call(progress) as (config, client, show):
             if url := config.client.supervisor:
                 with suppress(NotHere):
-                    held = await fetch_through_supervisor(url, name, timeout, show)
-                    check_trust(config, name, held.meta.digest, held.signatures)
-                    return held.content
+                    held = await fetch_through_supervisor(url, name, timeout, show, config.supervisor.data_dir)
+                    # Another user could change the files after a check, so the cache gets a copy.
+                    if held.trusted:
+                        check_trust(config, name, held.meta.digest, held.signatures)
+                        return held.content
             return await cached_path(client, config, name, timeout, show)
 
     async def distribute(

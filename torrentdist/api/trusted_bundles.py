@@ -11,8 +11,6 @@ import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from msgspec.structs import replace
-
 from torrentdist.api.bundle_cache import BundleCache
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.client.bundles.known_bundle import record_and_metafile
@@ -62,9 +60,8 @@ async def cached_path(client: MasterClient, config: Config, name: BundleId, time
             raise
         check_trust(config, name, found.digest, found.signatures)
         return found.content
-    alone = replace(config, client=replace(config.client, supervisor=""))
 
     async def fetch(dest: Path, secs: float) -> None:
-        await download_bundle(client, alone, name, dest, timeout=secs, force=True, progress=show)
+        await download_bundle(client, config, name, dest, timeout=secs, force=True, progress=show)
 
     return await cache.get(name, meta, timeout, fetch, signatures)

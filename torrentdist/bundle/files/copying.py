@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from torrentdist.bundle.content_check import DIRECTORY_MODE
+from torrentdist.bundle.content_check import DIRECTORY_MODE, verify_copy
 from torrentdist.bundle.files.durability import disk_failure, fsync_dir, sync_filesystem
 from torrentdist.bundle.files.file_cloner import UNSUPPORTED, FileCloner
 from torrentdist.bundle.hashing import Progress
@@ -31,16 +31,19 @@ _KEPT_NAME_BYTES = 200
 255."""
 
 
-def place_content(meta: Metafile, content_dir: Path, dest: Path, progress: Progress | None = None) -> None:
+def place_content(
+    meta: Metafile, content_dir: Path, dest: Path, progress: Progress | None = None, *, hashed: bool = False
+) -> None:
     """Puts the verified content at `dest`, which must not exist.
 
-    An empty directory may exist there if the bundle is a directory.
+    An empty directory may exist there if the bundle is a directory. `hashed`: nobody has verified
+    the content, so the copy is hashed first. Raises `corrupt` if it is not the bundle.
     """
     dest = _absolute(dest)
     try:
         with _workplace(dest) as work:
             _refuse_existing(meta, dest)
-            built = _build(meta, content_dir, work, progress)
+            built = _build(meta, content_dir, work, progress, hashed)
             _put(meta, built, dest)
             fsync_dir(dest.parent)
     except OSError as exc:
@@ -49,15 +52,17 @@ def place_content(meta: Metafile, content_dir: Path, dest: Path, progress: Progr
         raise disk_failure(exc, dest, meta.size) from exc
 
 
-def replace_content(meta: Metafile, content_dir: Path, dest: Path, progress: Progress | None = None) -> None:
+def replace_content(
+    meta: Metafile, content_dir: Path, dest: Path, progress: Progress | None = None, *, hashed: bool = False
+) -> None:
     """Puts the verified content at `dest`, replacing anything that is there.
 
-    The old content is removed after the new content is complete.
+    The old content is removed after the new content is complete. `hashed`: as in `place_content`.
     """
     dest = _absolute(dest)
     try:
         with _workplace(dest) as work:
-            built = _build(meta, content_dir, work, progress)
+            built = _build(meta, content_dir, work, progress, hashed)
             if os.path.lexists(dest):
                 os.rename(dest, work / "replaced")
             os.rename(built, dest)
@@ -133,7 +138,7 @@ def _remove_stale(parent: bytes, prefix: bytes) -> None:
             os.close(lock)
 
 
-def _build(meta: Metafile, content_dir: Path, work: Path, progress: Progress | None) -> bytes:
+def _build(meta: Metafile, content_dir: Path, work: Path, progress: Progress | None, hashed: bool) -> bytes:
     """Builds a complete copy inside `work`, syncs it and returns its path."""
     source, target = os.fsencode(content_dir), os.fsencode(work) + b"/content"
     os.mkdir(target, 0o700)
@@ -151,5 +156,8 @@ def _build(meta: Metafile, content_dir: Path, work: Path, progress: Progress | N
     for link in meta.symlinks:
         os.symlink(link.target.encode(), target + b"/" + link.path.encode())
     os.chmod(target, DIRECTORY_MODE)
+    built = target + b"/" + meta.name.encode() if meta.single_file else target
+    if hashed and (damage := verify_copy(meta, Path(os.fsdecode(built)))):
+        raise TorrentdistError("corrupt", path=damage[0].path, detail=damage[0].reason)
     sync_filesystem(work)
-    return target + b"/" + meta.name.encode() if meta.single_file else target
+    return built

@@ -4,6 +4,7 @@ Always: it ends with a complete, verified and synced DEST, or with an error befo
 What has arrived is kept for the next attempt. If DEST already holds the bundle, it succeeds without
 transferring a byte.
 Never: leave DEST incomplete, or replace it without the user's permission.
+Longer than most files: it is all steps of one download, which share its deadline.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ import asyncio
 import math
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
-from torrentdist.bundle.files.copying import place_content, replace_content
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.reuse.chunker import LARGE_FILE
 from torrentdist.client.bundles.client_peer import ClientPeer, client_peer, seeding_home
@@ -45,6 +46,7 @@ from torrentdist.model.ids import BundleId
 from torrentdist.model.records import BundleState
 from torrentdist.model.wire.swarm_messages import PeerAddress
 from torrentdist.model.wire.transfer_messages import DownloadView, Sources
+from torrentdist.security.signing.trust import TrustMode, trust_in
 from torrentdist.swarm.engine.engine import Transfer
 from torrentdist.swarm.engine.preparation import ready_to_fetch
 
@@ -102,14 +104,18 @@ class _Download(msgspec.Struct):
             if held is None:
                 raise
             self._check(held.meta, held.signatures)
-            return await self._from_supervisor(held)
+            try:
+                return await self._from_supervisor(held)
+            except NotHere:
+                raise error from None
         dest = resolve(self.wanted_dest, meta)
         if await self._is_there(meta, dest):
             await asyncio.to_thread(drop_part, dest)
             return self._view(meta, dest, Sources(local=meta.size))
         held = await self._held(meta)
         if held is not None:
-            return await self._from_supervisor(held)
+            with suppress(NotHere):
+                return await self._from_supervisor(held)
         return await self._as_peer(meta, dest)
 
     async def _metafile(self) -> Metafile:
@@ -169,10 +175,14 @@ class _Download(msgspec.Struct):
         if meta is not None:
             await self._expect_room(url, meta)
         try:
-            held = await fetch_through_supervisor(url, self.id, self._left(), self.progress)
+            data_dir = self.config.supervisor.data_dir
+            held = await fetch_through_supervisor(url, self.id, self._left(), self.progress, data_dir)
         except NotHere:
             return None
-        return held if meta is None or held.meta.digest == meta.digest else None
+        if meta is None:
+            # Without a master, only a signature shows that a stranger's metafile is the bundle's.
+            return held if held.trusted or trust_in(self.config.trust, self.id).mode is TrustMode.ENFORCE else None
+        return held if held.meta.digest == meta.digest else None
 
     async def _expect_room(self, url: str, meta: Metafile) -> None:
         """Raises `disk_full` if DEST has no room, before anything is fetched. A bundle that the
@@ -194,9 +204,7 @@ class _Download(msgspec.Struct):
                 news = TransferProgress(phase=TransferStage.FINISHING, done=done, size=size)
                 loop.call_soon_threadsafe(self.progress, news)
 
-            place = replace_content if self.force else place_content
-            dest.parent.mkdir(parents=True, exist_ok=True)
-            await asyncio.to_thread(place, meta, held.content, dest, placed)
+            await asyncio.to_thread(held.place, dest, self.force, placed)
         return self._view(meta, dest, held.sources)
 
     async def _as_peer(self, meta: Metafile, dest: Path) -> DownloadView:
