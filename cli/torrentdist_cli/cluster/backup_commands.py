@@ -124,7 +124,7 @@ def _config_of(ctx: click.Context) -> Config:
 async def _call(config: Config, name: str, *arguments: object) -> Any:
     # Imported by name, because the server packages are needed only here.
     try:
-        work = getattr(import_module("torrentdist.master.restore"), name)
+        work = getattr(import_module("torrentdist.master.founding_and_restore"), name)
     except ModuleNotFoundError as exc:
         detail = f"this needs {exc.name}, which is not installed"
         raise TorrentdistError("missing_dependency", detail=detail, package="torrentdist[server]") from None

@@ -1,7 +1,7 @@
-"""`torrentdist ha init` and `ha restore` at work: they talk to the ZooKeeper of a daemon's
-configuration themselves.
+"""Runs `ha init` and `ha restore`, which connect directly to the ZooKeeper that a daemon's
+configuration names.
 
-Always: the connection is closed at the end. Never: need a daemon that runs.
+Always: the connection is closed at the end. Never: need a running daemon.
 """
 
 from __future__ import annotations
