@@ -34,7 +34,7 @@ class NotUnderstood(Exception):
 
 
 @dataclass
-class _Answer:
+class _ZooKeeperReply:
     data: bytes
     at: int = 0
 
@@ -66,7 +66,7 @@ async def ask_access(reader: asyncio.StreamReader, writer: asyncio.StreamWriter,
 
 
 def parse_access(data: bytes) -> TreeAccess:
-    answer = _Answer(data)
+    answer = _ZooKeeperReply(data)
     answer.number("i")
     answer.number("q")
     error = answer.number("i")

@@ -39,7 +39,7 @@ class Backup(msgspec.Struct, frozen=True, kw_only=True):
     """Parents before children."""
 
 
-class _Header(msgspec.Struct, frozen=True):
+class _BackupHeader(msgspec.Struct, frozen=True):
     format: str = ""
     schema: int = 0
 
@@ -52,7 +52,7 @@ def decode_backup(data: bytes, path: str) -> Backup:
     """Decodes a backup. Raises an error that names the problem: a different format, a later
     release, or damage."""
     try:
-        header = decode_json(data, _Header)
+        header = decode_json(data, _BackupHeader)
     except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
         if data.startswith(_BEGINNING):
             raise TorrentdistError("backup_damaged", path=path, detail=str(exc)) from exc

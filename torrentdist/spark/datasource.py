@@ -147,7 +147,7 @@ class TorrentdistDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """`schema`: the table's own, or the user's: some of its columns, in any order."""
         options = {name.lower(): text for name, text in self.options.items()}
-        return _Reader(options, self._name(), columns_of(schema, self._table(), self._name()))
+        return _TableReader(options, self._name(), columns_of(schema, self._table(), self._name()))
 
     def _name(self) -> str:
         return str(self.options.get("table") or self.options.get("path") or "")
@@ -192,7 +192,7 @@ def with_hint(error: TorrentdistError) -> TorrentdistError:
     return error.with_traceback(None)
 
 
-class _Reader(DataSourceReader):
+class _TableReader(DataSourceReader):
     def __init__(self, options: Mapping[str, str], table: str, columns: Sequence[int]) -> None:
         self._options = options
         self._table = table

@@ -30,7 +30,7 @@ LONGEST_LOG = 1000
 if that is larger."""
 
 
-class _Saved(Saved, frozen=True, kw_only=True):
+class _SavedCatalog(Saved, frozen=True, kw_only=True):
     bindings: dict[BundleId, Digest] = msgspec.field(default_factory=dict)
     pins: frozenset[Digest] = frozenset()
 
@@ -46,7 +46,7 @@ class _Binding(msgspec.Struct, frozen=True):
 class Catalog:
     """A thread-safe catalog. Readers never wait for the disk; writers take turns."""
 
-    def __init__(self, path: Path, saved: _Saved, log: _BindingLog) -> None:
+    def __init__(self, path: Path, saved: _SavedCatalog, log: _BindingLog) -> None:
         self._path = path
         self._log = log
         self._bindings: dict[BundleId, Digest] = {}
@@ -63,7 +63,7 @@ class Catalog:
     def open(cls, path: Path) -> Catalog:
         """Reads a catalog; empty if there is none. A damaged catalog is refused, not replaced."""
         with disk_failures(path):
-            saved = decode_saved(path, path.read_bytes(), _Saved) if path.exists() else _Saved()
+            saved = decode_saved(path, path.read_bytes(), _SavedCatalog) if path.exists() else _SavedCatalog()
             return cls(path, saved, _BindingLog(path.with_suffix(".log")))
 
     def close(self) -> None:
@@ -132,7 +132,7 @@ class Catalog:
         """
         self._require_open()
         with disk_failures(self._path):
-            write_durably(self._path, encode_saved(_Saved(bindings=self._bindings, pins=pins)))
+            write_durably(self._path, encode_saved(_SavedCatalog(bindings=self._bindings, pins=pins)))
             self._pins = pins
             self._log.clear()
 

@@ -217,7 +217,7 @@ OnBad = Callable[[str, TorrentdistError], None]
 def updated(old: ClusterSnapshot, tree: ReadTree, touched: Iterable[str], on_bad: OnBad) -> ClusterSnapshot:
     """Returns the next snapshot, or `old` itself if nothing changed. Decodes only the touched
     paths."""
-    by_section, read = _by_section(touched), _Reader(tree, on_bad)
+    by_section, read = _by_section(touched), _RecordReader(tree, on_bad)
 
     def section(
         name: str, current: Mapping[K, V], build: Callable[[K], V | None]
@@ -266,7 +266,7 @@ def updated(old: ClusterSnapshot, tree: ReadTree, touched: Iterable[str], on_bad
 
 
 def _with_policies(
-    old: ClusterSnapshot, by_section: Mapping[str, Collection[str]], read: _Reader
+    old: ClusterSnapshot, by_section: Mapping[str, Collection[str]], read: _RecordReader
 ) -> tuple[ClusterSnapshot, bool]:
     """Returns the snapshot with the touched distributions and retention rules, and whether any
     changed."""
@@ -291,7 +291,7 @@ def _same_heads(old: ClusterSnapshot, new: ClusterSnapshot) -> bool:
     return heads[0] == heads[1]
 
 
-def _with_leader(snapshot: ClusterSnapshot, by_section: Collection[str], read: _Reader) -> ClusterSnapshot:
+def _with_leader(snapshot: ClusterSnapshot, by_section: Collection[str], read: _RecordReader) -> ClusterSnapshot:
     if paths.ELECTION not in by_section and paths.EPOCH not in by_section:
         return snapshot
     names = queue(read.tree.children.get(paths.ELECTION, frozenset()))
@@ -332,7 +332,7 @@ def _rebuilt(
 
 
 @dataclass(frozen=True)
-class _Reader:
+class _RecordReader:
     tree: ReadTree
     on_bad: OnBad
 

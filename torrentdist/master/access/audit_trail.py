@@ -81,7 +81,7 @@ def _view_of(fact: AccessAudited, at: float, master: str) -> AuditView:
     )
 
 
-class _Line(msgspec.Struct, frozen=True):
+class _AuditLine(msgspec.Struct, frozen=True):
     node: str
     at: float
     clock: float | None = None
@@ -92,7 +92,7 @@ def told_in(directory: Path) -> Iterator[AuditView]:
     for line in _lines(directory):
         if _MARK in line:
             try:
-                told, fact = decode_json(line, _Line), decode_json(line, AccessAudited)
+                told, fact = decode_json(line, _AuditLine), decode_json(line, AccessAudited)
             except msgspec.MsgspecError:
                 continue
             yield _view_of(fact, told.at + (told.clock or 0.0), told.node)

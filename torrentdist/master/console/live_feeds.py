@@ -42,7 +42,7 @@ ALWAYS_NEW: Final[State] = object
 
 
 @dataclass(frozen=True)
-class _Source:
+class _PartSource:
     make: Make
     state: State
 
@@ -73,11 +73,11 @@ class LiveFeeds:
         secs = number_parameter(request, "timeout", STREAM_SECS, low=0.0, high=STREAM_SECS)
         if self._streams >= MOST_STREAMS:
             raise TorrentdistError("not_ready", detail=f"{self._streams} pages of the console are open here")
-        source = _Source(make, state or self._state)
+        source = _PartSource(make, state or self._state)
         first = await self._event(part, source)  # raises what is wrong before the answer begins
         return StreamingResponse(self._events(part, source, first, secs), media_type="text/event-stream")
 
-    async def _events(self, part: str, source: _Source, event: bytes, secs: float) -> AsyncIterator[bytes]:
+    async def _events(self, part: str, source: _PartSource, event: bytes, secs: float) -> AsyncIterator[bytes]:
         self._streams += 1
         try:
             loop = asyncio.get_running_loop()
@@ -96,7 +96,7 @@ class LiveFeeds:
             if not self._streams:
                 self._parts.clear()
 
-    async def _event(self, name: str, source: _Source) -> bytes:
+    async def _event(self, name: str, source: _PartSource) -> bytes:
         part = self._parts.setdefault(name, _Part())
         async with part.making:
             now = asyncio.get_running_loop().time()
@@ -110,7 +110,7 @@ class LiveFeeds:
                 self._keep(name, part)
             return part.event
 
-    async def _renew(self, part: _Part, source: _Source, now: float) -> float:
+    async def _renew(self, part: _Part, source: _PartSource, now: float) -> float:
         """Makes a part anew if its state is another one. Returns the processor time of that."""
         began = time.thread_time()
         state = source.state()

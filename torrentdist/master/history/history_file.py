@@ -25,7 +25,7 @@ MOST_BYTES = 64 * 1024 * 1024
 FIRST_PAUSE_SECS, LONGEST_PAUSE_SECS = 1.0, 60.0
 
 
-class _Saved(msgspec.Struct, frozen=True, kw_only=True):
+class _SavedHistory(msgspec.Struct, frozen=True, kw_only=True):
     format: int
     kept: KeptHistory
     tells: bool = False
@@ -34,14 +34,14 @@ class _Saved(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode_history(kept: KeptHistory) -> bytes:
-    return msgspec.json.encode(_Saved(format=FORMAT, kept=kept, tells=True))
+    return msgspec.json.encode(_SavedHistory(format=FORMAT, kept=kept, tells=True))
 
 
 def decode_history(data: bytes) -> KeptHistory:
     """Returns the history, or raises ValueError with the reason."""
     if len(data) > MOST_BYTES:
         raise ValueError(f"it has {len(data)} bytes")
-    saved = decode_json(data, _Saved)
+    saved = decode_json(data, _SavedHistory)
     if saved.format != FORMAT:
         raise ValueError(f"its format is {saved.format}")
     return saved.kept if saved.tells else msgspec.structs.replace(saved.kept, told=frozenset(saved.kept.past))

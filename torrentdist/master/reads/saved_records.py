@@ -70,7 +70,7 @@ class SavedRecords(msgspec.Struct, frozen=True, kw_only=True):
         return (self.snapshot.epoch, self.zxid) >= (other.snapshot.epoch, other.zxid)
 
 
-class _Header(msgspec.Struct, frozen=True):
+class _SavedHeader(msgspec.Struct, frozen=True):
     format: int
     schema: int
 
@@ -86,7 +86,7 @@ def decode_saved(data: bytes, path: str) -> SavedRecords:
     if hashlib.sha256(body).hexdigest().encode() != checksum:
         raise TorrentdistError("corrupt", path=path, detail="its checksum is another one")
     try:
-        header = decode_json(body, _Header)
+        header = decode_json(body, _SavedHeader)
         if header.format != FORMAT or not OLDEST_READABLE <= header.schema <= SCHEMA:
             detail = f"its format {header.format}, schema {header.schema} is not one that this release reads"
             raise TorrentdistError("corrupt", path=path, detail=detail)

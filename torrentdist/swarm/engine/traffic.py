@@ -83,7 +83,7 @@ def own_hosts(seen: Iterable[SeenPeer], everybody: Iterable[SeenPeer]) -> set[st
     return {peer.remote[0] for peer in seen if peer.listening is not None} - others
 
 
-class _Line(msgspec.Struct):
+class _PeerLine(msgspec.Struct):
     peer: SeenPeer
     before: int = 0
     """Bytes from earlier connections with the same remote port."""
@@ -94,7 +94,7 @@ class SourceLedger:
 
     def __init__(self) -> None:
         self._roles: dict[Endpoint, PeerRole] = {}
-        self._lines: dict[Endpoint, _Line] = {}
+        self._lines: dict[Endpoint, _PeerLine] = {}
 
     def learn(self, peers: Iterable[PeerAddress]) -> None:
         """Records the roles that the directory names. They stay known after a peer has left the
@@ -108,7 +108,7 @@ class SourceLedger:
         """Records the counters of the open connections. The bytes of ended connections stay
         counted."""
         for peer in peers:
-            line = self._lines.setdefault(peer.remote, _Line(peer))
+            line = self._lines.setdefault(peer.remote, _PeerLine(peer))
             if peer.received < line.peer.received:
                 line.before += line.peer.received
             line.peer = peer
