@@ -15,7 +15,7 @@ from torrentdist.master.console.live_feeds import (
     OLDEST_SECS,
     LiveFeeds,
     State,
-    _Source,
+    _PartSource,
     _Timed,
     period_of,
 )
@@ -84,7 +84,7 @@ class Pages:
         return f"state {self.state}"
 
     async def look(self, name: str = "part", state: State | None = None) -> bytes:
-        event = await self.feeds._event(name, _Source(self.make, state or self.feeds._state))
+        event = await self.feeds._event(name, _PartSource(self.make, state or self.feeds._state))
         self.feeds._parts[name].next_at = float("-inf")  # as if a second had passed
         return event
 
@@ -134,7 +134,7 @@ def test_an_old_part_is_made_anew_though_its_state_is_the_same() -> None:
 def test_browsers_that_show_the_same_part_share_it() -> None:
     """Each operator who looks would cost the master as much as the first."""
     pages = Pages()
-    source = _Source(pages.make, pages.feeds._state)
+    source = _PartSource(pages.make, pages.feeds._state)
 
     async def play() -> list[bytes]:
         return await asyncio.gather(*(pages.feeds._event("part", source) for _ in range(20)))
@@ -163,10 +163,10 @@ def test_unknown_parts_leave_nothing_behind() -> None:
 
     async def play() -> None:
         with pytest.raises(TorrentdistError):
-            await feeds._event("wrong", _Source(fails, lambda: 0))
+            await feeds._event("wrong", _PartSource(fails, lambda: 0))
         assert {} == feeds._parts
         for number in range(MOST_PARTS + 5):
-            await feeds._event(f"{number}", _Source(works, lambda: 0))
+            await feeds._event(f"{number}", _PartSource(works, lambda: 0))
 
     asyncio.run(play())
     assert [f"{number}" for number in range(5, MOST_PARTS + 5)] == [*feeds._parts]
