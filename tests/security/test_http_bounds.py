@@ -11,7 +11,8 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from torrentdist.host.http import uvicorn_adapter
+from torrentdist.host.http import body_room, uvicorn_adapter
+from torrentdist.host.http import web as http_shell
 from torrentdist.host.http.authentication import Authentication
 from torrentdist.host.http.operation import Operation, api_app, body_of
 from torrentdist.host.http.uvicorn_adapter import WebServer
@@ -88,6 +89,7 @@ def short_body(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_limits_are_those_that_the_page_names() -> None:
     """An operator would read other limits than those that apply."""
     assert (10.0, 30.0) == (uvicorn_adapter.HEAD_SECS, uvicorn_adapter.BODY_SECS)
+    assert (30.0, 64 * 1024, 5.0) == (http_shell.SLOW_SECS, http_shell.LEAST_RATE, body_room.ROOM_SECS)
 
 
 async def test_half_open_connections_die(short_head: None) -> None:
@@ -190,3 +192,64 @@ async def test_a_wanted_body_is_read_whole(size: int) -> None:
         answer = await client.post(f"http://127.0.0.1:{web.port}/v1/body", content=bytes(size))
 
         assert (200, b"%d" % size) == (answer.status_code, answer.content)
+
+
+@contextlib.asynccontextmanager
+async def dripping(web: WebServer, size: int, count: int) -> AsyncIterator[list[asyncio.StreamReader]]:
+    """Clients that each announce a large body and send a byte of it now and then."""
+    streams = [await opened(web, HEAD + b"Content-Length: %d\r\n\r\n" % size) for _ in range(count)]
+
+    async def drip(writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while True:
+                writer.write(b"x")
+                await writer.drain()
+                await asyncio.sleep(SHORT / 10)
+
+    drips = [asyncio.create_task(drip(writer)) for _, writer in streams]
+    try:
+        yield [reader for reader, _ in streams]
+    finally:
+        for drops, (_, writer) in zip(drips, streams, strict=True):
+            drops.cancel()
+            writer.close()
+
+
+async def test_slow_bodies_do_not_keep_the_room_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four requests of a reader that send a byte now and then would keep everybody from sending a
+    metafile or a chunk to this master, for as long as the reader likes."""
+    monkeypatch.setattr(http_shell, "SLOW_SECS", SHORT)
+    async with served() as web, dripping(web, body_room.ROOM_BYTES // 4, 4) as readers:
+        heads = [await asyncio.wait_for(reader.readuntil(b"\r\n"), LONG) for reader in readers]
+        async with Http(access=with_token(TOKEN)) as client:
+            answer = await client.post(f"http://127.0.0.1:{web.port}/v1/body", content=bytes(LARGE))
+
+    assert (200, b"%d" % LARGE) == (answer.status_code, answer.content)
+    assert [True] * 4 == [b"400" in head for head in heads]
+
+
+async def test_a_large_body_without_room_is_sent_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An upload would wait at a master that has no room, while others have."""
+    monkeypatch.setattr(body_room, "ROOM_SECS", SHORT)
+    ours = Http(access=with_token(TOKEN))
+    async with served() as web, dripping(web, body_room.ROOM_BYTES // 4, 4), ours as client:
+        answer = await client.post(f"http://127.0.0.1:{web.port}/v1/body", content=bytes(LARGE))
+        small = await client.post(f"http://127.0.0.1:{web.port}/v1/body", content=b"small")
+
+    assert (503, 200) == (answer.status_code, small.status_code)
+    assert b'"not_ready"' in answer.content
+
+
+async def test_a_large_body_may_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An upload would be refused as slow after a pause that its speed makes good."""
+    monkeypatch.setattr(http_shell, "SLOW_SECS", SHORT)
+    size = 2 * body_room.SMALL_BYTES
+    async with served() as web:
+        reader, writer = await opened(web, HEAD + b"Content-Length: %d\r\n\r\n" % size)
+        writer.write(bytes(size - 1))
+        await writer.drain()
+        await asyncio.sleep(SHORT * 3)
+        writer.write(b"x")
+
+        assert b"200" in await reader.readuntil(b"\r\n")
+        writer.close()

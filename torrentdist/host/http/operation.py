@@ -111,8 +111,8 @@ async def body_of(request: Request) -> bytes:
     operation = request.scope[_OPERATION]
     assert isinstance(operation, Operation)
     if _BODY not in request.scope:
-        await request.scope[_ROOM]()
-        request.scope[_BODY] = await read_body(request, operation.max_body)
+        is_large = await request.scope[_ROOM]()
+        request.scope[_BODY] = await read_body(request, operation.max_body, in_time=is_large)
     body: bytes = request.scope[_BODY]
     return body
 

@@ -25,6 +25,10 @@ from torrentdist.model.json_decoding import decode_json
 log = get_logger()
 
 V = TypeVar("V")
+SLOW_SECS = 30.0
+"""Time for a large body to reach LEAST_RATE."""
+LEAST_RATE = 64 * 1024
+"""Bytes per second of a large body, on average after SLOW_SECS."""
 PRINCIPAL: Final = "torrentdist.principal"
 """The key of a request's sender in its scope. authentication.py sets it."""
 PEER: Final = "torrentdist.peer"
@@ -77,22 +81,33 @@ def _methods(request: Request) -> set[str]:
     return {"OPTIONS"}.union(*(getattr(route, "methods", None) or () for route in routes))
 
 
-async def read_body(request: Request, limit: int) -> bytes:
+async def read_body(request: Request, limit: int, *, in_time: bool = False) -> bytes:
     """Returns the whole body. Raises `too_large` as soon as more than `limit` bytes are announced
-    or have come."""
+    or have come.
+
+    `in_time`: the body takes room that others wait for, so it is refused once it is slower than
+    LEAST_RATE.
+    """
     declared = request.headers.get("content-length")
     if declared is not None and declared.isdigit() and int(declared) > limit:
         raise TorrentdistError("too_large", what="the request, in bytes,", size=int(declared), limit=limit)
     parts: list[bytes] = []
     size = 0
+    latest = asyncio.get_running_loop().time() + SLOW_SECS
     try:
-        async for part in request.stream():
-            size += len(part)
-            if size > limit:
-                raise TorrentdistError("too_large", what="the request, in bytes,", size=size, limit=limit)
-            parts.append(part)
+        async with asyncio.timeout_at(latest if in_time else None) as deadline:
+            async for part in request.stream():
+                size += len(part)
+                if size > limit:
+                    raise TorrentdistError("too_large", what="the request, in bytes,", size=size, limit=limit)
+                parts.append(part)
+                if in_time:
+                    deadline.reschedule(latest + size / LEAST_RATE)
     except ClientDisconnect:  # nobody reads the answer
         raise TorrentdistError("interrupted") from None
+    except TimeoutError:
+        detail = f"its body comes slower than {LEAST_RATE // 1024} KiB a second"
+        raise TorrentdistError("invalid_request", detail=detail) from None
     return b"".join(parts)
 
 
