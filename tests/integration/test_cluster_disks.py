@@ -288,6 +288,37 @@ def test_daemons_that_start_on_a_full_disk_serve_what_is_on_it(
     assert written == [not fillers] * 2
 
 
+def test_hosts_without_room_need_attention_before_a_fetch_fails(cramped: Cluster, small_disk: SmallDisk) -> None:
+    """E4: if this failed, the console would say that all is well while the disks of a master and a
+    host are full, until the next distribution fails."""
+    empty(cramped)
+    members = {cramped.standbys()[0], cramped.supervisors()[0]}
+
+    def full(master: str) -> set[str]:
+        overview = cramped.get(master, "/ui/?format=json")
+        return {item["subject"] for item in overview["attention"] if item["what"] == "full"}
+
+    def everywhere(wanted: set[str]) -> bool:
+        return all(full(master) == wanted for master in cramped.masters())
+
+    with on_small_disk(cramped, sorted(members), small_disk) as disks:
+        if not disks:
+            pytest.fail("this test needs to mount file systems; run it as root")
+        until(lambda: everywhere(set()), "nobody is full", 30)
+        fillers = [fill(disk) for disk in disks]
+        until(lambda: everywhere(members), "both are full", 30)
+        top = cramped.run("top").ok()["attention"]
+        listed = {view["id"] for view in cramped.get(cramped.leader(), "/v1/cluster")["supervisors"] if view["full"]}
+        for filler in fillers:
+            filler.unlink()
+        until(lambda: everywhere(set()), "they have room again", 30)
+
+    assert {f"{name} is full: no more than store.reserve_bytes is free on its disk" for name in members} == {
+        line.partition(" ")[2] for line in top if "is full" in line
+    }
+    assert members & listed == {cramped.supervisors()[0]}
+
+
 def answers(url: str, cluster: Cluster) -> bool:
     with contextlib.suppress(httpx.HTTPError):
         return cluster.http.get(url, timeout=2.0).status_code == 200

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torrentdist.client.masters.cluster_picture import attention, distribution_picture
 from torrentdist.model.ids import BundleId, Digest, MasterId, SupervisorId
 from torrentdist.model.policies.policy_messages import DistributionStatusView
-from torrentdist.model.wire.cluster_messages import BundleCounts, ClusterView, SupervisorView
+from torrentdist.model.wire.cluster_messages import BundleCounts, ClusterView, MasterView, SupervisorView
 from torrentdist.model.wire.fleet_messages import FleetView, HostProgress, HostState
 
 ETL = BundleId("etl-42")
@@ -50,10 +50,14 @@ def test_nothing_is_said_of_a_healthy_cluster_and_the_worst_comes_first() -> Non
     ill = BundleCounts(total=2, available=1, uploading=0, lost=1, under_replicated=1)
     silent = SupervisorView(
         id=SupervisorId("s1"), host="h", gateway="", slots=1, slots_used=0, labels={}, bundles=None, version="1",
-        uptime_secs=1.0, silent_secs=60.0,
+        uptime_secs=1.0, silent_secs=60.0, full="its bundles take more than store.high",
+    )  # fmt: skip
+    full = MasterView(
+        id=MasterId("m2"), host="h", port=1, url="u", uptime_secs=1.0, is_leader=False, version="1",
+        full="its disk is full",
     )  # fmt: skip
     calm = ClusterView(leader=MasterId("m"), epoch=1, masters=[], supervisors=[], jobs=[], bundles=well)
-    bad = ClusterView(leader=None, epoch=1, masters=[], supervisors=[silent], jobs=[], bundles=ill)
+    bad = ClusterView(leader=None, epoch=1, masters=[full], supervisors=[silent], jobs=[], bundles=ill)
     stopped = status("stopped", "a canary failed: h1 (gone)")
     said = attention(bad, [stopped], [distribution_picture(status(), FLEET)])
 
@@ -63,6 +67,8 @@ def test_nothing_is_said_of_a_healthy_cluster_and_the_worst_comes_first() -> Non
         "1 bundles are lost",
         "1 bundles have too few replicas",
         "supervisor s1 is silent",
+        "master m2 is full: its disk is full",
+        "supervisor s1 is full: its bundles take more than store.high",
         "the distribution of etl-42 was stopped: a canary failed: h1 (gone)",
         "etl-42 on stuck: its disk is full",
     ] == said

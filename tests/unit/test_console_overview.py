@@ -11,10 +11,11 @@ import pytest
 from records_of import bundle, snapshot, supervisor
 
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
+from torrentdist.master.bundles.bundle_views import cluster_view
 from torrentdist.master.console.console_sight import ConsoleSight
-from torrentdist.master.console.overview_views import DistributionLine, Troubles, attention
+from torrentdist.master.console.overview_views import DistributionLine, Troubles, attention, health
 from torrentdist.model.access.host_record import HostRecord
-from torrentdist.model.ids import BundleId, PeerId, SupervisorId
+from torrentdist.model.ids import BundleId, MasterId, PeerId, SupervisorId
 from torrentdist.model.policies.distribution_record import DistributionRecord, DistributionState
 from torrentdist.model.wire.cluster_messages import BundleCounts, ClusterView
 from torrentdist.model.wire.swarm_messages import PeerRole, SwarmAnnounce, SwarmEntry
@@ -103,6 +104,19 @@ def test_a_certificate_that_ends_leads_to_its_hosts_page(role: str, left: float,
     *_, found = attention(CLUSTER, troubles, 1000.0)
 
     assert (kind, "x", detail) == (found.kind, found.subject, found.detail)
+
+
+def test_hosts_and_masters_without_room_need_attention() -> None:
+    """If this fails, the console says that all is well until a fetch fails on a full disk."""
+    seen = snapshot(masters=["m1", "m2"], supervisors=[supervisor("a"), supervisor("b")])
+    why = {PeerId("m2"): "no disk", PeerId("b"): "no room", PeerId("gone"): "no longer registered"}
+    cluster = cluster_view(seen, MasterId("m1"), 0.0, full=why)
+    found = attention(cluster, Troubles(), 0.0)
+
+    assert [("full", "masters", "m2", "no disk"), ("full", "hosts", "b", "no room")] == [
+        (item.what, item.kind, item.subject, item.detail) for item in found
+    ]
+    assert "It works, and something needs attention." == health(cluster, found)
 
 
 def test_a_distribution_without_trouble_needs_no_attention() -> None:

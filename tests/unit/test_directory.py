@@ -55,6 +55,26 @@ def test_a_peer_that_says_goodbye_is_forgotten() -> None:
     assert here.addresses() == ["10.0.0.2"]
 
 
+def test_a_peer_without_room_is_known_until_it_has_room_or_leaves() -> None:
+    """An operator would hear of a full disk only when a fetch fails, or hear of it for ever."""
+    here = directory()
+    said = SwarmAnnounce(peer=PeerId("s1"), role=PeerRole.SUPERVISOR, port=1, full="its disk is full")
+    older = SwarmAnnounce(peer=PeerId("s2"), role=PeerRole.SUPERVISOR, port=2)
+    for announced in (said, older):
+        here.announce(announced, source_host="10.0.0.1", now=0.0)
+    full, before = dict(here.full), here.revisions.states
+    here.announce(said, source_host="10.0.0.1", now=1.0)
+    again = here.revisions.states
+    here.announce(msgspec.structs.replace(said, full=""), source_host="10.0.0.1", now=2.0)
+    emptied, after = dict(here.full), here.revisions.states
+    here.announce(said, source_host="10.0.0.1", now=3.0)
+    here.expire(1000.0)
+
+    assert {PeerId("s1"): "its disk is full"} == full
+    assert ({}, {}) == (emptied, here.full)
+    assert before == again < after
+
+
 def test_a_goodbye_of_somebody_unknown_is_no_error() -> None:
     """A peer that ends after its master was restarted would see a failure."""
     here = directory()

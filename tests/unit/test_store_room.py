@@ -13,7 +13,9 @@ import pytest
 
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.bundle.store.retention import StoreMarks, why_full
 from torrentdist.bundle.store.store import KeepReason, Store, claim_everything
+from torrentdist.bundle.store.store_values import StoreUsage
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 
@@ -22,6 +24,25 @@ KIB = 1024
 
 def nothing_claimed(digest: Digest) -> Collection[KeepReason]:
     return ()
+
+
+@pytest.mark.parametrize(
+    ("free", "arriving", "high", "expected"),
+    [
+        (257, 0, 0, ""),
+        (256, 0, 0, "no more than store.reserve_bytes is free on its disk"),
+        (257, 20, 100, ""),
+        (257, 21, 100, "its bundles take more than store.high"),
+    ],
+)
+def test_a_store_says_when_it_is_full(free: int, arriving: int, high: int, expected: str) -> None:
+    """If this fails, a full disk is not named before a fetch fails, or one with room is named."""
+    usage = StoreUsage(
+        published=1, published_bytes=80, arriving=1, arriving_bytes=arriving, limit_bytes=0, reserve_bytes=256,
+        free_bytes=free,
+    )  # fmt: skip
+
+    assert expected == why_full(usage, StoreMarks(high))
 
 
 def claimed(which: Metafile, claim: KeepReason) -> Callable[[Digest], Collection[KeepReason]]:

@@ -59,6 +59,8 @@ class LocalPeer:
     swarms: Callable[[], list[SwarmEntry]]
     host: str = ""
     """Address or name at which others reach it. If empty, masters use the address that they see."""
+    full: Callable[[], str] = lambda: ""
+    """Says why the store has no room for more bundles; empty: it has."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,6 +200,7 @@ class SwarmAgent:
                 swarms=self._peer.swarms(),
                 addresses=master.answer.addresses_tag if master.answer else "",
                 known=master.answer.tag if master.answer else "",
+                full=self._peer.full(),
             )
             try:
                 async with asyncio.timeout(self._access.deadline_secs):

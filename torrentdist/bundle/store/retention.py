@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from torrentdist.bundle.store.store_values import StoreUsage
 from torrentdist.model.ids import Digest
 
 
@@ -77,6 +78,15 @@ class StoreMarks:
 
     high: int = 0
     low: int = 0
+
+
+def why_full(usage: StoreUsage, marks: StoreMarks) -> str:
+    """Says why a store has no room for more bundles; empty: it has."""
+    if usage.free_bytes <= usage.reserve_bytes:
+        return "no more than store.reserve_bytes is free on its disk"
+    if marks.high and usage.published_bytes + usage.arriving_bytes > marks.high:
+        return "its bundles take more than store.high"
+    return ""
 
 
 IDLE_SECS = 600.0

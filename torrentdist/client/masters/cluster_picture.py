@@ -137,6 +137,8 @@ def attention(
         told.append(f"{bundles.under_replicated} bundles have too few replicas")
     silent = [s.id for s in cluster.supervisors if s.silent_secs is not None and s.silent_secs > SILENT_SECS]
     told += [f"supervisor {id_} is silent" for id_ in silent]
+    told += [f"master {m.id} is full: {m.full}" for m in cluster.masters if m.full]
+    told += [f"supervisor {s.id} is full: {s.full}" for s in cluster.supervisors if s.full]
     told += [f"the distribution of {one.bundle} was stopped: {one.reason}" for one in known if one.state == "stopped"]
     for one in running:
         stuck = [host for host in one.slowest if host.state in (HostState.STUCK, HostState.GONE, HostState.FAILED)]

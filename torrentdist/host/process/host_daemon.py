@@ -23,7 +23,7 @@ from typing import Protocol
 from starlette.types import ASGIApp
 
 from torrentdist import __version__
-from torrentdist.bundle.store.retention import StoreMarks
+from torrentdist.bundle.store.retention import StoreMarks, why_full
 from torrentdist.bundle.store.store import KeepReason, Store, StoreUsage
 from torrentdist.cluster.session.znode_operations import SessionId
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
@@ -153,6 +153,8 @@ class HostDaemon:
         self._identity = identity
         self._role = role
         self._blocked_at = float("-inf")
+        self._full = ""
+        """Why the store has no room for more bundles; empty: it has."""
         self._closing = contextlib.AsyncExitStack()
         self.background = Background()
         self.sockets = taken.sockets
@@ -178,6 +180,7 @@ class HostDaemon:
             host=identity.address,
             ports=lambda: (engine.port, engine.tls_port),
             swarms=role.swarm_entries,
+            full=lambda: self._full,
         )
         self.agent = SwarmAgent(peer, MasterAccess(http=self.http, masters=role.masters), self._on_picture)
         parts = HostParts(HostStore(taken.store, role.claims, role.make_room), engine, events, self.agent.poke)
@@ -279,7 +282,15 @@ class HostDaemon:
         while True:
             with contextlib.suppress(TorrentdistError):  # Keep the last value.
                 await self.runtime.store.measure()
+                self._say_whether_full()
             await asyncio.sleep(MEASURE_SECS)
+
+    def _say_whether_full(self) -> None:
+        # Only supervisors keep their store below its mark.
+        marks = self.marks if self._identity.role is PeerRole.SUPERVISOR else StoreMarks()
+        before, self._full = self._full, why_full(self.runtime.store.usage(), marks)
+        if self._full != before:
+            self.agent.poke()
 
     def _on_blocked(self, _: str) -> None:
         """Announces again when an unknown address connects: it may be a new peer that the masters

@@ -1,11 +1,13 @@
 """What the API shows of bundles, masters and supervisors. Pure: functions of a snapshot.
 
 Always: `said` is what peers told the directory of swarms, by peer.
+Longer than most files: every view is one small function.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 
 import msgspec
 
@@ -143,10 +145,12 @@ def cluster_view(
     now: float,
     silent_secs: Mapping[SupervisorId, float] | None = None,
     held: Callable[[PeerId], HeldBundles | None] = lambda peer: None,
+    full: Mapping[PeerId, str] = MappingProxyType({}),
 ) -> ClusterView:
     """Returns the view of the whole cluster.
 
-    `held` returns the bundles that a peer has announced.
+    `held` returns the bundles that a peer has announced. `full`: the peers whose store has no room,
+    and why.
     """
     masters = [
         MasterView(
@@ -158,6 +162,7 @@ def cluster_view(
             is_leader=m.id == leader,
             version=m.version,
             swarm_port=m.swarm_port,
+            full=full.get(PeerId(m.id), ""),
         )
         for _, m in sorted(snapshot.masters.items())
     ]
@@ -165,7 +170,7 @@ def cluster_view(
         leader=leader,
         epoch=snapshot.epoch,
         masters=masters,
-        supervisors=supervisor_list(snapshot, now, silent_secs, held),
+        supervisors=supervisor_list(snapshot, now, silent_secs, held, full),
         jobs=sorted(snapshot.jobs),
         bundles=bundle_counts(snapshot),
     )
@@ -176,6 +181,7 @@ def supervisor_list(
     now: float,
     silent_secs: Mapping[SupervisorId, float] | None,
     held: Callable[[PeerId], HeldBundles | None],
+    full: Mapping[PeerId, str],
     among: Iterable[SupervisorId] | None = None,
 ) -> list[SupervisorView]:
     """Returns the views of supervisors: of all, or of those `among` that are registered."""
@@ -203,6 +209,7 @@ def supervisor_list(
                 swarm_port=s.swarm_port,
                 uptime_secs=round(max(0.0, now - s.started_at), 1),
                 silent_secs=None if silent_secs is None else silent_secs.get(id_, 0.0),
+                full=full.get(PeerId(id_), ""),
             )
         )
     return views

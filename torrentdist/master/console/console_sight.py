@@ -65,13 +65,14 @@ class ConsoleSight:
         return self.records.server_now() or time.time()
 
     def cluster(self) -> ClusterView:
-        """Returns the cluster with those supervisors only that are silent: a page that shows no
-        others need not pay for them."""
+        """Returns the cluster with those supervisors only that are silent or full. The overview
+        shows no others, and need not pay for them."""
         snapshot, now = self.snapshot(), time.time()
-        silent = self._heartbeats.silent_secs(snapshot)
-        late = [id_ for id_, secs in (silent or {}).items() if secs]
-        few = dataclasses.replace(snapshot, supervisors={id_: snapshot.supervisors[id_] for id_ in late})
-        view = bundle_views.cluster_view(few, self.leadership.leader_id(), now, silent, self._swarms.held)
+        silent, full = self._heartbeats.silent_secs(snapshot), self._swarms.directory.full
+        named = {id_ for id_, secs in (silent or {}).items() if secs} | {SupervisorId(peer) for peer in full}
+        some = {id_: snapshot.supervisors[id_] for id_ in named & snapshot.supervisors.keys()}
+        few = dataclasses.replace(snapshot, supervisors=some)
+        view = bundle_views.cluster_view(few, self.leadership.leader_id(), now, silent, self._swarms.held, full)
         problem = NO_CLUSTER if self.records.lacks_cluster() else ""
         return msgspec.structs.replace(view, stale_secs=self.records.stale_secs(), problem=problem)
 
@@ -79,7 +80,8 @@ class ConsoleSight:
         """Returns the views of these supervisors, as far as they are registered."""
         snapshot = self.snapshot()
         silent = self._heartbeats.silent_secs(snapshot)
-        return bundle_views.supervisor_list(snapshot, time.time(), silent, self._swarms.held, among)
+        full = self._swarms.directory.full
+        return bundle_views.supervisor_list(snapshot, time.time(), silent, self._swarms.held, full, among)
 
     async def failovers(self, most: int) -> list[FailoverRecord] | None:
         """Returns the last failovers, the newest first; None: ZooKeeper does not answer."""

@@ -27,7 +27,7 @@ class AttentionView(View, frozen=True, kw_only=True):
     """Something that an operator should look at."""
 
     what: str
-    """lost, under-replicated, silent, stopped, stuck, expiring, problem."""
+    """lost, silent, full, under-replicated, stopped, stuck, expiring, problem."""
     kind: str
     """The kind of page about the subject: bundles, hosts, masters."""
     subject: str
@@ -92,6 +92,12 @@ def attention(cluster: ClusterView, troubles: Troubles, now: float) -> list[Atte
         if host.silent_secs is not None and host.silent_secs > SILENT_SECS:
             detail = f"its heartbeat is {host.silent_secs:.0f} s late"
             found.append(AttentionView(what="silent", kind="hosts", subject=host.id, detail=detail))
+    found += [
+        AttentionView(what="full", kind=kind, subject=host.id, detail=host.full)
+        for kind, hosts in (("masters", cluster.masters), ("hosts", cluster.supervisors))
+        for host in hosts
+        if host.full
+    ]
     found += [
         AttentionView(what="under-replicated", kind="bundles", subject=id_, detail=detail)
         for id_, detail in troubles.short.items()

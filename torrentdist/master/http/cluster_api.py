@@ -54,7 +54,8 @@ class ClusterApi:
     async def cluster(self, _: Request) -> Response:
         snapshot = self._records.snapshot()
         silent = self._heartbeats.silent_secs(snapshot)
-        view = bundle_views.cluster_view(snapshot, self._leadership.leader_id(), time.time(), silent, self._swarms.held)
+        held, full = self._swarms.held, self._swarms.directory.full
+        view = bundle_views.cluster_view(snapshot, self._leadership.leader_id(), time.time(), silent, held, full)
         problem = NO_CLUSTER if self._records.lacks_cluster() else ""
         return json_response(msgspec.structs.replace(view, stale_secs=self._records.stale_secs(), problem=problem))
 

@@ -16,6 +16,8 @@ class MasterView(View, frozen=True, kw_only=True):
     is_leader: bool
     version: str
     swarm_port: int = 0
+    full: str = ""
+    """Why its store has no room for more bundles; empty: it has, or it says nothing of it."""
 
 
 class SupervisorView(View, frozen=True, kw_only=True):
@@ -41,6 +43,8 @@ class SupervisorView(View, frozen=True, kw_only=True):
     silent_secs: float | None = None
     """Seconds by which its heartbeat to the leader is late; 0 if it is on time, null if this master
     does not lead."""
+    full: str = ""
+    """Why its store has no room for more bundles; empty: it has, or it says nothing of it."""
 
 
 class BundleCounts(View, frozen=True, kw_only=True):

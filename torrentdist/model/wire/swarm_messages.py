@@ -87,6 +87,9 @@ class SwarmAnnounce(View, frozen=True, kw_only=True):
     """The `addresses_tag` of this master's last answer."""
     known: str = ""
     """The `tag` of this master's last answer."""
+    full: str = ""
+    """Why the peer's store has no room for more bundles, for display; empty: it has, or the peer is
+    of an older release."""
 
 
 class SwarmPeers(View, frozen=True, kw_only=True):

@@ -56,6 +56,7 @@ class SwarmDirectory:
         self._limits = limits or Limits()
         self._members = Memberships()
         self.revisions = self._members.revisions
+        self.full = self._members.full
         self._admission = Admission(self._members, self._limits, own_host=own_host, expire=self.expire)
         self._announces = 0
         self._refused = 0
@@ -233,8 +234,7 @@ class SwarmDirectory:
         return [SwarmMember(p.id, p.role, p.host, p.port, p.entries[digest], p.heard_at) for p in peers]
 
     def statistics(self) -> DirectoryStatistics:
-        members = self._members
-        roles = Counter(peer.role for peer in members.peers.values())
+        members, roles = self._members, Counter(peer.role for peer in self._members.peers.values())
         return DirectoryStatistics(
             peers=MappingProxyType({role: roles[role] for role in PeerRole}),
             fetching=members.fetching,

@@ -26,10 +26,11 @@ class Revisions:
     """Two numbers by which others see whether they have to look again."""
 
     said: int = 0
-    """Grows whenever a peer joins or leaves a swarm, or says something else of one."""
+    """Grows whenever a peer joins or leaves a swarm, or says something else of one or of its
+    room."""
     states: int = 0
-    """Grows whenever a peer joins or leaves a swarm, completes it, or meets another problem. It
-    does not grow while peers get further."""
+    """Grows whenever a peer joins or leaves a swarm, completes it, meets another problem, or has no
+    room any more. It does not grow while peers get further."""
 
 
 class Memberships:
@@ -42,6 +43,8 @@ class Memberships:
         self.hosts = Hosts()
         self.count = 0
         """Number of pairs of a peer and a swarm."""
+        self.full: dict[PeerId, str] = {}
+        """Peers whose store has no room, and why."""
         self.fetching = 0
         """Number of peers that lack something in a swarm that they named."""
         self.revisions = Revisions()
@@ -68,6 +71,7 @@ class Memberships:
         fetching = any(not peer.entries[digest].complete for digest in peer.named)
         self.fetching += fetching - peer.fetching
         peer.fetching = fetching
+        self._now_full(peer.id, request.full[:MAX_PROBLEM_LENGTH])
         return peer
 
     def forget(self, peer: PeerId) -> None:
@@ -77,6 +81,7 @@ class Memberships:
         for digest in list(gone.entries):
             self._leave(gone, digest)
         self.fetching -= gone.fetching
+        self._now_full(peer, "")
         self.hosts.drop(gone.host)
 
     def record(self, digest: Digest, holders: frozenset[PeerId]) -> None:
@@ -95,6 +100,16 @@ class Memberships:
     def recorded(self, peer: PeerId) -> Set[Digest]:
         """Returns the bundles that a master holds according to the records."""
         return self._recorded.get(peer, frozenset())
+
+    def _now_full(self, peer: PeerId, why: str) -> None:
+        if why == self.full.get(peer, ""):
+            return
+        if why:
+            self.full[peer] = why
+        else:
+            del self.full[peer]
+        self.revisions.said += 1
+        self.revisions.states += 1
 
     def _enter(self, peer: Peer, said: Iterable[SwarmEntry]) -> None:
         named: set[Digest] = set()

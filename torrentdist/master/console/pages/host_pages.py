@@ -98,7 +98,9 @@ def _labels(labels: Mapping[str, str]) -> str:
 def _state(host: SupervisorView) -> Markup:
     if host.silent_secs is not None and host.silent_secs > SILENT_SECS:
         return m.badge(f"silent for {host.silent_secs:.0f} s", "bad")
-    return m.badge("draining", "warn") if host.draining else m.badge("up", "good")
+    if host.draining:
+        return m.badge("draining", "warn")
+    return m.badge("full", "warn") if host.full else m.badge("up", "good")
 
 
 def hosts_html(visit: Visit, hosts: Sequence[SupervisorView], total: int, wanted: str) -> str:
