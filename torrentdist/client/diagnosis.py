@@ -1,16 +1,20 @@
 """Turns the doctor's observations into findings.
 
-Always: a finding that is not ok says what to do. The limits are defined here, with their reasons.
+Always: a finding that is not ok says what to do, and names the page that helps. The limits are
+defined here, with their reasons.
 Pure: no I/O and no clock.
 Longer than most files: every finding of the doctor is one small function.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from torrentdist.client.zookeeper_probe import TreeAccess
+from torrentdist.model.access.token_messages import QuotaView
 from torrentdist.model.configuration.config import ZooKeeperConfig
 from torrentdist.model.errors import (
     EXIT_DISK,
@@ -44,11 +48,64 @@ READY_HINTS = {
 """What to do about each thing that a master may lack to be ready."""
 
 
+FIRST_NEEDS: Final = "docs/deployment.md#1-what-each-host-needs"
+ZOOKEEPER_PAGE: Final = "docs/deployment.md#3-zookeeper"
+DISK_PAGE: Final = "docs/operations.md#disk-nearly-full"
+LOST_PAGE: Final = "docs/operations.md#lost"
+COPIES_PAGE: Final = "docs/operations.md#under-replicated"
+MASTER_PAGE: Final = "docs/operations.md#when-a-master-or-a-disk-fails"
+PAGES: Final = {
+    "configuration": "docs/configuration.md#configuration",
+    "secrets": "docs/security.md#your-duties",
+    "certificate": "docs/operations.md#certificate-expires",
+    "trust": "docs/signing.md#which-keys-count-for-which-bundle",
+    "open files": FIRST_NEEDS,
+    "disk": DISK_PAGE,
+    "traces": "docs/operations.md#traces",
+    "zookeeper": ZOOKEEPER_PAGE,
+    "ensemble": ZOOKEEPER_PAGE,
+    "session": ZOOKEEPER_PAGE,
+    "sync limit": ZOOKEEPER_PAGE,
+    "connections": ZOOKEEPER_PAGE,
+    "acl": "docs/security.md#identities-in-zookeeper",
+    "reachable": MASTER_PAGE,
+    "access": "docs/security.md#tokens",
+    "ready": MASTER_PAGE,
+    "masters' links": MASTER_PAGE,
+    "replicas": COPIES_PAGE,
+    "clock": FIRST_NEEDS,
+    "leader": "docs/operations.md#no-leader",
+    "version": "docs/operations.md#upgrading",
+    "tls": "docs/security.md#migration",
+    "records": "docs/operations.md#when-zookeeper-is-away-or-its-data-is-gone",
+    "bundles": COPIES_PAGE,
+    "room": DISK_PAGE,
+    "hosts": "docs/operations.md#host-silent",
+    "quotas": "docs/distribution.md#limits",
+    "distributions": "docs/operations.md#distribution-stalled",
+    "retention": "docs/distribution.md#keep-the-newest-versions",
+    "swarm port": FIRST_NEEDS,
+    "way back": FIRST_NEEDS,
+    "supervisor": "docs/operations.md#when-a-host-or-a-launcher-fails",
+    "workers": "docs/security.md#setting-it-up",
+    "time": "docs/operations.md#the-doctor",
+}
+"""The page about each check. A hint that names another page says more."""
+_NAMES_A_PAGE: Final = re.compile(r"docs/[a-z-]+\.md#[a-z0-9-]+")
+
+
+def with_page(check: str, hint: str) -> str:
+    """Returns a hint that names a page."""
+    return hint if _NAMES_A_PAGE.search(hint) else f"{hint} See {PAGES[check]}"
+
+
 def failure(check: str, subject: str, detail: str, hint: str, exit_code: int) -> Finding:
+    hint = with_page(check, hint)
     return Finding(check=check, subject=subject, verdict=Verdict.FAIL, detail=detail, hint=hint, exit_code=exit_code)
 
 
 def warning(check: str, subject: str, detail: str, hint: str) -> Finding:
+    hint = with_page(check, hint)
     return Finding(check=check, subject=subject, verdict=Verdict.WARN, detail=detail, hint=hint)
 
 
@@ -59,7 +116,10 @@ def of_error(check: str, subject: str, error: TorrentdistError) -> Finding:
 # this host
 
 
-DISK_PAGE = "docs/operations.md#disk-nearly-full"
+SILENT_SECS = 10.0
+"""A heartbeat that is late by more is worth a look."""
+NEAR_QUOTA = 0.9
+"""An owner who has used this share of a quota is about to be refused."""
 SLOW_DISTRIBUTION_SECS = 3600.0
 """A distribution that takes longer is worth a look."""
 
@@ -110,11 +170,11 @@ def judge_isolation(url: str, said: IsolationView) -> Finding:
         hint = "Start torrentdist-launcher on this host, or correct supervisor.launcher; no worker starts before."
         return failure("workers", url, said.error, hint, EXIT_UNAVAILABLE)
     if said.refuses_jobs:
-        hint = "Make the user, or start torrentdist-launcher with --job-users: docs/security.md."
+        hint = "Make the user, or start torrentdist-launcher with --job-users: docs/security.md#setting-it-up"
         return failure("workers", url, f"this host runs no jobs: {said.why_own_user}", hint, EXIT_USAGE)
     if not said.namespaces:
         detail = f"runs do not get their own namespaces: {said.why_not}"
-        hint = "Install bubblewrap and run torrentdist-launcher as root: docs/deployment.md."
+        hint = "Install bubblewrap and run torrentdist-launcher as root: docs/deployment.md#5-supervisors"
         return warning("workers", url, detail, hint)
     if said.users:
         return Finding(
@@ -122,7 +182,7 @@ def judge_isolation(url: str, said: IsolationView) -> Finding:
         )
     detail = f"each run gets its own namespaces, and the supervisor's user: {said.why_own_user}"
     if said.exposed:
-        hint = "A job can read the cluster's secrets: docs/security.md."
+        hint = "A job can read the cluster's secrets: docs/security.md#jobs-are-not-the-daemon"
         return warning("workers", url, detail, hint)
     return Finding(check="workers", subject=url, detail=detail)
 
@@ -307,12 +367,49 @@ def judge_records(cluster: ClusterView) -> list[Finding]:
         findings.append(failure("records", "", detail, hint, EXIT_UNAVAILABLE))
     counts = cluster.bundles
     if counts.lost:
-        detail, hint = f"{counts.lost} lost", "Upload the same content again, or remove them: `torrentdist bundle ls`."
-        findings.append(warning("bundles", "", detail, hint))
+        hint = f"Upload the same content again, or remove them: `torrentdist bundle ls`, {LOST_PAGE}"
+        findings.append(warning("bundles", "", f"{counts.lost} lost", hint))
     if counts.under_replicated:
         detail = f"{counts.under_replicated} with fewer replicas than wanted"
         findings.append(warning("bundles", "", detail, "They are replicated if enough masters run and have room."))
     return findings or [Finding(check="bundles", detail=f"{counts.available} available")]
+
+
+def judge_room(cluster: ClusterView) -> Finding:
+    """Judges the stores of masters and hosts by what they say: full disks, and marks that were
+    passed."""
+    full = [f"{one.id}: {one.full}" for one in (*cluster.masters, *cluster.supervisors) if one.full]
+    if full:
+        hint = f"Free some space there, or `torrentdist bundle prune` on the host: {DISK_PAGE}"
+        return warning("room", "", f"{len(full)} without room: {_some(full)}", hint)
+    return Finding(check="room", detail="no master and no host says that it is full")
+
+
+def judge_silence(cluster: ClusterView) -> Finding:
+    """Judges the heartbeats that the leader hears."""
+    hosts = cluster.supervisors
+    late = [f"{s.id} for {s.silent_secs:.0f} s" for s in hosts if (s.silent_secs or 0.0) > SILENT_SECS]
+    if late:
+        hint = "Look at the host and at its supervisor's log."
+        return warning("hosts", "", f"{len(late)} of {len(hosts)} silent: {_some(late)}", hint)
+    return Finding(check="hosts", detail=f"{counted(len(hosts), 'host')}, none of them silent")
+
+
+def judge_quotas(quotas: Sequence[QuotaView]) -> list[Finding]:
+    """Judges quotas that are reached, or nearly."""
+    findings = []
+    for quota in quotas:
+        share = quota.bytes / quota.max_bytes if quota.max_bytes else 0.0
+        if share >= NEAR_QUOTA:
+            detail = f"{share:.0%} of its {quota.max_bytes} bytes are used"
+            hint = f"Remove bundles of {quota.name}, or raise `torrentdist token quota {quota.name} --max-bytes`."
+            findings.append(warning("quotas", quota.name, detail, hint))
+        if 0 < quota.max_distributions <= quota.distributions:
+            detail = f"all of its {counted(quota.max_distributions, 'distribution')} run: the next one is refused"
+            hint = "Wait for one of them, or cancel one: `torrentdist bundle distributions`."
+            findings.append(warning("quotas", quota.name, detail, hint))
+    told = f"{counted(len(quotas), 'token')} with a quota, none is near it" if quotas else "no token has one"
+    return findings or [Finding(check="quotas", detail=told)]
 
 
 def judge_distributions(known: Sequence[DistributionStatusView], now: float) -> list[Finding]:

@@ -33,6 +33,7 @@ from torrentdist.http.access import anonymously
 from torrentdist.http.api_calls import Broken, Request, ask
 from torrentdist.http.connection_pool import Http
 from torrentdist.http.http_errors import HttpError
+from torrentdist.model.access.token_messages import QuotaView, TokenState, TokenView
 from torrentdist.model.configuration.config import Config, TracesConfig, ZooKeeperConfig
 from torrentdist.model.configuration.settings import DEFAULT_ORIGIN
 from torrentdist.model.errors import EXIT_UNAVAILABLE, EXIT_USAGE, TorrentdistError
@@ -41,7 +42,7 @@ from torrentdist.model.policies.policy_messages import DistributionStatusView, R
 from torrentdist.model.wire.cluster_messages import ClusterView, HealthView
 from torrentdist.model.wire.doctor_views import Finding, IsolationView, Verdict
 from torrentdist.model.wire.fleet_messages import HostProblem
-from torrentdist.model.wire.ha_views import DialView, RoleView
+from torrentdist.model.wire.ha_views import DialView, MasterState, RoleView
 from torrentdist.model.wording import cause_text
 from torrentdist.swarm.libtorrent_build import libtorrent_build
 
@@ -52,6 +53,7 @@ ISOLATION_SECS = 8.0
 """Longer than the other answers, because the supervisor asks its launcher."""
 _UNSAID = ("", DEFAULT_ORIGIN)
 ALL_SECS = 45.0
+MOST_QUOTAS = 64
 MOST_PORTS = 64
 """A sample of a large fleet reveals as much as all of it."""
 
@@ -79,7 +81,7 @@ async def examine(config: Config, origins: Mapping[str, str]) -> list[Finding]:
                 masters = await _masters(http, config)
                 if given & {"zookeeper", "master"}:
                     findings += await zookeeper(config.zookeeper, sessions(config, origins, masters))
-                findings += _judged(masters) + await _policies(http, masters)
+                findings += _judged(masters) + await _quotas(http, masters) + await _policies(http, masters)
                 findings += await _ports(http, config, given, masters)
             findings += await supervisor(config, origins)
     except TimeoutError:
@@ -292,7 +294,11 @@ def _judged(masters: list[MasterFacts]) -> list[Finding]:
     # Prefer a view that is up to date.
     pictures.sort(key=lambda picture: (picture.stale_secs is not None, -picture.epoch))
     findings += tls_diagnosis.judge_transport(pictures)
-    return findings + (diagnosis.judge_records(pictures[0]) if pictures else [])
+    if pictures:
+        findings += [*diagnosis.judge_records(pictures[0]), diagnosis.judge_room(pictures[0])]
+    # Only the leader hears heartbeats.
+    leading = [m.cluster for m in masters if m.cluster and m.role and m.role.state is MasterState.LEADER]
+    return findings + [diagnosis.judge_silence(picture) for picture in leading[:1]]
 
 
 async def _master(http: Http, url: str) -> MasterFacts:
@@ -316,6 +322,21 @@ async def _get(http: Http, url: str, path: str, kind: type[T], **params: str) ->
         return await ask(http, url, Request("GET", path, params=params, timeout=PROBE_SECS), kind)
     except Broken as exc:
         raise TorrentdistError("unreachable", detail=f"{url}: {exc.detail}") from exc
+
+
+async def _quotas(http: Http, masters: list[MasterFacts]) -> list[Finding]:
+    """Looks at the quotas of tokens, as one master knows them. One of an older release does not say
+    which tokens have one."""
+    url = next((master.url for master in masters if master.cluster is not None), None)
+    if url is None:
+        return []
+    try:
+        tokens = await _get(http, url, "/v1/tokens", list[TokenView])
+        limited = [token.name for token in tokens if token.has_quota and token.state is TokenState.USABLE]
+        paths = [f"/v1/tokens/{name}/quota" for name in limited[:MOST_QUOTAS]]
+        return diagnosis.judge_quotas(await asyncio.gather(*(_get(http, url, path, QuotaView) for path in paths)))
+    except TorrentdistError as error:
+        return [diagnosis.failure("quotas", url, f"not known: {error.message}", error.hint, error.exit_code)]
 
 
 async def _policies(http: Http, masters: list[MasterFacts]) -> list[Finding]:

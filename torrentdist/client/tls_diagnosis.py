@@ -19,7 +19,7 @@ from torrentdist.model.wire.cluster_messages import ClusterView
 from torrentdist.model.wire.doctor_views import Finding
 from torrentdist.model.wording import counted
 
-HINT = 'Set tls.mode = "mutual" on every host: docs/security.md has the steps.'
+HINT = 'Set tls.mode = "mutual" on every host: docs/security.md#migration'
 LOW_SHARE = 0.25
 """A certificate with less of its life left than this has not been renewed in time."""
 

@@ -161,4 +161,5 @@ def token_view(record: TokenRecord, now: float) -> TokenView:
         created_at=record.created_at,
         created_by=record.created_by,
         expires_at=record.expires_at,
+        has_quota=record.max_bytes > 0 or record.max_distributions > 0,
     )

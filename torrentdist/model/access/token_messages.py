@@ -61,6 +61,8 @@ class TokenView(View, frozen=True, kw_only=True):
     created_at: float
     created_by: str
     expires_at: float | None
+    has_quota: bool = False
+    """Whether its holder may use a limited part of the cluster."""
 
 
 class NewTokenView(View, frozen=True, kw_only=True):
