@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from torrentdist.distributor.loader import ENTRY_POINTS, joins_uploads, load_distributor
+from torrentdist.distributor.loader import ENTRY_POINTS, joins_uploads, keeps_limits, load_distributor
 from torrentdist.distributor.torrent import TorrentCodeDistributor
 from torrentdist.model.configuration.config import CodeDistributorConfig
 from torrentdist.model.errors import TorrentdistError
@@ -63,6 +63,7 @@ def test_a_plugin_is_loaded_and_prepared(plugin_dir: Path) -> None:
     assert type(plugin).__name__ == "Plugin"
     assert getattr(plugin, "prepare_called", False)
     assert joins_uploads(plugin)
+    assert not keeps_limits(plugin)
 
 
 def test_a_plugin_in_a_package_is_found(plugin_dir: Path) -> None:
@@ -79,6 +80,7 @@ def test_the_default_is_loaded() -> None:
 
     assert isinstance(plugin, TorrentCodeDistributor)
     assert joins_uploads(plugin)
+    assert keeps_limits(plugin)
 
 
 @pytest.mark.parametrize("name", ["a:", ":B", "a:b:c", "a b:C", "../a:B", "a..b:C", "a:B()", ".a:B"])

@@ -72,6 +72,11 @@ def joins_uploads(plugin: CodeDistributor) -> bool:
     return bool(getattr(plugin, "joins_uploads", False))
 
 
+def keeps_limits(plugin: CodeDistributor) -> bool:
+    """Whether this plug-in fetches a bundle no faster than its distribution says."""
+    return bool(getattr(plugin, "keeps_limits", False))
+
+
 def _import(name: str, module_name: str) -> ModuleType:
     try:
         return importlib.import_module(module_name)

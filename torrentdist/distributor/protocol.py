@@ -69,7 +69,9 @@ class CodeDistributor(Protocol):
     The methods are synchronous, and called from worker threads, several at once for different
     bundles. A failure is an exception, best a TorrentdistError. The host wraps any other. A class
     may say `joins_uploads = True` if download() works while the uploader is the only source.
-    Standbys then start during the upload.
+    Standbys then start during the upload. It may say `keeps_limits = True` if it fetches by
+    fetch_by_swarm() alone, which keeps the limits of a host and of a distribution. Otherwise
+    `distribute --rate` is refused.
     """
 
     def prepare(self, conf: Mapping[str, Any]) -> None:

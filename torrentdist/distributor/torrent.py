@@ -38,6 +38,7 @@ class TorrentCodeDistributor:
     """Lets the host's engine fetch and seed."""
 
     joins_uploads = True
+    keeps_limits = True
 
     def prepare(self, conf: Mapping[str, Any]) -> None:
         self._options = read_options(conf, TorrentOptions)

@@ -215,6 +215,10 @@ class Master:
     def _job_keys(self, host: HostDaemon) -> JobKeys:
         return JobKeys(self.snapshot, self.swarms.hosts_running, self.records.secrets.host_key, host.guard.job_key)
 
+    def _plugin_without_limits(self) -> str:
+        is_without = self._host is not None and not self._host.keeps_limits
+        return self.config.codedistributor.class_ if is_without else ""
+
     def _bind(self) -> list[socket.socket]:
         return [bind_socket(self.config.api.listen, self.config.api.port, what="the API")]
 
@@ -228,7 +232,9 @@ class Master:
             ClusterApi(self.records, self.leadership, self.heartbeats, self.swarms, self._backup),
             BundleApi(self.records, self.mirror, self.swarms, self.runtime, self.hand_outs),
             BundleChangeApi(self.operations, self.leadership, self.pruning),
-            DistributionApi(self.distributions, self.leadership, self.records, self.swarms.members),
+            DistributionApi(
+                self.distributions, self.leadership, self.records, self.swarms.members, self._plugin_without_limits()
+            ),
             RetentionApi(self.retention, self.leadership, self.records),
             UploadApi(self.leadership, self.intake, max_body),
             MetafileApi(self.records, self.runtime, self.swarms, self.raw_metafiles, self.attempts.retry, max_body),

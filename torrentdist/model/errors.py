@@ -106,6 +106,7 @@ ERRORS: Mapping[str, ErrorKind] = {
     "unknown_key": ErrorKind(4, 403, "{what} is signed by {keys}, and [trust] names none of these keys for it", "If you trust the signer, add the public key (FILE.pub) to trust.bundles on this host and restart the daemon."),
     "bad_signature": ErrorKind(4, 403, "the signature of {what} is refused: {detail}", "Do not use it before you know who put it there. Signed again by a known key, it is accepted."),
     "job_not_signed": ErrorKind(4, 403, "job {id!r} does not start here: {detail}", "Under enforce a job is what its signed bundle says, with this host's jobs.defaults. Submit it again with `job submit --sign FILE` if it overrides anything, and give masters and supervisors the same jobs.defaults."),
+    "limit_not_kept": ErrorKind(4, 409, "the plug-in {plugin!r} cannot limit a fetch, so a rate would change nothing", "Leave the rate out, or set codedistributor.class to torrent on every host (docs/plugins.md)."),
     "identities_off": ErrorKind(4, 409, "this cluster gives hosts no identities in ZooKeeper", "Set zookeeper.identities on every master (docs/security.md)."),
     "acl_mismatch": ErrorKind(4, 403, "ZooKeeper's {path} is open to others: {detail}", "Start a master once with --repair-acls."),
     # unavailable

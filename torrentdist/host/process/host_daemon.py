@@ -27,7 +27,7 @@ from torrentdist.bundle.store.retention import StoreMarks, why_full
 from torrentdist.bundle.store.store import KeepReason, Store, StoreUsage
 from torrentdist.cluster.session.znode_operations import SessionId
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
-from torrentdist.distributor.loader import joins_uploads, load_distributor
+from torrentdist.distributor.loader import joins_uploads, keeps_limits, load_distributor
 from torrentdist.distributor.protocol import CodeDistributor, Holder, HostServices
 from torrentdist.host.certificates.certificate_watch import follow_certificates
 from torrentdist.host.certificates.swarm_memberships import SwarmMemberships
@@ -191,6 +191,7 @@ class HostDaemon:
         self._services = LoopServices(transfers, sources, loop, taken.guard, role.masters)
         self._plugin = _open_plugin(config, taken.store.data_dir, self._services)
         self.joins_uploads = joins_uploads(self._plugin)
+        self.keeps_limits = keeps_limits(self._plugin)
         fetches = Fetches(parts, transfers, self._plugin, self.links.recipe)
         self.runtime = HostRuntime(parts, known, transfers, fetches)
         self.hand_outs = HandOuts(self.runtime, role.on_damage)

@@ -25,6 +25,7 @@ from torrentdist.master.policies.distribution_operations import DistributionOper
 from torrentdist.master.policies.distribution_orders import order_of, record_of
 from torrentdist.master.policies.retention_operations import RetentionOperations, rule_views
 from torrentdist.master.reads.saved_records import Records
+from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.policies.policy_messages import DistributionStatusView, RetentionBody, RetentionView
 from torrentdist.model.wire.fleet_messages import DistributeBody, FleetView
 from torrentdist.security.authorization import checked_pattern
@@ -36,12 +37,20 @@ MAX_RULE_BYTES: Final = 16 * 1024
 
 class DistributionApi:
     def __init__(
-        self, distributions: DistributionOperations, leadership: Leadership, records: Records, members: Members
+        self,
+        distributions: DistributionOperations,
+        leadership: Leadership,
+        records: Records,
+        members: Members,
+        plugin_without_limits: str,
     ) -> None:
+        """`plugin_without_limits`: the plug-in of all hosts, if it cannot limit a fetch; else
+        empty."""
         self._distributions = distributions
         self._leadership = leadership
         self._records = records
         self._members = members
+        self._plugin_without_limits = plugin_without_limits
 
     def operations(self) -> Iterator[Operation]:
         yield Operation(
@@ -79,6 +88,8 @@ class DistributionApi:
         self._leadership.fence()
         raw = await body_of(request)
         order = order_of(bundle_of(request), decode_body(raw or b"{}", DistributeBody), principal_of(request).name)
+        if order.terms.rate and self._plugin_without_limits:
+            raise TorrentdistError("limit_not_kept", plugin=self._plugin_without_limits)
 
         def render(snapshot: ClusterSnapshot) -> FleetView:
             meant = set(hosts_of(snapshot, record_of(snapshot, order, 0.0)))
