@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import shutil
 import subprocess
@@ -25,8 +26,8 @@ def dpkg(root: Path, *arguments: str) -> str:
 
 
 def test_the_package_installs_runs_and_goes(tmp_path: Path) -> None:
-    """If this fails, a Debian host gets an environment that does not start, no users or units, or a
-    removal that deletes data."""
+    """If this fails, a Debian host gets an environment that does not start, no users, units or
+    manual pages, or a removal that deletes data."""
     if shutil.which("dpkg-deb") is None or not os.access("/usr/bin/python3", os.X_OK):
         pytest.skip("this machine has no dpkg, or no Python of its own")
     env = {**os.environ, "PIP_PYTHON": sys.executable}
@@ -51,6 +52,9 @@ def test_the_package_installs_runs_and_goes(tmp_path: Path) -> None:
     script = (home / "torrentdist").read_text()
     linked = os.readlink(root / "usr/bin/torrentdist")
     listed = dpkg(root, "--list", "torrentdist")
+    manual = root / "usr/share/man/man1"
+    page = gzip.decompress((manual / "torrentdist-bundle-distribute.1.gz").read_bytes()).decode()
+    pages = sorted(path.name for path in manual.iterdir())
     dpkg(root, "--remove", "torrentdist")
 
     assert (0, True) == (version.returncode, __version__ in version.stdout), version.stderr
@@ -59,5 +63,8 @@ def test_the_package_installs_runs_and_goes(tmp_path: Path) -> None:
     assert script.startswith("#!/opt/torrentdist/bin/python")
     assert "/opt/torrentdist/bin/torrentdist" == linked
     assert "ii  torrentdist" in listed
+    assert page.startswith('.TH "TORRENTDIST-BUNDLE-DISTRIBUTE"')
+    assert {"torrentdist.1.gz", "torrentdist-upload.1.gz"} <= set(pages)
+    assert [] == list(root.glob("usr/share/man/man1/torrentdist*"))
     assert not (root / "opt/torrentdist").exists()
     assert (root / "var/lib/torrentdist/master/last-copy").exists()
