@@ -254,6 +254,23 @@ def test_a_failed_build_leaves_the_old_content(meta: Metafile, content: Path, tm
     assert sorted(os.listdir(tmp_path)) == ["content", "dest"]
 
 
+def test_old_content_that_a_crash_left_aside_is_kept(meta: Metafile, content: Path, tmp_path: Path) -> None:
+    """A crash between two renames, and then a failed download, would destroy the old content."""
+    aside = tmp_path / ".dest.torrentdist-crashed" / "replaced"
+    aside.parent.mkdir()
+    aside.write_bytes(b"old")
+    (content / "data").rename(content / "gone")
+    with pytest.raises(TorrentdistError):
+        replace_content(meta, content, tmp_path / "dest")
+    kept = aside.read_bytes()
+    (content / "gone").rename(content / "data")
+    replace_content(meta, content, tmp_path / "dest")
+    replace_content(meta, content, tmp_path / "dest")
+
+    assert b"old" == kept
+    assert ["content", "dest"] == sorted(os.listdir(tmp_path))
+
+
 def test_what_a_crash_left_is_removed_and_what_is_at_work_is_not(meta: Metafile, content: Path, tmp_path: Path) -> None:
     """Every crash would cost the room of a bundle, or one download would destroy another."""
     stale, busy, foreign = (tmp_path / f".dest.torrentdist-{end}" for end in ("stale", "busy", "file"))

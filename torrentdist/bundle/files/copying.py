@@ -21,11 +21,13 @@ from pathlib import Path
 from torrentdist.bundle.content_check import DIRECTORY_MODE, verify_copy
 from torrentdist.bundle.files.durability import disk_failure, fsync_dir, sync_filesystem
 from torrentdist.bundle.files.file_cloner import UNSUPPORTED, FileCloner
+from torrentdist.bundle.files.swapping import swap
 from torrentdist.bundle.hashing import Progress
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.model.errors import TorrentdistError
 
 _MARK = ".torrentdist-"
+_REPLACED = "replaced"
 _KEPT_NAME_BYTES = 200
 """How many bytes of the destination's name go into the name of the hidden directory, which may have
 255."""
@@ -64,8 +66,9 @@ def replace_content(
         with _workplace(dest) as work:
             built = _build(meta, content_dir, work, progress, hashed)
             if os.path.lexists(dest):
-                os.rename(dest, work / "replaced")
-            os.rename(built, dest)
+                swap(Path(os.fsdecode(built)), dest, work / _REPLACED)
+            else:
+                os.rename(built, dest)
             fsync_dir(dest.parent)
     except OSError as exc:
         raise disk_failure(exc, dest, meta.size) from exc
@@ -106,7 +109,7 @@ def _workplace(dest: Path) -> Iterator[Path]:
     """Creates a locked directory next to `dest`, and removes it with its content at the end."""
     prefix = b"." + os.fsencode(dest.name)[:_KEPT_NAME_BYTES] + os.fsencode(_MARK)
     parent = os.fsencode(dest.parent)
-    _remove_stale(parent, prefix)
+    _remove_stale(parent, prefix, dest)
     work = parent + b"/" + prefix + secrets.token_hex(6).encode()
     os.mkdir(work, 0o700)
     lock = os.open(work, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -114,11 +117,17 @@ def _workplace(dest: Path) -> Iterator[Path]:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield Path(os.fsdecode(work))
     finally:
-        shutil.rmtree(work, ignore_errors=True)
+        _remove_work(work, dest)
         os.close(lock)
 
 
-def _remove_stale(parent: bytes, prefix: bytes) -> None:
+def _remove_work(work: bytes, dest: Path) -> None:
+    """Removes a working directory, unless it holds the only content of `dest`."""
+    if os.path.lexists(dest) or not os.path.lexists(work + b"/" + _REPLACED.encode()):
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _remove_stale(parent: bytes, prefix: bytes, dest: Path) -> None:
     with os.scandir(parent) as listing:
         stale = [
             entry.path for entry in listing if entry.name.startswith(prefix) and entry.is_dir(follow_symlinks=False)
@@ -133,7 +142,7 @@ def _remove_stale(parent: bytes, prefix: bytes) -> None:
         except BlockingIOError:
             continue
         else:
-            shutil.rmtree(path, ignore_errors=True)
+            _remove_work(path, dest)
         finally:
             os.close(lock)
 

@@ -23,6 +23,7 @@ import msgspec
 
 from torrentdist.bundle.content_check import finish_content, same_content
 from torrentdist.bundle.files.durability import disk_failure, fsync_dir, sync_filesystem
+from torrentdist.bundle.files.swapping import swap
 from torrentdist.bundle.metafile import Metafile, parse_metafile
 from torrentdist.model.access.envelope import Envelope
 from torrentdist.model.errors import TorrentdistError
@@ -114,7 +115,7 @@ class PartDirectory(msgspec.Struct, frozen=True):
             sync_filesystem(self.home)
             built = self.content / meta.name if meta.single_file else self.content
             if replace and os.path.lexists(dest):
-                _swap(built, dest, self.home)
+                swap(built, dest, self.home / f"replaced-{secrets.token_hex(4)}")
             else:
                 _refuse_other(meta, dest)
                 os.rename(built, dest)
@@ -225,18 +226,6 @@ def _refuse_other(meta: Metafile, dest: Path) -> None:
     # Check again, because a rename would silently replace a file created since the first check.
     if not _is_free(meta, dest):
         raise TorrentdistError("dest_exists", path=str(dest))
-
-
-def _swap(built: Path, dest: Path, home: Path) -> None:
-    """Moves the old content aside, and the new to its place. If the new cannot be moved, the old is
-    restored."""
-    aside = home / f"replaced-{secrets.token_hex(4)}"
-    os.rename(dest, aside)
-    try:
-        os.rename(built, dest)
-    except BaseException:
-        os.rename(aside, dest)
-        raise
 
 
 def _make_writable(meta: Metafile, content: Path) -> None:
