@@ -3,8 +3,11 @@ used."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
+import sys
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -210,6 +213,76 @@ def test_the_current_directory_is_not_replaced(
 
         assert (caught.value.code, empty.value.code) == ("protected_path", "empty_path")
         assert os.listdir(tmp_path / "here") == ["mine"]
+
+    run(test())
+
+
+async def command_line(url: str, *args: str) -> tuple[int | None, str, str]:
+    """Runs `torrentdist download` while no master answers. Returns its exit code and output."""
+    code = "import sys; from torrentdist_cli.main import main; sys.exit(main(sys.argv[1:]))"
+    options = ["--masters", "http://127.0.0.1:1"]
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("TORRENTDIST_")},
+        "TORRENTDIST_CLIENT_SUPERVISOR": url,
+        "TORRENTDIST_CLIENT_DEADLINE_SECS": "0.2",
+    }
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", code, *options, "download", ID, *args, stdout=PIPE, stderr=PIPE, env=environment
+    )
+    async with asyncio.timeout(60):
+        out, err = await process.communicate()
+    return process.returncode, out.decode(), err.decode()
+
+
+@pytest.mark.case("G4")
+def test_an_empty_current_directory_is_not_replaced(
+    tmp_path: Path, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If this failed, the user's shell would stand in a directory that is deleted."""
+    (tmp_path / "here").mkdir()
+    before = (tmp_path / "here").stat().st_ino
+    monkeypatch.chdir(tmp_path / "here")
+
+    async def test() -> None:
+        async with serving(supervisor) as url:
+            code, _, err = await command_line(url, ".", "--force")
+
+        assert 4 == code
+        assert err.startswith("error[protected_path]: ")
+        assert (before, []) == ((tmp_path / "here").stat().st_ino, os.listdir(tmp_path / "here"))
+
+    run(test())
+
+
+def test_a_single_file_goes_into_a_destination_with_a_slash(tmp_path: Path, supervisor: Supervisor) -> None:
+    """If this failed, `download ID new/` would give the file another name than `cp` does."""
+    single = make_metafile(supervisor.home / "content" / "data")
+    (supervisor.home / "metafile").write_bytes(single.raw)
+    for name in ("run.sh", "link"):
+        (supervisor.home / "content" / name).unlink()
+    supervisor.meta = single
+
+    async def test() -> None:
+        async with serving(supervisor) as url:
+            code, _, err = await command_line(url, f"{tmp_path}/new/")
+
+        assert (0, "") == (code, err)
+        assert ["data"] == os.listdir(tmp_path / "new")
+
+    run(test())
+
+
+def test_a_parent_that_is_a_file_is_named(tmp_path: Path, supervisor: Supervisor) -> None:
+    """If this failed, a typing mistake would show as a bug of torrentdist."""
+    (tmp_path / "file").touch()
+
+    async def test() -> None:
+        async with serving(supervisor) as url:
+            with pytest.raises(TorrentdistError) as caught:
+                await fetch(url, tmp_path / "file" / "x")
+
+        assert "disk_error" == caught.value.code
+        assert str(tmp_path / "file") in caught.value.message
 
     run(test())
 

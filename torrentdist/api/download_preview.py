@@ -11,10 +11,10 @@ import os
 from pathlib import Path
 
 from torrentdist.bundle.metafile import Metafile
-from torrentdist.client.bundles.destination import PartDirectory, check, check_room, part_path, resolve
+from torrentdist.client.bundles.destination import PartDirectory, check_room, part_path, resolve
 from torrentdist.client.bundles.host_download import is_alive, is_held
 from torrentdist.client.bundles.known_bundle import record_and_metafile
-from torrentdist.client.bundles.protected_paths import refuse_protected
+from torrentdist.client.bundles.protected_paths import is_there
 from torrentdist.client.bundles.signed_content import check_signatures
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.model.configuration.config import Config
@@ -42,7 +42,7 @@ async def preview_download(
 
 
 async def _source(url: str, bundle: BundleId, meta: Metafile, path: Path, force: bool) -> ContentSource:
-    if await asyncio.to_thread(_is_there, meta, path, force):
+    if await asyncio.to_thread(is_there, meta, path, force=force):
         return ContentSource.DEST
     if url and await is_held(url, bundle):
         return ContentSource.HOST
@@ -50,13 +50,3 @@ async def _source(url: str, bundle: BundleId, meta: Metafile, path: Path, force:
     there = await asyncio.to_thread(PartDirectory(part_path(path)).bytes_on_disk)
     check_room(meta, path, there)
     return ContentSource.SUPERVISOR if through_host else ContentSource.PEER
-
-
-def _is_there(meta: Metafile, path: Path, force: bool) -> bool:
-    try:
-        return check(meta, path)
-    except TorrentdistError as error:
-        if error.code != "dest_exists" or not force:
-            raise
-        refuse_protected(path)
-        return False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import click
@@ -29,7 +28,7 @@ _SOURCES = {
 
 @click.command(cls=Command)
 @click.argument("id", shell_complete=bundle_ids)
-@click.argument("dest", type=click.Path(path_type=Path))
+@click.argument("dest", type=click.Path())
 @click.option("--timeout", type=DURATION, default="1h", show_default=True, help="Longest time for the download.")
 @click.option(
     "--seed-for",
@@ -53,7 +52,7 @@ _SOURCES = {
 def download(
     session: Session,
     id: str,
-    dest: Path,
+    dest: str,
     timeout: float,
     seed_for: float,
     force: bool,
@@ -62,7 +61,8 @@ def download(
 ) -> None:
     """Get a bundle into a directory or a file of this host.
 
-    A bundle that is a single file becomes the file DEST.
+    A bundle that is a single file becomes the file DEST, or goes into DEST if that is a
+    directory or ends with a slash.
 
     If it ends early, what has arrived is kept: the same command continues from there.
 
@@ -82,7 +82,7 @@ def download(
         transfer_display(session),
         lambda progress: cluster_of(session).download(
             id,
-            os.fspath(dest),
+            dest,
             timeout=timeout,
             seed_for=seed_for,
             force=force,
@@ -93,7 +93,7 @@ def download(
     )
 
 
-def _preview(session: Session, id: str, dest: Path, force: bool) -> None:
+def _preview(session: Session, id: str, dest: str, force: bool) -> None:
     from torrentdist.api.download_preview import preview_download
 
     name = bundle_id(id)

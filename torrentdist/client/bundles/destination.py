@@ -22,6 +22,7 @@ from typing import NamedTuple
 import msgspec
 
 from torrentdist.bundle.content_check import finish_content, same_content
+from torrentdist.bundle.files.disk_failures import disk_failures
 from torrentdist.bundle.files.durability import disk_failure, fsync_dir, sync_filesystem
 from torrentdist.bundle.files.swapping import swap
 from torrentdist.bundle.metafile import Metafile, parse_metafile
@@ -162,13 +163,18 @@ def part_path(dest: Path) -> Path:
     return dest.parent / os.fsdecode(b"." + name + PART_SUFFIX.encode())
 
 
+def make_parent(dest: Path) -> None:
+    with disk_failures(dest.parent):
+        dest.parent.mkdir(parents=True, exist_ok=True)
+
+
 @contextmanager
 def open_part(dest: Path) -> Iterator[PartDirectory]:
     """Opens the part directory of DEST, creating it if needed. Locks it against a second download
     to the same place."""
     home = part_path(dest)
+    make_parent(dest)
     try:
-        dest.parent.mkdir(parents=True, exist_ok=True)
         home.mkdir(mode=0o700, exist_ok=True)
         lock = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as exc:

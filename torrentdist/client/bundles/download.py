@@ -24,10 +24,10 @@ from torrentdist.client.bundles.client_peer import ClientPeer, client_peer, seed
 from torrentdist.client.bundles.destination import (
     Memo,
     PartDirectory,
-    check,
     check_room,
     drop_part,
     find_kept,
+    make_parent,
     open_part,
     part_path,
     resolve,
@@ -35,7 +35,7 @@ from torrentdist.client.bundles.destination import (
 from torrentdist.client.bundles.host_download import Held, NotHere, fetch_through_supervisor, is_held
 from torrentdist.client.bundles.known_bundle import await_removal, record_and_metafile
 from torrentdist.client.bundles.known_content import fill_download
-from torrentdist.client.bundles.protected_paths import refuse_protected
+from torrentdist.client.bundles.protected_paths import is_there
 from torrentdist.client.bundles.signed_content import CheckedSignatures, check_signatures
 from torrentdist.client.bundles.transfer_progress import TransferProgress, TransferStage, of_transfer
 from torrentdist.client.masters.master_client import MasterClient
@@ -142,13 +142,7 @@ class _Download(msgspec.Struct):
         self.signatures = signatures
 
     async def _is_there(self, meta: Metafile, dest: Path) -> bool:
-        try:
-            return await asyncio.to_thread(check, meta, dest)
-        except TorrentdistError as error:
-            if error.code != "dest_exists" or not self.force:
-                raise
-            await asyncio.to_thread(refuse_protected, dest)
-            return False
+        return await asyncio.to_thread(is_there, meta, dest, force=self.force)
 
     def _left(self) -> float:
         return max(0.0, self.began + self.timeout - asyncio.get_running_loop().time())
@@ -173,7 +167,9 @@ class _Download(msgspec.Struct):
         if not url:
             return None
         if meta is not None:
-            await self._expect_room(url, meta)
+            dest = resolve(self.wanted_dest, meta)
+            await asyncio.to_thread(make_parent, dest)
+            await self._expect_room(url, meta, dest)
         try:
             data_dir = self.config.supervisor.data_dir
             held = await fetch_through_supervisor(url, self.id, self._left(), self.progress, data_dir)
@@ -184,10 +180,9 @@ class _Download(msgspec.Struct):
             return held if held.trusted or trust_in(self.config.trust, self.id).mode is TrustMode.ENFORCE else None
         return held if held.meta.digest == meta.digest else None
 
-    async def _expect_room(self, url: str, meta: Metafile) -> None:
+    async def _expect_room(self, url: str, meta: Metafile, dest: Path) -> None:
         """Raises `disk_full` if DEST has no room, before anything is fetched. A bundle that the
         supervisor already has may be reflinked. What an earlier attempt left is removed."""
-        dest = resolve(self.wanted_dest, meta)
         try:
             check_room(meta, dest, await asyncio.to_thread(PartDirectory(part_path(dest)).bytes_on_disk))
         except TorrentdistError:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from torrentdist.bundle.files.copying import place_content, replace_content
 from torrentdist.bundle.metafile import MAX_METAFILE_BYTES, Metafile, parse_metafile
+from torrentdist.client.bundles.destination import make_parent
 from torrentdist.client.bundles.transfer_progress import TransferProgress, of_transfer
 from torrentdist.http.api_calls import Broken, Request, ask, send
 from torrentdist.http.connection_pool import Http
@@ -58,7 +59,7 @@ class Held:
     def place(self, dest: Path, force: bool, progress: Callable[[int, int], None]) -> None:
         """Puts a copy at `dest`, with `force` in place of other content. Raises NotHere if a
         stranger's files are not the bundle's."""
-        dest.parent.mkdir(parents=True, exist_ok=True)
+        make_parent(dest)
         put = replace_content if force else place_content
         try:
             put(self.meta, self.content, dest, progress, hashed=not self.trusted)

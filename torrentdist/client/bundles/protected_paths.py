@@ -1,5 +1,5 @@
-"""Refuses paths that `download --force` must not replace, because the user would lose much more
-than an old download.
+"""Says whether a download may go to DEST. Refuses paths that `--force` must not replace, because
+the user would lose much more than an old download.
 
 Always: symlinks are followed first, so that every name of a protected path is protected.
 Never: change anything on disk.
@@ -13,7 +13,23 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from torrentdist.bundle.metafile import Metafile
+from torrentdist.client.bundles.destination import check
 from torrentdist.model.errors import TorrentdistError
+
+
+def is_there(meta: Metafile, dest: Path, *, force: bool) -> bool:
+    """Returns True if DEST holds the bundle already, and False if the bundle may be put there.
+    Raises an error otherwise. With `force`, anything but a protected path may be replaced."""
+    try:
+        if check(meta, dest):
+            return True
+    except TorrentdistError as error:
+        if error.code != "dest_exists" or not force:
+            raise
+    if force and os.path.lexists(dest):
+        refuse_protected(dest)
+    return False
 
 
 def refuse_protected(dest: Path) -> None:
