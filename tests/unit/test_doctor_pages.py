@@ -52,7 +52,7 @@ def names_of_checks() -> Iterator[str]:
                 continue
             name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
             if name in ("failure", "warning", "of_error") and call.args and isinstance(call.args[0], ast.Constant):
-                yield call.args[0].value
+                yield str(call.args[0].value)
 
 
 def test_every_check_has_a_page_that_exists() -> None:

@@ -378,7 +378,8 @@ def judge_records(cluster: ClusterView) -> list[Finding]:
 def judge_room(cluster: ClusterView) -> Finding:
     """Judges the stores of masters and hosts by what they say: full disks, and marks that were
     passed."""
-    full = [f"{one.id}: {one.full}" for one in (*cluster.masters, *cluster.supervisors) if one.full]
+    full = [f"{master.id}: {master.full}" for master in cluster.masters if master.full]
+    full += [f"{host.id}: {host.full}" for host in cluster.supervisors if host.full]
     if full:
         hint = f"Free some space there, or `torrentdist bundle prune` on the host: {DISK_PAGE}"
         return warning("room", "", f"{len(full)} without room: {_some(full)}", hint)
