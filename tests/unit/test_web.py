@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
 from torrentdist.host.http.uvicorn_adapter import WebServer
-from torrentdist.host.http.web import bind_socket, read_body
+from torrentdist.host.http.web import bind_socket, flag_parameter, read_body
 from torrentdist.model.errors import TorrentdistError
 
 pytestmark = pytest.mark.anyio
@@ -56,3 +56,24 @@ async def test_an_answer_that_is_cut_by_a_clean_stop_is_no_failure_of_ours(
 
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
     assert "Traceback" not in capsys.readouterr().err
+
+
+def with_query(query: bytes) -> Request:
+    return Request({"type": "http", "method": "POST", "path": "/", "headers": [], "query_string": query})
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"), [(b"dry_run=true", True), (b"dry_run=false", False), (b"", False), (b"other=true", False)]
+)
+async def test_a_flag_is_true_or_false(query: bytes, expected: bool) -> None:
+    """Clients could not ask for a dry run, or would get one that they did not ask for."""
+    assert expected is flag_parameter(with_query(query), "dry_run")
+
+
+@pytest.mark.parametrize("value", [b"1", b"True", b"yes", b"", b"true "])
+async def test_a_flag_with_another_word_is_refused(value: bytes) -> None:
+    """`dry_run=1` would really delete bundles."""
+    with pytest.raises(TorrentdistError) as caught:
+        flag_parameter(with_query(b"dry_run=" + value), "dry_run")
+
+    assert "invalid_request" == caught.value.code

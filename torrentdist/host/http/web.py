@@ -131,6 +131,14 @@ def number_parameter(request: Request, name: str, default: float, *, low: float,
     return value
 
 
+def flag_parameter(request: Request, name: str) -> bool:
+    """Returns whether a parameter is `true`; one that is absent is `false`."""
+    text = request.query_params.get(name, "false")
+    if text not in ("true", "false"):
+        raise TorrentdistError("invalid_request", detail=f"{name}={text!r} is neither true nor false")
+    return text == "true"
+
+
 class CutShort:
     """Cuts off an answer that fails after it has begun, so that no client takes the part for the
     whole."""

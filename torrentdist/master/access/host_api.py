@@ -17,7 +17,7 @@ from starlette.responses import Response
 
 from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.operation import Handler, Operation, body_of
-from torrentdist.host.http.web import decode_body, json_response
+from torrentdist.host.http.web import decode_body, flag_parameter, json_response
 from torrentdist.master.access.host_issuing import HostIssuing
 from torrentdist.master.access.host_operations import host_views
 from torrentdist.master.http.mutation_requests import answered, mutation_of
@@ -124,7 +124,7 @@ class HostApi:
     async def revoke_host(self, request: Request) -> Response:
         self._leadership.fence()
         mutation = await mutation_of(request)
-        unknown = request.query_params.get("unknown") == "true"
+        unknown = flag_parameter(request, "unknown")
         by = principal_of(request).name
         return answered(await self._issuing.revoke(mutation, _id(request), by, unknown=unknown))
 

@@ -13,7 +13,7 @@ from torrentdist.cluster.records.mirror import Mirror
 from torrentdist.host.hand_outs import HandOuts
 from torrentdist.host.http.file_answers import file_response
 from torrentdist.host.http.operation import FILE, Operation
-from torrentdist.host.http.web import json_response, number_parameter
+from torrentdist.host.http.web import flag_parameter, json_response, number_parameter
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.master.bundles import bundle_views
 from torrentdist.master.http.mutation_requests import bundle_of, bundle_target, page_of
@@ -68,7 +68,7 @@ class BundleApi:
 
     async def bundle(self, request: Request) -> Response:
         bundle, snapshot = bundle_of(request), self._records.snapshot()
-        is_uploading = request.query_params.get("uploading") == "true"
+        is_uploading = flag_parameter(request, "uploading")
         bundle_views.entry_of(snapshot, bundle, *(bundle_views.ALIVE if is_uploading else bundle_views.LISTED))
         view = bundle_views.bundle_view(snapshot, bundle)
         return json_response(bundle_views.with_stuck(view, self._swarms.members(view.digest)))

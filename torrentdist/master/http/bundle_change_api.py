@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from torrentdist.host.http.operation import DRY_RUN, Operation, body_of
-from torrentdist.host.http.web import decode_body, number_parameter
+from torrentdist.host.http.web import decode_body, flag_parameter, number_parameter
 from torrentdist.master.bundles.bundle_operations import BundleOperations
 from torrentdist.master.bundles.pruning import Pruning
 from torrentdist.master.http.mutation_requests import LONGEST_WAIT, answered, bundle_of, bundle_target, mutation_of
@@ -73,7 +73,7 @@ class BundleChangeApi:
 
     async def prune(self, request: Request) -> Response:
         older_than = number_parameter(request, "older_than", 0.0, low=0.0, high=LONGEST_WAIT)
-        if request.query_params.get("dry_run") == "true":  # so said clients before there was /v1/dry-run
+        if flag_parameter(request, "dry_run"):  # so said clients before there was /v1/dry-run
             request.scope[DRY_RUN] = True
         self._leadership.fence()
         return answered(await self._pruning.prune(await mutation_of(request), older_than))

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from torrentdist.host.http.operation import Handler, Operation, body_of
-from torrentdist.host.http.web import decode_body, json_response, number_parameter
+from torrentdist.host.http.web import decode_body, flag_parameter, json_response, number_parameter
 from torrentdist.master.http.mutation_requests import LONGEST_WAIT, MAX_JSON_BYTES, answered, mutation_of, page_of
 from torrentdist.master.jobs.job_operations import find_job
 from torrentdist.master.jobs.job_requests import JobRequests
@@ -81,7 +81,7 @@ class JobApi:
     async def job(self, request: Request) -> Response:
         self._only_leader_unless_any(request)
         name = request.path_params["job"]
-        if request.query_params.get("events") == "true":
+        if flag_parameter(request, "events"):
             return json_response(await self._jobs.told(self._records.snapshot(), name))
         return json_response(self._jobs.view(self._records.snapshot(), name))
 
@@ -123,7 +123,7 @@ class JobApi:
 
     def _only_leader_unless_any(self, request: Request) -> None:
         """Workers report to the leader alone. Other masters know the records and the places."""
-        if request.query_params.get("any") != "true":
+        if not flag_parameter(request, "any"):
             self._leadership.fence()
 
     def _name(self, request: Request) -> str:

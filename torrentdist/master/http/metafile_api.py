@@ -16,6 +16,7 @@ from torrentdist.bundle.metafile import parse_metafile, with_trackers
 from torrentdist.host.http.file_answers import FILE_TYPE, path_response
 from torrentdist.host.http.http_conditions import Representation
 from torrentdist.host.http.operation import FILE, Operation, body_of
+from torrentdist.host.http.web import flag_parameter
 from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.master.bundles import bundle_views
@@ -108,7 +109,7 @@ class MetafileApi:
                 f"{giver.url}{path}?wait={ARRIVES_SECS}&{PARAMETER}={self._records.secrets.new_pass(giver.id, path)}"
             )
             return RedirectResponse(where, headers={DIGEST: digest})
-        if request.query_params.get("tracker") == "true":
+        if flag_parameter(request, "tracker"):
             raw = await in_heavy_thread(with_trackers, raw, self._swarms.tracker_urls(digest))
         return await _metafile_response(request, raw, digest)
 

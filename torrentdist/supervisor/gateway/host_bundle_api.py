@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from torrentdist.bundle.store.store_values import StoredBundle
 from torrentdist.host.http.operation import Operation
-from torrentdist.host.http.web import json_response, number_parameter
+from torrentdist.host.http.web import flag_parameter, json_response, number_parameter
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.model import ids
 from torrentdist.model.errors import TorrentdistError
@@ -101,7 +101,7 @@ class HostBundleApi:
 
     async def prune(self, request: Request) -> Response:
         older_than = number_parameter(request, "older_than", 0.0, low=0.0, high=1e10)
-        dry_run = request.query_params.get("dry_run") == "true"
+        dry_run = flag_parameter(request, "dry_run")
         store = self._runtime.store
         goes = await (self._would_go if dry_run else self._drop_unused)(older_than)
         reasons = await store.reasons_to_stay(older_than=older_than)
