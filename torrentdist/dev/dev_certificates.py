@@ -1,6 +1,6 @@
 """A CA and certificates for a cluster on this machine, in the cluster's directory.
 
-Always: what is there already is used again. Always: keys are for their owner alone.
+Always: existing files are used again. Only the owner can read keys.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class DevCertificates:
         init_authority(self._ca, "dev", time.time())
 
     def daemon_sections(self, name: str) -> dict[str, Section]:
-        """Issues a daemon's certificate, and returns what its configuration says of it."""
+        """Issues a daemon's certificate, and returns the sections of its configuration for it."""
         view = issue_files(self._ca, _ROLES[name.partition("-")[0]], name, [ADDRESS], None, time.time())
         tls: Section = {"mode": "mutual", "ca_file": view.ca_file}
         tls |= {"certificate_file": view.certificate_file, "key_file": view.key_file}
@@ -45,18 +45,20 @@ class DevCertificates:
         return {"tls": tls, "zookeeper": zookeeper}
 
     def zookeeper_port(self) -> SecurePort:
-        """Issues the certificate of the cluster's ZooKeeper, and returns how it listens with it."""
+        """Issues the certificate of the cluster's ZooKeeper, and returns the files of its TLS
+        port."""
         view = issue_files(self._ca, CertificateRole.ZOOKEEPER, "zookeeper", [ADDRESS], None, time.time())
         keystore = Path(view.key_file).with_name("keystore.pem")
         replace_private(keystore, Path(view.key_file).read_bytes() + Path(view.certificate_file).read_bytes())
         return SecurePort(keystore, Path(view.ca_file))
 
     def founder_section(self) -> Section:
-        """Returns what the founder of the cluster says to ZooKeeper."""
+        """Returns the [zookeeper] settings with which the cluster is founded."""
         return {"auth_file": str(self._ca / AUTH), "identities": True} if (self._ca / AUTH).exists() else {}
 
     def zookeeper_section(self, name: str = PERSON) -> Section:
-        """Returns how a member, or a command of this machine's user, reaches ZooKeeper over TLS."""
+        """Returns the settings with which a member, or a command of this machine's user, reaches
+        ZooKeeper over TLS."""
         role = _ROLES.get(name.partition("-")[0], CertificateRole.PERSON)
         addresses = [] if role is CertificateRole.PERSON else [ADDRESS]
         view = issue_files(self._ca, role, name, addresses, None, time.time())

@@ -40,7 +40,7 @@ class HostIsolation:
     why_not: str = ""
     """Why runs get no namespaces; empty if they do."""
     users: str = ""
-    """Users that runs may have besides the daemon's own; empty: none."""
+    """Users as which runs may run, besides the daemon's own; empty: none."""
 
 
 class Starter(Protocol):
@@ -97,7 +97,7 @@ class LauncherClient:
             self._ask({"do": "empty", "path": path, "uid": uid}, told)
             os.close(told)
             told = -1
-            select.select([done], [], [], REMOVAL_SECS)  # it ends together with the process that removes
+            select.select([done], [], [], REMOVAL_SECS)  # the pipe ends when the removing process ends
         finally:
             os.close(done)
             if told >= 0:

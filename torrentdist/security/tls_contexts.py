@@ -3,7 +3,7 @@
 Always: TLS 1.3 inside a cluster, and certificates are verified by the cluster's CA alone. A peer
 that shows a certificate shows a valid one. Always: a file that cannot be used is an error with its
 name.
-Never: another library than Python's own ssl, which every command imports anyway.
+Never: use another library than Python's own ssl, which every command imports anyway.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torrentdist.security.certificate_identity import CertificateIdentity, ident
 from torrentdist.security.private_files import read_private
 
 _NO_TLS: Final = ("HTTP_REQUEST", "WRONG_VERSION_NUMBER")
-"""What a client sent that speaks something else, and that no reason of TLS reaches."""
+"""OpenSSL's reasons if a client does not speak TLS. Such a client would not understand an alert."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ def server_context(files: TlsFiles) -> ssl.SSLContext:
 
 
 class _OutspokenEnd(ssl.SSLObject):
-    """The server's end of a connection. asyncio drops a connection whose handshake fails before
-    it has sent the reason; this end has it sent first, and fails at the next call.
+    """The server's end of a connection. If a handshake fails, asyncio closes the connection before
+    it has sent TLS's alert with the reason. Here the alert is sent first, and the next call fails.
     """
 
     _failure: ssl.SSLError | None = None

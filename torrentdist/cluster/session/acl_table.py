@@ -49,13 +49,13 @@ class AclRow:
     pattern: str
     readers: int = 0
     holder: int = 0
-    """The user that the znode's data names."""
+    """Permissions of the user that the znode's data names."""
     group: int = 0
-    """The members of the resource group that the path is in."""
+    """Permissions of the members of the resource group that the path is in."""
 
 
 _OWN: Final = READ | CREATE | DELETE
-"""To list, create and delete children, and nothing else."""
+"""Permissions to list, create and delete children."""
 _ID: Final = "[^/]+"
 ROWS: Final = (
     AclRow("/cluster", readers=READ),

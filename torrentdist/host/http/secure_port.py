@@ -1,5 +1,5 @@
-"""Makes uvicorn's connections tell which certificate is at their other end, and opens a port that
-answers HTTPS and plain HTTP.
+"""Adds the client's certificate to each of uvicorn's requests, and opens a port that answers HTTPS
+and plain HTTP.
 
 Always: a certificate was verified by TLS before it is told of. A connection without TLS, or without
 a certificate of ours, tells of nobody. A connection that sends no first byte in time ends.
@@ -40,7 +40,8 @@ def naming_peers(protocol: type[H11Protocol]) -> type[H11Protocol]:
 
 
 class TwoWayPort:
-    """Accepts connections on a socket that listens. Ends like a server of asyncio."""
+    """Accepts connections on a listening socket. Has close() and wait_closed() like an asyncio
+    server."""
 
     def __init__(
         self, sock: socket.socket, protocol: Callable[[], asyncio.Protocol], context: ssl.SSLContext, secs: float

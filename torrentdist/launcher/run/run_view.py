@@ -1,7 +1,7 @@
-"""Makes ready what a run sees of the host's files, and hands its own directories over to its user.
+"""Decides which of the host's files a run sees, and gives the run's directories to its user.
 
-Always: a directory is shown or handed over only if it is the caller's own: the guardian looks at it
-with the caller's rights, so that a caller gets at nothing through its runs that is closed to it.
+Always: a directory is shown or given away only if the caller owns it. The guardian looks at it with
+the caller's rights, so a caller cannot use its runs to reach files that are closed to it.
 Never: import anything but the standard library.
 """
 
@@ -20,7 +20,7 @@ from torrentdist.launcher.run.run_spec import NotAllowed, RunSpec
 
 HANDED_OVER_MODE = 0o770
 FREE_FD = 16
-"""Descriptors below this number are those that an init begins with."""
+"""The lowest descriptor that is free. An init starts with descriptors below this number."""
 
 
 def hand_over(spec: RunSpec, caller: User) -> None:
@@ -43,7 +43,8 @@ def hand_over(spec: RunSpec, caller: User) -> None:
 
 
 def files_of(spec: RunSpec, caller: User) -> FilesView:
-    """Returns how the host's files look to the run. It leaves this process with its own rights."""
+    """Returns which files of the host the run sees. This process has its own rights again when it
+    returns."""
     privileges.act_as(caller)
     for path in (*spec.read_only, *spec.writable):
         found = os.lstat(path)

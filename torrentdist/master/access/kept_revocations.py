@@ -1,5 +1,5 @@
-"""Keeps revocations through the restore of an older backup: what this master knows to be revoked
-is revoked again.
+"""Keeps revocations through the restore of an older backup: this master revokes again all that it
+knows to be revoked.
 
 A master knows what its records have shown since its start, and what its file of saved records
 shows.

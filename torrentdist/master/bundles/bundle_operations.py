@@ -33,7 +33,7 @@ from torrentdist.security.signing.signatures import BundleStatement, difference,
 SIGNING_SCHEMA = 2
 """The schema of records that can hold signatures."""
 BATCH = 100
-"""Most operations in one transaction: its size is bounded, the size of a fleet is not."""
+"""Most operations in one transaction. ZooKeeper limits its size, and a fleet may be larger."""
 
 
 class BundleOperations:
@@ -43,7 +43,7 @@ class BundleOperations:
         default_min_replicas: Callable[[ClusterSnapshot], int],
         now: Callable[[], float] = time.time,
     ) -> None:
-        """`now` returns the time by ZooKeeper's clock, as far as it is known."""
+        """`now` returns the time by ZooKeeper's clock; by ours while it is unknown."""
         self._now = now
         self._changes = changes
         self._default_min_replicas = default_min_replicas

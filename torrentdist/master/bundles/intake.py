@@ -1,10 +1,10 @@
 """Takes the bytes of uploads: from the uploader's swarm, or over HTTP from a client without
 BitTorrent.
 
-Always: before a record says `uploading`, the metafile is on this disk and its room is reserved.
+Always: before a record says `uploading`, the metafile is on this disk and room is reserved.
 Always: bytes that came over HTTP, and what this host had of the bundle, are read again and verified
 before they are published.
-Never: both ways at the same time for one digest.
+Never: take one digest from the swarm and over HTTP at the same time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from torrentdist.model.records import BundleState
 from torrentdist.traces.spans import place_in
 
 FILL_ANSWER_SECS = 5.0
-"""How long an uploader waits for an answer while the leader takes what it has already."""
+"""How long an uploader waits for an answer while the leader copies content that it has already."""
 FILES_A_LINE = 200
 """Files in one line of the log of events."""
 MOST_FILES = 20_000
@@ -143,15 +143,15 @@ class Intake:
     # over HTTP
 
     async def next_span(self, digest: Digest) -> MissingSpan:
-        """Returns what to send next. It is empty while the leader takes what it has, for longer
-        than a moment."""
+        """Returns the span to send next. It is empty if the leader needs longer than a moment to
+        copy the content that it has already."""
         append = await self._append_of(digest)
         if not await self._is_filled(append, FILL_ANSWER_SECS):
             return MissingSpan(0, 0)
         return next_span(append.missing, append.offset, append.meta.size)
 
     async def append(self, digest: Digest, offset: int, data: bytes) -> MissingSpan:
-        """Returns what to send next."""
+        """Writes these bytes at `offset`. Returns the span to send next."""
         append = await self._append_of(digest)
         await self._is_filled(append)
         async with append.lock:

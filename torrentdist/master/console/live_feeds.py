@@ -25,20 +25,22 @@ from torrentdist.model.errors import TorrentdistError
 PERIOD_SECS = 1.0
 LONGEST_PERIOD_SECS = 5.0
 MOST_SHARE = 0.005
-"""Most of a processor that one part takes, until it would be older than LONGEST_PERIOD_SECS."""
+"""Largest share of a processor that one part may take. An expensive part is made less often, but
+at least every LONGEST_PERIOD_SECS."""
 OLDEST_SECS = 60.0
-"""A part is made anew after this time though its state is the same: certificates come to their
-end without any change."""
+"""A part is made anew after this time even if its state is the same: certificates expire without
+any change of a record."""
 STREAM_SECS = 30.0
 """A stream's length. The browser opens the next one by itself."""
 MOST_STREAMS = 200
 MOST_PARTS = 2 * MOST_STREAMS
-"""Parts that are kept. A caller may name ever new ones."""
+"""Most parts that are kept, because callers can ask for any number of different ones."""
 Make = Callable[[], Awaitable[str]]
 State = Callable[[], Hashable]
-"""Returns another value when a part may show something else than before."""
+"""Returns a value that changes whenever the content of a part may have changed."""
 ALWAYS_NEW: Final[State] = object
-"""The state of parts that hosts are asked for: nobody here knows whether their answers change."""
+"""The state of parts that are made from hosts' answers: this master cannot know whether the
+answers have changed."""
 
 
 @dataclass(frozen=True)
@@ -56,20 +58,20 @@ class _Part:
     """The state when the event was made."""
     made_at: float = float("-inf")
     next_at: float = float("-inf")
-    """When it is looked at again, if somebody shows it."""
+    """When its state is looked at again, if a browser shows it."""
     making: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class LiveFeeds:
     def __init__(self, metrics: Metrics, state: State) -> None:
-        """`state`: of every part that names none of its own."""
+        """`state` is used for every part that has no state of its own."""
         self._metrics = metrics
         self._state = state
         self._parts: dict[str, _Part] = {}
         self._streams = 0
 
     async def answer(self, request: Request, part: str, make: Make, state: State | None = None) -> Response:
-        """Answers with a stream. `part` names what `make` makes."""
+        """Answers with a stream of one part. `part` is its name, and `make` returns its content."""
         secs = number_parameter(request, "timeout", STREAM_SECS, low=0.0, high=STREAM_SECS)
         if self._streams >= MOST_STREAMS:
             raise TorrentdistError("not_ready", detail=f"{self._streams} pages of the console are open here")
@@ -111,7 +113,7 @@ class LiveFeeds:
             return part.event
 
     async def _renew(self, part: _Part, source: _PartSource, now: float) -> float:
-        """Makes a part anew if its state is another one. Returns the processor time of that."""
+        """Makes a part anew if its state has changed. Returns the processor time that this took."""
         began = time.thread_time()
         state = source.state()
         cost = time.thread_time() - began
@@ -125,7 +127,7 @@ class LiveFeeds:
         return cost
 
     def _keep(self, name: str, part: _Part) -> None:
-        """Keeps a part, at the cost of those that were looked at longest ago."""
+        """Keeps a part. If there are too many, drops those that were asked for longest ago."""
         self._parts.pop(name, None)
         self._parts[name] = part
         while len(self._parts) > MOST_PARTS:
@@ -133,8 +135,8 @@ class LiveFeeds:
 
 
 class _Timed:
-    """Awaits what `make` makes. `cost` is the processor time of it alone, not of what else ran on
-    this thread while it waited."""
+    """Awaits the result of `make`. `cost` is the processor time of this work alone, without that of
+    other tasks which ran on this thread meanwhile."""
 
     def __init__(self, make: Make) -> None:
         self._make = make

@@ -78,7 +78,7 @@ class BundleApi:
         replicas = int(number_parameter(request, "replicas", 1, low=0, high=1000))
         timeout = min(LONGEST_POLL, number_parameter(request, "timeout", LONGEST_POLL, low=0, high=MOST_POLL))
         bundle_views.entry_of(self._records.snapshot(), bundle, *bundle_views.ALIVE)
-        with contextlib.suppress(TorrentdistError):  # time is up: answer what is
+        with contextlib.suppress(TorrentdistError):  # the time is up: answer the current state
             await self._mirror.wait_for(lambda s: bundle_views.replicated(s, bundle, replicas), timeout)
         snapshot = self._records.snapshot()
         entry = bundle_views.entry_of(snapshot, bundle, *bundle_views.ALIVE)

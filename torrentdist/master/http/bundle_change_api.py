@@ -73,7 +73,7 @@ class BundleChangeApi:
 
     async def prune(self, request: Request) -> Response:
         older_than = number_parameter(request, "older_than", 0.0, low=0.0, high=LONGEST_WAIT)
-        if flag_parameter(request, "dry_run"):  # so said clients before there was /v1/dry-run
+        if flag_parameter(request, "dry_run"):  # from clients older than /v1/dry-run
             request.scope[DRY_RUN] = True
         self._leadership.fence()
         return answered(await self._pruning.prune(await mutation_of(request), older_than))

@@ -1,4 +1,4 @@
-"""Tells of bundles whether they go next when room is needed, and why, or why they stay.
+"""Tells for each bundle whether it is removed next when room is needed, and why, or why it stays.
 
 Always: it says what retention_rules.py and pruning.py decide, and decides nothing itself. The rules
 are judged in a thread, and at most once for the same records within VALID_SECS.
@@ -22,7 +22,7 @@ from torrentdist.model.ids import BundleId
 from torrentdist.model.policies.policy_messages import RoomView
 
 VALID_SECS: Final = 10.0
-"""Bundles grow older than what a rule keeps, though no record changes."""
+"""How long a result is used while no record changes. Rules depend on the age of bundles, too."""
 
 
 class RoomOutlook:
@@ -52,9 +52,9 @@ class RoomOutlook:
 def room_view(
     snapshot: ClusterSnapshot, bundle: BundleId, judged: Mapping[str, Retained], index: RecordIndex
 ) -> RoomView:
-    """Returns what happens to one bundle.
+    """Returns what the rules do with one bundle.
 
-    `judged`: what each rule says, by its pattern. `index`: of this snapshot.
+    `judged`: what each rule removes and keeps, by its pattern. `index`: the index of this snapshot.
     """
     matching = {
         pattern: said for pattern, said in sorted(judged.items()) if bundle in said.goes or bundle in said.stays

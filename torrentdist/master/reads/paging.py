@@ -1,9 +1,8 @@
 """Cuts long lists into pages. Pure.
 
-Always: a reader that follows `after` from page to page gets every id that stays exactly once,
-whatever comes and goes.
-Always: without a limit the list is whole, as older clients expect. Never: a page is larger than its
-limit.
+Always: a reader that follows `after` from page to page gets every id that exists throughout exactly
+once, even if others come and go. Without a limit the list is whole, as older clients expect.
+Never: make a page larger than its limit.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 controls.
 
 Always: only published content leaves it, confined to its bundle.
-Never: it listens on loopback only.
+Never: listen beyond loopback.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ FOLLOW_LOOK_SECS = 0.1
 
 
 class OutputApi:
-    """`here` returns the workers that have a place on this host now."""
+    """`here` returns the workers that are assigned to this host now."""
 
     def __init__(self, homes: Homes, here: Callable[[], frozenset[Key]]) -> None:
         self._homes = homes
