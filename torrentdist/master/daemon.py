@@ -362,8 +362,7 @@ class Master:
         log.info("master stopped")
 
     async def _hand_over(self) -> None:
-        """A leader that stops takes on nothing from now on: a standby that can lead at once takes
-        over."""
+        """Hands the leadership of a stopping leader to a standby that can lead at once."""
         if self._registration is None or not self.leadership.is_leader():
             return
         with contextlib.suppress(TimeoutError):
@@ -390,7 +389,7 @@ class Master:
             await answered(self._zookeeper, lambda: acl.check_tree(self._zookeeper))
         await answered(self._zookeeper, lambda: self.mirror.start(CONNECT_SECS))
         gc.freeze()  # Most bundles and records stay, so the collector need not scan them with every change.
-        asyncio.get_running_loop().call_later(FIRST_PASSES_SECS, gc.freeze)  # so does what the loops below derive
+        asyncio.get_running_loop().call_later(FIRST_PASSES_SECS, gc.freeze)  # what the loops below derive stays too
         background.spawn("absences", self.lost.watch())
         background.spawn("history", self.history.run())
         background.spawn("replication", self.replicator.run())
@@ -417,7 +416,7 @@ class Master:
         return self.swarms.own_entries()
 
     def hear_picture(self, picture: SwarmPicture) -> None:
-        """A master learns nothing from it that its records and its directory do not say."""
+        """Does nothing: a master's records and directory say all that the picture says."""
 
     def peers_at_hand(self, digest: Digest) -> list[PeerAddress]:
         return self.swarms.peers_at_hand(digest)
@@ -427,7 +426,7 @@ class Master:
         return claim_everything(digest)
 
     def make_room(self, size: int, usage: StoreUsage) -> None:
-        """A master has nothing that it could make anew."""
+        """Does nothing: a master holds no data that can be recreated."""
 
     def on_damage(self) -> None:
         self.attempts.poke()
@@ -474,11 +473,13 @@ class Master:
     # what its parts ask
 
     def snapshot(self) -> ClusterSnapshot:
-        """What to answer by; what is changed is decided on the mirror alone."""
+        """Returns the records that answers are made from. Changes are decided on the mirror
+        alone."""
         return self.records.snapshot()
 
     def _now(self) -> float:
-        """The time by ZooKeeper's clock, as far as it is known: hosts' clocks differ."""
+        """Returns the time by ZooKeeper's clock, because hosts' clocks differ; by this host's clock
+        while ZooKeeper's is unknown."""
         return self._zookeeper.server_now() or time.time()
 
 

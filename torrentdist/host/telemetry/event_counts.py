@@ -28,14 +28,14 @@ STOPPED = "stopped"
 
 
 RETRIED_SECS = 90.0
-"""A fetch that failed is tried again within this time, or nobody wants the bundle any more. A host
-waits for at most 30 s."""
+"""How long a failed fetch is remembered. A host retries within 30 s, unless the bundle is no longer
+wanted."""
 
 
 class _Progress(NamedTuple):
     done: int
     moved_at: float
-    """When the bytes became more; at first: when the fetch began."""
+    """When the last bytes arrived; before the first bytes, when the fetch began."""
     failed_at: float | None = None
 
 
@@ -66,7 +66,7 @@ class EventCounts:
                 self._metrics.observe("failover_seconds", vacant)
 
     def _started(self, digest: str) -> None:
-        """A fetch that is tried again has been silent since its first try got its last bytes."""
+        """Notes a start. A retry keeps the time at which an earlier try got its last bytes."""
         self._forget()
         known = self._fetches.get(digest)
         self._fetches[digest] = known._replace(failed_at=None) if known else _Progress(0, self._clock())

@@ -3,7 +3,7 @@
 docs/metrics.md and the dashboard in deploy/grafana are generated from it.
 Always: a name follows Prometheus: a base unit, and `_total` for a counter. A label has only the
 values that the table lists, so that the number of series is fixed.
-Never: a label that names a bundle, a host or an error, since their number grows without bound.
+Never: use a label that names a bundle, a host or an error, since their number grows without bound.
 """
 
 from __future__ import annotations

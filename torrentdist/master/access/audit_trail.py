@@ -24,12 +24,12 @@ from torrentdist.model.json_decoding import decode_json
 
 MOST_ENTRIES: Final = 10_000
 MOST_BYTES: Final = 64 * 1024 * 1024
-"""Newest bytes of the events that are read when the master starts."""
+"""Most bytes of the events, counted from the newest, that are read when the master starts."""
 _MARK: Final = b'"event":"access_audited"'
 
 
 class AuditTrail:
-    """`now` returns the time by ZooKeeper's clock, as far as it is known."""
+    """`now` returns the time by ZooKeeper's clock; by this host's clock while it is unknown."""
 
     def __init__(self, master: str, events: EventLog, now: Callable[[], float]) -> None:
         self._master = master
@@ -39,7 +39,7 @@ class AuditTrail:
         self.log = AuditLog(self._keep)
 
     async def load(self, directory: Path) -> None:
-        """Reads the changes that the events of this master tell."""
+        """Reads the changes from the events that this master has written."""
         self._entries.extend(await asyncio.to_thread(lambda: deque(told_in(directory), maxlen=MOST_ENTRIES)))
 
     def entries(self, within: float, who: str, bundle: str, most: int) -> list[AuditView]:

@@ -2,8 +2,9 @@
 
 Each is a pure function from a snapshot to ZooKeeper operations, which changes/commit.py commits.
 Always: a certificate carries the role, the id and the addresses of its invitation, or of the
-certificate that it renews, and nothing that a requester asks for. Always: an invitation is good for
-one key. Never: a certificate goes out that is not in the records.
+certificate that it renews, and nothing that a requester asks for. An invitation is good for one
+key.
+Never: issue a certificate that is not in the records.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ SKEW_SECS = 1.0
 
 
 def new_invitation(body: InvitationBody, by: str, now: float) -> InvitationRecord:
-    """Returns the record that a request asks for, or raises what is wrong with the request."""
+    """Returns the record that a request asks for. Raises `invalid_request` if it is wrong."""
     if body.role not in (CertificateRole.MASTER, CertificateRole.SUPERVISOR):
         raise TorrentdistError("invalid_request", detail="an invitation is for a master or a supervisor")
     if not 0 < body.ttl_secs <= LONGEST_TTL_SECS:

@@ -1,8 +1,8 @@
 """This master's place in the election: it queues, passes the gate, leads, and hands over.
 
-Always: a master that lacks a live job's bundle acts on nothing and gives way. The one thing that it
-does before is to mark lost what nobody has any more, or nobody would ever lead.
-Always: everything that the leader changes goes through the fence of its term.
+Always: a master that lacks a live job's bundle changes nothing and gives way. There is one
+exception: it marks bundles as lost that no peer has any more, because they would keep every master
+from leading. Every change of the leader goes through the fence of its term.
 Never: decide what a leader does for the records. leader_rounds.py does it, and leader_duties.py
 decides.
 """
@@ -60,7 +60,7 @@ class Leadership:
         self._gained = asyncio.Event()
         self._tell = tell
         self._missing: list[BundleId] = []
-        """The missing bundles that the log names last."""
+        """The missing bundles that were logged last."""
         self.elections = Elections(mirror, tell, lambda: self.failovers(1))
         self._elector = Elector(zookeeper, session.me, self._ready, on_gained=self._on_gained, on_lost=self._on_lost)
 

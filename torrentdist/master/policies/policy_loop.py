@@ -44,20 +44,21 @@ log = get_logger()
 LOOK_SECS = 10.0
 """Longest time between two rounds."""
 RUNNING_SECS = 0.5
-"""The same while a distribution runs: the hosts' progress is no change of a record."""
+"""Longest time between two rounds while a distribution runs. A host's progress changes no record,
+so it starts no round."""
 SHARE_OF_PATIENCE = 0.1
-"""Share of the patience by which a broken host is found later, where nothing else changes."""
+"""How much later than its patience a broken host may be found, as a share of the patience."""
 RETENTION_SECS = 30.0
-"""Longest time after which bundles that have grown old are looked for."""
+"""Longest time between two applications of the retention rules, since bundles grow old."""
 CANCEL_SECS = 60.0
 """For how long the leader looks for hosts that fetch a bundle whose distribution was cancelled."""
 SETTLE_SECS = 2.0
-"""A retention rule that has just been written waits for this long, and a burst of changes too."""
+"""Delay of the retention rules after a change, so that a burst of changes is judged once."""
 
 
 @dataclass(frozen=True)
 class PolicyParts:
-    """What the loop carries its decisions out with."""
+    """The parts of the master through which the loop carries out its decisions."""
 
     changes: LeaderChanges
     retention: RetentionOperations
@@ -75,10 +76,10 @@ class PolicyLoop:
         self._parts = parts
         self._patience = patience
         self._seen: dict[tuple[BundleId, SupervisorId], tuple[HostState, float]] = {}
-        """The state of each host that is waited for, and time.monotonic() since when."""
+        """The state of each host that a wave waits for, and since when, by time.monotonic()."""
         self._looks: dict[BundleId, tuple[tuple[int, int], float]] = {}
-        """What each running distribution was decided by last, and time.monotonic() when it is
-        looked at again although that is the same."""
+        """For each running distribution: the versions of its last look, and the time.monotonic() of
+        its next look if they stay the same."""
         self._follower = Follower()
         self._retention_at = math.inf
         """time.monotonic() when the retention rules are applied next."""
@@ -89,7 +90,7 @@ class PolicyLoop:
             snapshot, wait = self._mirror.snapshot, LOOK_SECS
             try:
                 if not self._leadership.is_leader():
-                    self._seen.clear()  # it will be old when this master leads again
+                    self._seen.clear()  # outdated when this master leads again
                 elif snapshot.present:
                     wait = await self._round(snapshot)
                 self._trouble.succeeded()

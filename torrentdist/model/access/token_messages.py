@@ -76,7 +76,7 @@ class NewTokenView(View, frozen=True, kw_only=True):
 
 
 class HostPassesView(View, frozen=True, kw_only=True):
-    """What lets its holder read something at hosts, for a quarter of an hour."""
+    """Passes with which their holder may read at hosts, for a quarter of an hour."""
 
     hosts: dict[SupervisorId, str]
     """A pass for each registered supervisor."""

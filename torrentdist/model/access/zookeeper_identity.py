@@ -20,8 +20,8 @@ from torrentdist.model.errors import TorrentdistError
 MASTERS: Final = "masters"
 READERS: Final = "readers"
 LEAST_SECRET: Final = 32
-"""Characters of the masters' password at least: a host that has a derived one could guess a shorter
-one."""
+"""Least number of characters of the masters' password. A host could guess a shorter one from its
+own, which is derived from it."""
 _HOST: Final = "host-"
 _GROUP: Final = "group-"
 
@@ -74,8 +74,8 @@ def group_user(group: str) -> str:
 
 
 def identity_of(secret: str, user: str) -> tuple[Credentials, ...]:
-    """Returns what a host or a member of a group shows to ZooKeeper: itself, and that it may
-    read."""
+    """Returns the credentials that a host or a member of a group shows to ZooKeeper: its own, and
+    those of the readers."""
     return derived(secret, user), derived(secret, READERS)
 
 

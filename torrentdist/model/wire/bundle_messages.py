@@ -35,8 +35,8 @@ class BundleView(View, frozen=True, kw_only=True):
     stuck: dict[str, str] = {}
     """The hosts on which the bundle does not arrive, with the reason. Empty in lists."""
     own_bytes: int | None = None
-    """In lists: the bytes among them whose blocks on the disk of the master that answers no other
-    bundle shares. Null if that master does not hold it."""
+    """In lists: bytes on the answering master's disk in blocks that no other bundle shares. Null if
+    that master does not hold the bundle."""
     signers: list[str] = []
     """The ids of the keys that have signed it, as the record says."""
     signatures: list[Envelope] = []
@@ -78,10 +78,10 @@ class BundleDiffView(View, frozen=True, kw_only=True):
 
 
 class UploadOffset(msgspec.Struct, frozen=True):
-    """Where to go on with an upload. The leader has all bytes before that."""
+    """Where an upload continues. The leader has all bytes before `offset`."""
 
     offset: int
     """The next part starts here."""
     until: int | None = None
-    """The leader has the bytes that follow this place too. `offset`: it is not known yet what to
-    send. Null: everything has to be sent."""
+    """The leader also has the bytes from this position on. If it equals `offset`, the leader does
+    not know yet what has to be sent. Null: everything has to be sent."""

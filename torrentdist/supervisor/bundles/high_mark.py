@@ -33,7 +33,7 @@ async def return_to_low(runtime: HostRuntime, marks: StoreMarks) -> None:
     planned = await runtime.store.plan_to_low(marks)
     if not planned:
         return
-    # A plan that is made again after a removal would find the store below its high mark, and stop.
+    # With the same marks, the next plan would find the store below its high mark, and stop.
     until_low = StoreMarks(marks.low or marks.high, marks.low or marks.high)
     while planned:
         stored = planned[0]

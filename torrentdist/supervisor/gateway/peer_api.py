@@ -1,8 +1,7 @@
-"""What other hosts may ask of this one, on api.listen: its workers' output, metafiles of what
-it has or fetches, and its health and metrics.
+"""The API for other hosts, on api.listen: the output of this host's workers, metafiles of the
+bundles that it has or fetches, and its health and metrics.
 
-Always: nothing but `/livez` is answered without the cluster's token or a certificate, where there
-is one.
+Always: if the cluster has a token or certificates, only `/livez` is answered without one.
 Never: change anything.
 """
 
@@ -39,8 +38,8 @@ IsAdmitted = Callable[[str, str], bool]
 
 
 class PeerApi:
-    """Masters decide which bundles a supervisor may have, so its certificate alone gets no metafile
-    and no recipe here: it needs a master's pass."""
+    """The operations for other hosts. Masters decide which bundles a supervisor may have, so a
+    supervisor needs a master's pass for a metafile or a recipe; its certificate is not enough."""
 
     def __init__(self, raw_metafile: Awaited, raw_recipe: Awaited, admitted: IsAdmitted) -> None:
         self._raw_metafile = raw_metafile

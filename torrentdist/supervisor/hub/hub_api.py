@@ -39,10 +39,10 @@ from torrentdist.supervisor.hub.hub_names import MAIN, Repository, RepositoryKin
 
 HUB_PATH: Final = "/hub/"
 PAGE_ENTRIES: Final = 1000
-"""Entries of one answer about a directory. Its Link header leads to the next ones."""
+"""Most entries of one answer about a directory. Its Link header leads to the next ones."""
 _TREES_KEPT: Final = 4
 _COMMIT: Final = "torrentdist.hub_commit"
-"""The key of the commit that a request is about, once that is known."""
+"""Key in a request's scope: the commit that the request is about, once it is known."""
 
 
 class RepositoryName(Convertor[str]):
@@ -62,7 +62,8 @@ class KindName(RepositoryName):
 
 
 class OtherKind(RepositoryName):
-    """A kind that stands before the names of its repositories in a file's URL. Models have none."""
+    """A kind of repository that a file's URL names before the repository. A model's URL does
+    not."""
 
     regex = "|".join(kind for kind in RepositoryKind if kind is not RepositoryKind.MODEL)
 

@@ -2,8 +2,8 @@
 
 Always: a tag depends on a file's content alone, so that the library keeps equal files once. A
 symlink to a file is shown as that file.
-Never: show `.cache/huggingface`, in which the library itself keeps notes about a directory. Never:
-I/O.
+Never: do I/O, or show `.cache/huggingface`, in which the library itself keeps notes about a
+directory.
 """
 
 from __future__ import annotations
@@ -90,10 +90,10 @@ def files(tree: BundleTree) -> list[HubFile]:
 
 
 def entries(tree: BundleTree, path: str, *, recursive: bool, after: str = "") -> Iterator[HubEntry] | None:
-    """Yields what a directory holds, by name; None if there is no such directory.
+    """Yields the entries of a directory, by name; None if there is no such directory.
 
-    `after`: yields what comes after this entry, a path below the directory. What is not taken costs
-    nothing.
+    `after`: a path below the directory. Only entries behind it are yielded. Entries are made one by
+    one, so those that the caller does not take cost nothing.
     """
     top = None if _is_hidden(path) else tree.find(path)
     if top is None or top.kind is not NodeKind.DIRECTORY:

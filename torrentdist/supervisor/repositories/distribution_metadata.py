@@ -1,8 +1,8 @@
 """Reads the metadata of a wheel or an sdist from the archive.
 
-Always: what is read and unpacked is bounded, since an archive from outside may unpack to anything.
-Always: an archive that cannot be read now is an error, which nobody may keep as an answer.
-Never: raise for an archive that is damaged or strange. It has no metadata then.
+Always: the bytes that are read and unpacked are bounded, since an archive from outside may unpack
+to any size. An archive that cannot be read now is an error, and is not remembered.
+Never: raise for an archive that is damaged or strange. It counts as one without metadata.
 """
 
 from __future__ import annotations
@@ -35,15 +35,16 @@ MOST_HELD: Final = 16 * 1024 * 1024
 MOST_RECENT: Final = 1024
 _STEP: Final = 64 * 1024
 _MOST_LOOKS: Final = 40
-"""Looks at an archive that arrives. Twice as much of it is awaited after each, as the next begins
-anew."""
+"""Most looks at an arriving archive. Each look starts from the beginning, so the part that is
+awaited doubles from look to look."""
 _WITHOUT_CONTENT: Final = frozenset(
     (tarfile.LNKTYPE, tarfile.SYMTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE)
 )
-"""Kinds of members of a tar archive that have no content, whatever size their header tells."""
+"""Kinds of members of a tar archive that have no content, whatever size their header states."""
 _REQUIRES_PYTHON: Final = re.compile(rb"requires-python:((?:[^\n]|\n[ \t]){,4000})", re.IGNORECASE)
 _THREADS = ThreadPoolExecutor(4, thread_name_prefix="metadata")
-"""They wait for the event loop, which needs asyncio's own threads to read for them."""
+"""Threads for the parsers. They wait for reads on the event loop, and these reads need asyncio's
+own threads, so the parsers must not occupy them."""
 Read = Callable[[int, int], bytes]
 """Returns the bytes of an archive from a place to another."""
 Find = Callable[[Read, int], bytes | None]
@@ -124,7 +125,7 @@ def wheel_metadata(read: Read, size: int) -> bytes | None:
                 return _whole(stream, MOST_METADATA)
     except (TorrentdistError, NotArrived):
         raise
-    except Exception:  # the parsers raise of every kind for damaged archives
+    except Exception:  # the parsers raise many kinds of exceptions for damaged archives
         return None
 
 
@@ -153,8 +154,8 @@ def _pkg_info(names: list[str]) -> str:
 
 
 def _in_tar(source: IO[bytes]) -> bytes | None:
-    """Reads the plain headers alone. tarfile needs hours for some extended headers, and lets no
-    other thread run in them."""
+    """Finds PKG-INFO by the plain headers alone. tarfile needs hours for some extended headers, and
+    blocks all other threads meanwhile."""
     unpacked = BoundedUnpacking(gzip.GzipFile(fileobj=source))
     while True:
         header = tarfile.TarInfo.frombuf(unpacked.read(tarfile.BLOCKSIZE), "utf-8", "replace")
@@ -203,7 +204,7 @@ class DistributionMetadata:
                 found = await _look(find, content, file)
             except NotArrived as exc:
                 end = min(file.size, exc.start + _STEP * 2**number)
-                async for _ in content.read_part(file, exc.start, end):  # a request that waits holds no thread
+                async for _ in content.read_part(file, exc.start, end):  # waits without holding a thread
                     pass
             else:
                 self._keep(file.root, found)
@@ -232,14 +233,15 @@ def _sha256(data: bytes) -> str:
 
 
 async def _look(find: Find, content: HostContent, file: FileEntry) -> bytes | None:
-    """Reads the metadata in a thread that never waits for a part to arrive: NotArrived names it."""
+    """Reads the metadata in a thread. If a part has not arrived, raises NotArrived instead of
+    waiting for it."""
     loop = asyncio.get_running_loop()
 
     def read(start: int, end: int) -> bytes:
         try:
             data = asyncio.run_coroutine_threadsafe(content.read_now(file, start, end), loop).result()
         except OSError as exc:
-            # The parsers would take it for damage, as gzip's own BadGzipFile is an OSError too.
+            # The parsers would take an OSError for damage: gzip's own BadGzipFile is one.
             raise disk_failure(exc, Path(file.path)) from exc
         if data is None:
             raise NotArrived(start)

@@ -18,25 +18,25 @@ from torrentdist.model.wire.swarm_messages import PeerRole, SwarmAnnounce
 from torrentdist.swarm.directory.peer_addresses import address_of
 
 STOCK_PREFIX: Final = "stock-"
-"""Begins the ids of stock BitTorrent clients, which only the tracker gives."""
+"""Prefix of the ids of stock BitTorrent clients. Only the tracker gives such ids."""
 
 
 @dataclass(frozen=True)
 class AnnounceSender:
-    """What is known about the sender of an announce without its own words."""
+    """What a master knows about the sender of an announce without believing the announce."""
 
     address: str
     """The address that the request came from."""
     name: str = ""
-    """The name that it has proven."""
+    """The name that the sender has proven."""
     is_host: bool = True
-    """Whether it has proven that it is one of the cluster's hosts."""
+    """Whether the sender has proven that it is one of the cluster's hosts."""
     certificate: tuple[str, str] | None = None
-    """Role and id of the certificate by which it has. None: it has another proof."""
+    """Role and id of the certificate that proved it. None: the proof was no certificate."""
 
     @property
     def owner(self) -> str:
-        """Stands for the sender: nobody else may speak for its peers."""
+        """The owner of the sender's peers. No other sender may announce for them."""
         return "" if self.is_host else f"{self.name}@{self.address}"
 
 

@@ -1,5 +1,5 @@
-"""The console's pages of distributions: the list of those that run and of those that are over, and
-one of them as its history tells it."""
+"""The console's pages of distributions: the list of running and ended ones, and a page with the
+history of one."""
 
 from __future__ import annotations
 
@@ -114,8 +114,8 @@ def _secs(value: float | None) -> Markup:
 
 
 def sources_strip(sources: Sources, whole: int, done: int = 0) -> Markup:
-    """Returns how many bytes came from where. `done`: the bytes that are there, for when nobody
-    says where they came from."""
+    """Returns a strip that shows how many bytes came from each source. `done`: the bytes that have
+    arrived, shown if their sources are not known."""
     parts = (sources.local, sources.masters, sources.peers, sources.plugin)
     told = ", ".join(f"{m.bytes_of(value)} {name}" for name, value in zip(SOURCES, parts, strict=True) if value)
     return Markup(strip(parts if any(parts) else (done, 0, 0, 0), whole, told or "no bytes", COLOURS))
@@ -132,7 +132,7 @@ def run_html(visit: Visit, one: DistributionSummary) -> str:
 
 
 def run_part(one: DistributionSummary) -> Markup:
-    """Returns what the page of a distribution shows, all of which changes while it runs."""
+    """Returns the part of a distribution's page that changes while the distribution runs."""
     ended = m.text("it runs") if one.ended_at is None else m.moment(one.ended_at)
     tone = "good" if one.done == one.hosts else "" if one.ended_at is None else "bad"
     figures = m.tiles(
