@@ -136,6 +136,35 @@ def test_a_lying_recipe_costs_bytes_and_never_content(site: Site, change: str) -
     assert filling.size < SIZE / 2
 
 
+@pytest.mark.case("H2")
+@pytest.mark.case("H3")
+@pytest.mark.parametrize("within", ["store", "directory"])
+def test_a_chunk_that_a_recipe_puts_into_zeros_counts_for_nothing(site: Site, within: str) -> None:
+    """Zeros need no transfer and count at once. Bytes that a forged recipe, or a damaged old file,
+    puts over them would be published unhashed."""
+    new = OLD[:4_000_000] + bytes(2_000_000) + OLD[4_000_000:]
+    site.publish("env-42.tar", OLD)
+    meta, raw = site.make("env-43.tar", new)
+    recipe = parse_recipe(raw)
+    assert recipe is not None
+    [honest] = recipe.files
+    known, *rest = honest.chunks()
+    zeros = next(one for one in rest if one.offset > 4_000_000 and one.length > known.length)
+    lie: list[tuple[int, bytes]] = []
+    for one in (known, *rest):
+        put = known.length if one == zeros else 0
+        lie += [(put, known.hash)] if put else []
+        lie.append((one.length - put, one.hash))
+    forged = encode_recipe(Recipe((file_recipe(honest.root, iter(lie)),)))
+    if within == "store":
+        filling = site.fill(meta, forged)
+    else:
+        content, own = site.store.begin(meta) / "content", large_files_below(site.work / "made" / "env-42.tar")
+        filling = fill_from_directories(meta, content, [], lambda: True, lambda done: None, parse_recipe(forged), own)
+
+    assert wrong_pieces(site, meta, filling, new) == []
+
+
 @pytest.mark.case("H3")
 def test_a_lying_recipe_of_an_old_version_is_as_harmless(site: Site) -> None:
     """The recipe of a bundle that is here would be believed because it is here."""

@@ -119,11 +119,12 @@ def held_pieces(
 def with_parts(
     files: Sequence[FileEntry], piece_length: int, have: Sequence[bool], parts: Mapping[str, Sequence[bool]]
 ) -> list[bool]:
-    """Adds the right pieces of the files in `parts` to those that are here."""
+    """Returns which pieces are here once the files in `parts` are filled, of which it says which
+    pieces are right. What was here of these files before, such as zeros, may be overwritten."""
     pieces, start = list(have), 0
     for file in files:
         for number, right in enumerate(parts.get(file.path, ())):
-            pieces[start + number] |= right
+            pieces[start + number] = right
         start += -(-file.size // piece_length)
     return pieces
 
