@@ -7,8 +7,10 @@ Never: decide which bundles this host wants. The daemon's plan does.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterable
+from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
@@ -37,6 +39,12 @@ class HostRuntime:
         self.transfers = transfers
         self.fetches = fetches
         self._peerless = PeerlessTransfers()
+        self._turns: WeakValueDictionary[Digest, asyncio.Lock] = WeakValueDictionary()
+
+    def turn(self, digest: Digest) -> asyncio.Lock:
+        """Returns the lock that is held while an upload of this content is opened, and while the
+        content is dropped because no bundle has it."""
+        return self._turns.setdefault(digest, asyncio.Lock())
 
     async def start(self) -> None:
         """Seeds the bundles in the store. Sets aside a bundle whose sizes and times show damage."""

@@ -13,6 +13,7 @@ import asyncio
 import os
 import shutil
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from torrentdist.bundle.reuse.missing_spans import MissingSpan, missing_spans, n
 from torrentdist.bundle.reuse.recipe import parse_recipe
 from torrentdist.cluster.records.mirror import Mirror
 from torrentdist.cluster.records.record_index import RecordIndex
+from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.master.bundles.bundle_operations import BundleOperations
@@ -40,6 +42,8 @@ FILL_ANSWER_SECS = 5.0
 """How long an uploader waits for an answer while the leader copies content that it has already."""
 FILES_A_LINE = 200
 """Files in one line of the log of events."""
+SEEN_SECS = 5.0
+"""How long the opening of an upload waits until this master sees its record."""
 MOST_FILES = 20_000
 """Most files of one bundle that the log of events names."""
 
@@ -110,25 +114,30 @@ class Intake:
         """`recipe`: the hash of the recipe that was offered before. `traceparent`: names the
         client's span."""
         before = await self._changes.recall(mutation)
-        entry = self._mirror.snapshot.bundles.get(bundle)
-        if entry is not None and entry.record.digest != meta.digest:
-            raise other_content(entry.record)
-        if entry is None:
-            self._appends.pop(meta.digest, None)  # of a forgotten upload: its bytes may be gone
-        # Another leader may have opened it, so that this disk lacks the metafile.
-        if before is None or (entry is not None and entry.record.state is not BundleState.REMOVED):
-            home = await self._runtime.store.begin(meta)
-            await asyncio.to_thread(os.utime, home / "metafile")  # it is not abandoned
-            recipe = await self._recipes.accept(meta.digest, recipe)
-            failure = self._attempts.disk_error(meta.digest)
-            self._attempts.retry(meta.digest)
-            if before is None:
-                self._tell_opened(bundle, meta, traceparent)
+        async with self._runtime.turn(meta.digest):  # the replicator does not drop this content meanwhile
+            entry = self._mirror.snapshot.bundles.get(bundle)
+            if entry is not None and entry.record.digest != meta.digest:
+                raise other_content(entry.record)
             if entry is None:
-                self._tell_files(bundle, meta)
-            if failure is not None and entry is not None and not self._mirror.snapshot.holders(bundle):
-                raise failure  # the uploader asks because nothing moves, and this is the reason
-        return before or await self._operations.open_upload(mutation, bundle, meta, min_replicas, recipe, owner)
+                self._appends.pop(meta.digest, None)  # of a forgotten upload: its bytes may be gone
+            # Another leader may have opened it, so that this disk lacks the metafile.
+            if before is None or (entry is not None and entry.record.state is not BundleState.REMOVED):
+                home = await self._runtime.store.begin(meta)
+                await asyncio.to_thread(os.utime, home / "metafile")  # it is not abandoned
+                recipe = await self._recipes.accept(meta.digest, recipe)
+                failure = self._attempts.disk_error(meta.digest)
+                self._attempts.retry(meta.digest)
+                if before is None:
+                    self._tell_opened(bundle, meta, traceparent)
+                if entry is None:
+                    self._tell_files(bundle, meta)
+                if failure is not None and entry is not None and not self._mirror.snapshot.holders(bundle):
+                    raise failure  # the uploader asks because nothing moves, and this is the reason
+            if before is None:
+                before = await self._operations.open_upload(mutation, bundle, meta, min_replicas, recipe, owner)
+                with suppress(TorrentdistError):  # the replicator decides by what this master has seen
+                    await self._mirror.wait_for(lambda s: _is_live(s, bundle), SEEN_SECS)
+            return before
 
     def _tell_opened(self, bundle: BundleId, meta: Metafile, traceparent: str) -> None:
         sender = traceparent if place_in(traceparent) is not None else ""
@@ -243,6 +252,11 @@ class Intake:
         have = filling.have
         append.missing = whole if have is None else missing_spans(meta.files, meta.piece_length, have)
         append.offset = next_span(append.missing, 0, meta.size).start
+
+
+def _is_live(snapshot: ClusterSnapshot, bundle: BundleId) -> bool:
+    entry = snapshot.bundles.get(bundle)
+    return entry is not None and entry.record.state is not BundleState.REMOVED
 
 
 def _empty(content: Path) -> None:

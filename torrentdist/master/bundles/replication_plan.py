@@ -109,7 +109,7 @@ def plan(
     if stale or removed:
         index = index or RecordIndex.of(snapshot)
         actions += [Abandon(digest) for digest in sorted(stale) if not index.bundles_of(digest)]
-        actions += [DropReplica(digest) for digest in sorted(removed) if not _is_alive(snapshot, index, digest)]
+        actions += [DropReplica(digest) for digest in sorted(removed) if not is_alive(snapshot, index, digest)]
     return actions + _chosen(wanted, local)
 
 
@@ -126,7 +126,7 @@ def _may_fetch(entry: BundleEntry, local: Local, now: float) -> bool:
     return entry.record.state is not BundleState.UPLOADING or local.joins_uploads or local.leading
 
 
-def _is_alive(snapshot: ClusterSnapshot, index: RecordIndex, digest: Digest) -> bool:
+def is_alive(snapshot: ClusterSnapshot, index: RecordIndex, digest: Digest) -> bool:
     """Whether some bundle with this content is not removed.
 
     A removed bundle may share its content with it.

@@ -28,6 +28,7 @@ from torrentdist.master.bundles.replication_plan import (
     Local,
     PublishReplica,
     WithdrawReplica,
+    is_alive,
     is_settled,
     plan,
 )
@@ -166,17 +167,25 @@ class Replicator:
                 if not await self._records.withdraw(bundle):
                     self._attempts.poke()
             case Abandon(digest):
-                log.info("an abandoned upload is dropped", digest=digest)
-                await self._runtime.drop(digest)
+                await self._drop(digest, "an abandoned upload is dropped")
             case DropReplica(digest):
-                await self._drop(digest)
+                await self._drop(digest, "bundle removed")
 
-    async def _drop(self, digest: Digest) -> None:
-        log.info("bundle removed", digest=digest)
-        for bundle in self._runtime.store.names(digest):
-            await self._runtime.fetches.clean_up(bundle)
-            await self._runtime.store.unbind(bundle)
-        await self._runtime.drop(digest)
+    async def _drop(self, digest: Digest, why: str) -> None:
+        """Drops content, unless an upload of it was opened since the plan was made."""
+        turn = self._runtime.turn(digest)
+        if turn.locked():
+            return
+        async with turn:
+            snapshot = self._mirror.snapshot
+            self._index.follow(snapshot)
+            if is_alive(snapshot, self._index, digest):
+                return
+            log.info(why, digest=digest)
+            for bundle in self._runtime.store.names(digest):
+                await self._runtime.fetches.clean_up(bundle)
+                await self._runtime.store.unbind(bundle)
+            await self._runtime.drop(digest)
 
     def _likely_holders(self, snapshot: ClusterSnapshot, bundle: BundleId) -> list[str]:
         """Returns URLs of other masters to ask first: holders, then the leader that took the
