@@ -20,8 +20,10 @@ from torrentdist.host.http.uvicorn_adapter import WebServer
 from torrentdist.host.http.web import bind_socket, json_response
 from torrentdist.http.access import Trust, with_token
 from torrentdist.http.connection_pool import Http
-from torrentdist.security.authority.authority_files import init_authority, issue_files
-from torrentdist.security.certificate_identity import CertificateRole
+from torrentdist.security.authority.authority_files import init_authority, issue_files, read_authority
+from torrentdist.security.authority.certificates import issue
+from torrentdist.security.authority.pem_texts import certificate_pem, parse_certificate
+from torrentdist.security.certificate_identity import CertificateIdentity, CertificateRole
 from torrentdist.security.live_tls import LiveTls, TlsOwner
 from torrentdist.security.principal import Role
 from torrentdist.security.tls_contexts import TlsFiles, client_context, complaint_about
@@ -59,6 +61,17 @@ class TestAuthority:
         view = issue_files(self.directory, role, id_, addresses, out, time.time() - age)
         return TlsFiles(Path(view.ca_file), Path(view.certificate_file), Path(view.key_file))
 
+    def files_elsewhere(self, id_: str, role: CertificateRole, cluster: str) -> TlsFiles:
+        """Issues a certificate for another cluster, as a company's CA does that serves several."""
+        files = self.files(id_, role)
+        assert files.certificate is not None
+        public_key = parse_certificate(files.certificate.read_bytes()).public_key()
+        addresses = [] if role is CertificateRole.PERSON else [LOOPBACK]
+        identity = CertificateIdentity(cluster, role, id_)
+        issued = issue(read_authority(self.directory), identity, addresses, public_key, time.time())
+        files.certificate.write_bytes(certificate_pem(issued))
+        return files
+
     @property
     def ca(self) -> Path:
         return self.directory / "ca.pem"
@@ -77,7 +90,7 @@ def owner(id_: str = "m1", address: str = LOOPBACK) -> TlsOwner:
 @contextlib.asynccontextmanager
 async def port(tls: LiveTls | None, token: str | None = TOKEN, *, plain_too: bool = False) -> AsyncIterator[WebServer]:
     """Serves OPERATIONS on a port of loopback."""
-    rules = None if tls is None else CertificateRules(lambda peer: False, are_for_all_hosts=not plain_too)
+    rules = None if tls is None else CertificateRules(lambda peer: False, not plain_too, lambda: tls.cluster)
     app = Authentication(api_app(OPERATIONS), token, ("/sender",), certificates=rules)
     web = WebServer(app, bind_socket(LOOPBACK, 0, what="the test"), tls=tls, plain_too=plain_too, grace_secs=0.0)
     await web.start()

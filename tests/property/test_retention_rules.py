@@ -85,10 +85,10 @@ def test_a_rule_keeps_as_many_as_it_says(seen: ClusterSnapshot) -> None:
     rules = {name: entry.record for name, entry in seen.retention.items()}
     for name, found in retained(seen, rules, NOW).items():
         rule = rules[name]
-        there = len(found.goes) + len(found.stays)
+        usable = [id_ for id_ in (*found.goes, *found.stays) if seen.bundles[id_].record.state is BundleState.AVAILABLE]
         young = [id_ for id_ in found.goes if NOW - seen.bundles[id_].mtime < rule.for_secs]
 
-        assert len(found.stays) >= min(rule.keep, there)
+        assert len(set(usable) & set(found.stays)) >= min(rule.keep, len(usable))
         assert [] == young
         assert set(found.goes) <= going
         assert all(found.stays.values())
@@ -111,6 +111,16 @@ def test_a_bundle_without_its_bytes_stays_as_unavailable(state: BundleState) -> 
     seen = snapshot([bundle("etl-1", state=state), bundle("etl-2", created_at=2.0)], retention=[rule])
 
     assert {"etl-1": ["unavailable"], "etl-2": ["newest"]} == rule_view(seen, rule, NOW).stays
+
+
+@pytest.mark.parametrize("state", [BundleState.UPLOADING, BundleState.LOST])
+def test_a_newer_bundle_without_its_bytes_replaces_none(state: BundleState) -> None:
+    """If this fails, an upload that has only begun removes the last version that can be used."""
+    rule = RetentionRecord(pattern="etl-*", keep=1)
+    seen = snapshot([bundle("etl-1"), bundle("etl-2", state=state, created_at=2.0)], retention=[rule])
+
+    assert [] == doomed(seen, NOW)
+    assert {"etl-1": ["newest"], "etl-2": ["unavailable"]} == rule_view(seen, rule, NOW).stays
 
 
 def test_the_newest_five_stay() -> None:

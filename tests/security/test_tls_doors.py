@@ -148,6 +148,21 @@ async def test_a_host_of_another_cluster_under_the_same_ca_is_refused(ca: TestAu
     assert "for the cluster 'prod', and ours is 'other'" in sentence
 
 
+@pytest.mark.parametrize("role", [CertificateRole.MASTER, SUPERVISOR, PERSON], ids=lambda role: role.value)
+async def test_a_certificate_for_another_cluster_opens_nothing(ca: TestAuthority, role: CertificateRole) -> None:
+    """With a company's CA, an operator or a master of the test cluster would be one of the real
+    cluster, and could have its secrets."""
+    async with port(LiveTls(ca.files("m1"), owner())) as web:
+        stranger = ca.files_elsewhere("x1", role, "staging")
+        answers = [
+            await sender_of(client(stranger, token), web.port, path, method)
+            for method, path in (("GET", "/sender"), ("GET", "/read"), ("POST", "/host"), ("POST", "/operator"))
+            for token in (None, TOKEN)
+        ]
+
+    assert [403] * 8 == answers
+
+
 async def test_a_persons_certificate_serves_no_port(ca: TestAuthority) -> None:
     """A person could stand in for a master."""
     with pytest.raises(TorrentdistError, match="that of person m1"):

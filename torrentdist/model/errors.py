@@ -101,6 +101,7 @@ ERRORS: Mapping[str, ErrorKind] = {
     "job_refused": ErrorKind(4, 403, "job {id!r} is refused: {detail}", "The cluster's own rules (jobs.validator) say so: change the job, or ask the operator."),
     "invitation_invalid": ErrorKind(4, 403, "the invitation for {id!r} is refused: {detail}", "Ask the operator for a new one: `torrentdist host invite {id} --role ROLE --address ADDRESS`."),
     "host_revoked": ErrorKind(4, 403, "the certificate of {id!r} was revoked", "`torrentdist host invite {id} --role ROLE --address ADDRESS` lets it join again."),
+    "other_cluster": ErrorKind(4, 403, "the certificate of {id!r} is for the cluster {cluster!r}, which is not this one", "Use a certificate for this cluster, or a token of it."),
     "issuing_elsewhere": ErrorKind(4, 409, "this cluster's certificates are not issued here: {detail}", "Get the certificate from where the CA's key is (cert-manager, SPIFFE, your corporate CA). docs/security.md says what it must carry."),
     "unsigned_bundle": ErrorKind(4, 403, "bundle {id!r} is not signed, and [trust] wants a signature", "Look at what it holds, then sign it with `torrentdist bundle sign {id} --key FILE`. `upload --sign FILE` does it at once."),
     "unknown_key": ErrorKind(4, 403, "{what} is signed by {keys}, and [trust] names none of these keys for it", "If you trust the signer, add the public key (FILE.pub) to trust.bundles on this host and restart the daemon."),

@@ -104,6 +104,16 @@ class CertificateRules:
     """A connection with such a certificate gets nothing."""
     are_for_all_hosts: bool
     """Hosts prove themselves by certificate alone, and no sender is trusted without a proof."""
+    cluster: Callable[[], str]
+    """Returns the name of the cluster that our own certificate is for. One for another cluster gets
+    nothing: the same CA may serve several clusters."""
+
+    def check(self, peer: PeerCertificate) -> None:
+        """Raises the reason why a verified certificate counts for nothing here."""
+        if peer.identity.cluster != self.cluster():
+            raise TorrentdistError("other_cluster", id=peer.identity.id, cluster=peer.identity.cluster)
+        if self.is_revoked(peer):
+            raise TorrentdistError("host_revoked", id=peer.identity.id)
 
 
 class Authentication:
@@ -144,8 +154,8 @@ class Authentication:
     def _principal(self, scope: Scope) -> Principal:
         shown = scope.get("state", {}).get(PEER)
         rules = self._certificates
-        if isinstance(shown, PeerCertificate) and rules is not None and rules.is_revoked(shown):
-            raise TorrentdistError("host_revoked", id=shown.identity.id)
+        if isinstance(shown, PeerCertificate) and rules is not None:
+            rules.check(shown)
         is_open = _is_open(scope["path"], self._open)
         given = Headers(scope=scope).get("authorization", "")
         peer = None if given else holder_of(scope)

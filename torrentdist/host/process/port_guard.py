@@ -57,7 +57,8 @@ class PortGuard:
 
     def rules(self, is_revoked: Callable[[PeerCertificate], bool]) -> CertificateRules | None:
         """Returns what certificates count on the daemon's port; None: it has no TLS."""
-        return None if self.tls is None else CertificateRules(is_revoked, self.only_https)
+        tls = self.tls
+        return None if tls is None else CertificateRules(is_revoked, self.only_https, lambda: tls.cluster)
 
     @property
     def scheme(self) -> str:

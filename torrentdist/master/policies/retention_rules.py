@@ -1,7 +1,8 @@
 """Decides which bundles the retention rules remove, and why the others stay. Pure.
 
 A rule says how many versions of a bundle the cluster keeps, such as the newest 5 of `etl-*` and
-those of the last 30 days. A bundle goes only if every rule that matches it lets it go.
+those of the last 30 days. A bundle goes only if every rule that matches it lets it go. Only
+available versions count: an upload that is under way, or a lost bundle, replaces none of them.
 Always: a bundle stays if it is pinned, unavailable, needed by a live job, under distribution,
 wanted by a standing order or promised to hosts for a time; or if another bundle that stays has the
 same content and no holder of its own. Ages are by ZooKeeper's clock.
@@ -51,8 +52,10 @@ def retained(
     matching = {name: _matching(snapshot, ids, rule) for name, rule in rules.items()}
     kept: dict[BundleId, dict[str, tuple[str, ...]]] = {}
     for name, rule in rules.items():
-        for rank, entry in enumerate(matching[name]):
+        rank = 0
+        for entry in matching[name]:
             kept.setdefault(entry.record.id, {})[name] = _kept_by(rule, rank, entry, now)
+            rank += entry.record.state is BundleState.AVAILABLE
     uses = {id_: _uses(snapshot, snapshot.bundles[id_], index) for id_ in kept}
     going = {id_ for id_, by_rule in kept.items() if not uses[id_] and not any(by_rule.values())}
     needed = _last_copies(snapshot, going, index)
@@ -88,7 +91,7 @@ def _beginning_with(ids: list[BundleId], prefix: str) -> list[BundleId]:
 
 
 def _kept_by(rule: RetentionRecord, rank: int, entry: BundleEntry, now: float) -> tuple[str, ...]:
-    newest = ("newest",) if rank < rule.keep else ()
+    newest = ("newest",) if rank < rule.keep and entry.record.state is BundleState.AVAILABLE else ()
     return (*newest, "young") if now - entry.mtime < rule.for_secs else newest
 
 
