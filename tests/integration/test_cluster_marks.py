@@ -6,10 +6,35 @@ import os
 import signal
 from pathlib import Path
 
-from cluster_fixtures import NewCluster, make_source, until
+from cluster_fixtures import Cluster, NewCluster, make_source, until
 
 HOST = "supervisor-1"
 SIZE = 300_000
+
+
+def test_nothing_goes_before_the_assignment_is_known(new_cluster: NewCluster, tmp_path: Path) -> None:
+    """A host that restarts while ZooKeeper is away would drop what it was told to keep."""
+    cluster = new_cluster(masters=1, supervisors=1)
+    cluster.run("upload", make_source(tmp_path / "needed", 1, SIZE), "--id", "needed").ok()
+    cluster.run("bundle", "distribute", "needed", "--wait", "100%").ok()
+    cluster.dev.signal("zookeeper-1", signal.SIGSTOP)
+    cluster.dev.signal(HOST, signal.SIGTERM)
+    cluster.dev.start(HOST)
+    try:
+        until(lambda: reasons_to_stay(cluster) == ["assignment_unknown"], "it knows of copies, and keeps its own", 40.0)
+    finally:
+        cluster.dev.signal("zookeeper-1", signal.SIGCONT)
+    until(lambda: reasons_to_stay(cluster) == ["assigned"], "it knows its assignment", 40.0)
+
+
+def reasons_to_stay(cluster: Cluster) -> list[str]:
+    """Prunes, and returns why the only bundle stays."""
+    pruned = cluster.run("bundle", "prune")
+    if pruned.code != 0:
+        return []
+    view = pruned.ok()
+    assert view["removed"] == [], "it is gone"
+    return [reason for kept in view["stays"] for reason in kept["reasons"]]
 
 
 def test_a_store_above_its_mark_drops_what_nobody_needs(new_cluster: NewCluster, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from torrentdist.master.policies.distribution_changes import (
     SHOWN_SECS,
     cancel_ops,
     closing_ops,
+    give_up_ops,
     told_of,
     unless_changed,
 )
@@ -55,6 +56,16 @@ def test_hosts_keep_a_bundle_when_the_record_of_its_distribution_is_old(state: D
 
     assert (True, 2) == closed(seen, ENDED + KEEP_SECS - 1)
     assert (False, 2) == closed(seen, ENDED + KEEP_SECS + 1)
+
+
+def test_a_cancelled_order_ends_no_fetch_of_an_earlier_one() -> None:
+    """If this fails, a host of an earlier order that fetches slowly never gets the bundle."""
+    record = DistributionRecord(bundle=ETL, state=DistributionState.CANCELLED, hosts=HOSTS[1:])
+    told = {str(host): ["etl"] for host in HOSTS}
+    seen = snapshot([bundle("etl")], assigned=told, distributions=[record])
+    after = predicted(seen, give_up_ops(seen, ETL, HOSTS))
+
+    assert {HOSTS[0]} == told_of(after, ETL, HOSTS)
 
 
 @pytest.mark.parametrize("state", [DistributionState.RUNNING, DistributionState.STANDING])

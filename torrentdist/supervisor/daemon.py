@@ -34,6 +34,7 @@ from torrentdist.host.telemetry.audit_log import AuditLog
 from torrentdist.host.telemetry.host_metrics import host_samples
 from torrentdist.host.telemetry.metrics import Metrics, Sample
 from torrentdist.http.asking_in_turn import ask_leader
+from torrentdist.launcher.run.run_lease import NEVER
 from torrentdist.log import get_logger
 from torrentdist.model import ids
 from torrentdist.model.access.host_messages import PlaceBody, PlaceView
@@ -386,6 +387,7 @@ class Supervisor:
         before = None
         while self.znode_watch.cluster() in (cluster, None):
             version, assignment = self.znode_watch.version, self.znode_watch.assignment()
+            self.keeper.knows_assignment |= self.znode_watch.known_at != NEVER
             if assignment is not None:  # A missing assignment drops nothing: a wiped tree looks the same.
                 self._bundles, self._terms = frozenset(assignment.bundles), assignment.terms
                 if self.jobs is not None:

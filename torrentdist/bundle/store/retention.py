@@ -22,6 +22,8 @@ class KeepReason(StrEnum):
     PINNED = "pinned"
     ASSIGNED = "assigned"
     """This host was told to keep it, or a worker here needs it."""
+    ASSIGNMENT_UNKNOWN = "assignment_unknown"
+    """ZooKeeper has not said yet what this host was told to keep."""
     IN_USE = "in_use"
     """A local user waits for it, or it is being changed."""
     LAST_COPY = "last_copy"

@@ -133,6 +133,13 @@ def cancel_ops(snapshot: ClusterSnapshot, bundle: BundleId, done: Collection[Sup
     return [*ended, *untell_ops(snapshot, bundle, pending)]
 
 
+def give_up_ops(snapshot: ClusterSnapshot, bundle: BundleId, fetching: Collection[SupervisorId]) -> list[Op]:
+    """Tells the hosts of a cancelled distribution that still fetch to give up. Hosts of earlier
+    orders go on."""
+    reached = _reached(snapshot, snapshot.distributions[bundle].record)
+    return untell_ops(snapshot, bundle, [host for host in reached if host in fetching])
+
+
 def release_ops(snapshot: ClusterSnapshot, bundle: BundleId, kept: Sequence[HostsUntil] = ()) -> list[Op]:
     """Ends what hosts promised: they may drop the bundle for room, except those that are `kept`.
     The record goes last, so that a new leader goes on."""

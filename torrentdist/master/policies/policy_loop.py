@@ -148,11 +148,11 @@ class PolicyLoop:
     async def _end_fetches(self, snapshot: ClusterSnapshot, bundle: BundleId) -> bool:
         """Goes on with a cancellation whose leader has died: hosts that still fetch give up."""
         states = self._outcomes(snapshot, bundle)
-        fetching = [id_ for id_, seen in states.items() if seen.state in (HostState.FETCHING, HostState.STUCK)]
-        if not fetching:
+        fetching = {id_ for id_, seen in states.items() if seen.state in (HostState.FETCHING, HostState.STUCK)}
+        if not changes_of.give_up_ops(snapshot, bundle, fetching):
             return False
         record = snapshot.distributions[bundle].record
-        await self._change(bundle, record, lambda s: changes_of.untell_ops(s, bundle, fetching))
+        await self._change(bundle, record, lambda s: changes_of.give_up_ops(s, bundle, fetching))
         return True
 
     async def _advance_when_due(self, snapshot: ClusterSnapshot, bundle: BundleId) -> None:

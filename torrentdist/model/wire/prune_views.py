@@ -17,7 +17,7 @@ class KeptView(View, frozen=True, kw_only=True):
     digest: Digest
     ids: list[BundleId]
     reasons: list[str]
-    """pinned, assigned, in_use, last_copy, copies_unknown, used_lately."""
+    """pinned, assigned, assignment_unknown, in_use, last_copy, copies_unknown, used_lately."""
 
 
 class GoingView(View, frozen=True, kw_only=True):

@@ -60,6 +60,9 @@ class Keeper:
         self._seed_secs = seed_secs
         self._assigned: frozenset[BundleId] = frozenset()
         self._terms: Mapping[BundleId, BundleTerms] = {}
+        self.knows_assignment = False
+        """Whether ZooKeeper has said since the start what this host was told to keep. Until then no
+        bundle may go."""
         self._requested: set[BundleId] = set()
         self._removed: set[Digest] = set()
         self._fetches: dict[BundleId, asyncio.Task[None]] = {}
@@ -147,6 +150,8 @@ class Keeper:
         names = self._runtime.store.names(digest)
         if names & self._assigned:
             claims.add(KeepReason.ASSIGNED)
+        elif not self.knows_assignment:
+            claims.add(KeepReason.ASSIGNMENT_UNKNOWN)
         if names & self._requested:
             claims.add(KeepReason.IN_USE)
         if self._runtime.known.is_pinned(digest):
