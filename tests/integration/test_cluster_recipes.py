@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import tarfile
 from pathlib import Path
 
@@ -9,6 +10,11 @@ import pytest
 from cluster_fixtures import Cluster, NewCluster, until
 from wire_counters import settled
 
+from torrentdist.bundle.metafile_maker import make_metafile_and_recipe
+from torrentdist.bundle.reuse.recipe import Recipe, encode_recipe, file_recipe, parse_recipe
+from torrentdist.client.masters.master_client import MasterClient
+from torrentdist.model.configuration.config import ClientConfig
+from torrentdist.model.ids import BundleId
 from torrentdist.testing.sample_trees import some_bytes, write_tree
 
 MEMBERS = 64
@@ -62,6 +68,27 @@ def test_only_the_changed_parts_of_an_archive_cross_the_network(cluster: Cluster
     for name in members:
         assert settled(cluster, name) - before[name] < 1.2 * MOST_NEW, name
         assert new.read_bytes() == (cluster.content(name, uploaded["digest"]) / "env-43.tar").read_bytes()
+
+
+@pytest.mark.case("H3")
+def test_another_recipe_for_the_same_content_replaces_none(cluster: Cluster, tmp_path: Path) -> None:
+    """A second upload of an archive would take away the recipe of the first."""
+    old, _ = make_versions(tmp_path, 5, members=8)
+    cluster.upload(old, "first")
+    meta, recipe = make_metafile_and_recipe(old)
+    parsed = parse_recipe(recipe)
+    assert parsed is not None
+    [file] = parsed.files
+    other = encode_recipe(Recipe((file_recipe(file.root, ((one.length, bytes(16)) for one in file.chunks())),)))
+
+    async def upload_again() -> bytes | None:
+        config = ClientConfig(masters=[cluster.url(cluster.leader())], token_file=str(cluster.dev.token_file))
+        async with MasterClient(config) as client:
+            offered = await client.offer_recipe(BundleId("second"), other)
+            await client.open_upload(BundleId("second"), meta.raw, 1, offered)
+            return await client.recipe(BundleId("first"))
+
+    assert recipe == asyncio.run(upload_again())
 
 
 @pytest.mark.case("H1")

@@ -1,7 +1,8 @@
 """Finds and takes over the files of an arriving bundle that published bundles of this store hold.
 
-Always: a file is read only after the store has checked it against its mark. What is damaged, was
-evicted or was rewritten meanwhile is left to the swarm.
+Always: a whole file is read only after the store has checked it against its mark. Parts of files
+are hashed after they were copied. What is damaged, was evicted or was rewritten meanwhile is left
+to the swarm.
 Never: publish, or run on an event loop: every method blocks.
 """
 

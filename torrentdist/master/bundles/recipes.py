@@ -38,13 +38,26 @@ class Recipes:
             self._offered.popitem(last=False)
 
     async def accept(self, digest: Digest, hash: str) -> str:
-        """Keeps the offered recipe of a bundle that was begun. Returns the hash if the recipe is
-        here, else nothing."""
+        """Keeps the offered recipe of a bundle that was begun. Returns the hash of the recipe that
+        is kept, or nothing if none was offered or it is not here.
+
+        Another bundle with the same content may have a recipe already, which stays.
+        """
         raw = self._offered.pop(hash, None)
-        if raw is not None:
+        kept = await self._kept_hash(digest) if hash else ""
+        if raw is not None and not self._is_named(digest, kept):
             await self._store.keep_recipe(digest, raw)
-        kept = await self._store.raw_recipe(digest) if hash else None
-        return hash if kept is not None and recipe_hash(kept) == hash else ""
+            kept = await self._kept_hash(digest)
+        return kept if kept == hash or self._is_named(digest, kept) else ""
+
+    async def _kept_hash(self, digest: Digest) -> str:
+        raw = await self._store.raw_recipe(digest)
+        return "" if raw is None else recipe_hash(raw)
+
+    def _is_named(self, digest: Digest, hash: str) -> bool:
+        """Whether the record of a bundle with this content names the recipe."""
+        bundles = self._records.snapshot().bundles.values()
+        return bool(hash) and any((one.record.digest, one.record.recipe) == (digest, hash) for one in bundles)
 
     async def of_bundle(self, bundle: BundleId) -> bytes:
         """Returns the recipe that the record names. Asks the other masters if this one lacks it."""
@@ -52,7 +65,7 @@ class Recipes:
         if entry is not None and entry.record.recipe:
             digest = entry.record.digest
             raw = await self._store.raw_recipe(digest)
-            if raw is None:
+            if raw is None or recipe_hash(raw) != entry.record.recipe:
                 with suppress(TorrentdistError):
                     raw = await self._links.recipe_of(digest)
             if raw is not None and recipe_hash(raw) == entry.record.recipe:
