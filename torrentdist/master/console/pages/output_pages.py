@@ -80,13 +80,13 @@ def output_html(visit: Visit, view: JobOutputView) -> str:
             m.to("hosts", line.supervisor),
             m.bytes_of(line.size),
             m.moment(line.at),
-            m.badge("shown", "good") if line == view.shown else m.NOTHING,
+            m.badge("below", "good") if line == view.shown else m.NOTHING,
         )
         for line in view.lines
     ]
     shown = view.shown
     source = f"/ui/live/jobs/{view.job}/output?{_query(shown) if shown is not None else ''}"
-    heads = ("Output", "Host", "Kept", "Written to last", "")
+    heads = ("Output", "Host", "Kept", "Written to last", "Shown")
     return m.page(
         visit,
         f"Output of {view.job}",
