@@ -159,6 +159,18 @@ def test_a_signed_bundle_of_the_cache_is_checked_again_when_no_master_answers(
     assert "unknown_key" == caught.value.code
 
 
+def test_the_timeout_counts_while_known_files_are_read(here: Path, bundle: str) -> None:
+    """If this fails, a download from a slow disk or with a large older version ends long after its
+    deadline."""
+    with pytest.raises(TorrentdistError) as caught:
+        Client(supervisor="").download(bundle, here / "dest", known_in=[here / "source"], timeout=0.001)
+    again = Client(supervisor="").download(bundle, here / "dest", known_in=[here / "source"])
+
+    assert "timed_out" == caught.value.code
+    assert again.size == again.sources.local
+    assert picture(here / "source") == picture(here / "dest")
+
+
 def test_many_threads_get_one_copy(here: Path, bundle: str) -> None:
     """If this fails, two threads that ask at once disturb each other's download."""
     client = Client(supervisor="")

@@ -36,6 +36,10 @@ _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _local = threading.local()
 
 
+class HashingStopped(Exception):
+    """Nobody wants the hashes any more."""
+
+
 class ReadFault(Exception):
     """The file is not a regular file of the expected size, or it changed meanwhile."""
 
@@ -88,6 +92,16 @@ def hash_files(
         if part.offset + part.length == part.size:
             yield failed if isinstance(failed, (ReadFault, OSError)) else _combine(pending, part.size, piece_length)
             pending, failed = [], None
+
+
+def stopped_unless(go_on: Callable[[], bool]) -> Progress:
+    """Returns a `progress` that ends the hashing with HashingStopped once `go_on` says no."""
+
+    def check(done: int, total: int) -> None:
+        if not go_on():
+            raise HashingStopped
+
+    return check
 
 
 def _combine(pieces: Sequence[bytes], size: int, piece_length: int) -> FileHash:

@@ -12,6 +12,7 @@ import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 from torrentdist.bundle.hashing import LOOK_FROM, LOOK_RANGE, FileHash, FileToHash
@@ -61,8 +62,8 @@ def cut(data: memoryview | bytes) -> list[Cut]:
     return [(chunk.length, hashed(chunk.data)) for chunk in cutter().cut_buf(data)]
 
 
-def cut_file(path: bytes) -> FileRecipe | None:
-    """Reads a file and cuts it. None: it cannot be read, or no library is here."""
+def cut_file(path: bytes, go_on: Callable[[], bool] = lambda: True) -> FileRecipe | None:
+    """Reads a file and cuts it. None: it cannot be read, no library is here, or `go_on` says no."""
     libraries = _libraries()
     if libraries is None:
         return None
@@ -70,8 +71,9 @@ def cut_file(path: bytes) -> FileRecipe | None:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(fd, "rb", buffering=0) as file:
-            chunks = cutter().cut_stream(file)
-            return file_recipe(bytes(32), ((chunk.length, hashed(chunk.data)) for chunk in chunks))
+            chunks = takewhile(lambda _: go_on(), cutter().cut_stream(file))
+            made = file_recipe(bytes(32), ((chunk.length, hashed(chunk.data)) for chunk in chunks))
+            return made if go_on() else None
     except OSError:
         return None
 

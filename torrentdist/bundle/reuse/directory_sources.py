@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
@@ -45,14 +46,19 @@ def held_by_store(data_dir: Path) -> Iterator[Held]:
             continue
 
 
-def held_by_directory(top: Path, meta: Metafile) -> Held:
+def held_by_directory(top: Path, meta: Metafile, go_on: GoOn = lambda: True) -> Held:
     """Hashes the files below `top` that have the size of a file of the bundle. `top` may be a
-    single file."""
+    single file. Once `go_on` says no, it holds nothing."""
     sizes = {file.size for file in meta.files if file.size}
     base = top.parent if top.is_file() else top
-    found = [(path, size) for path, size in _regular_files(top) if size in sizes]
+    files = takewhile(lambda _: go_on(), _regular_files(top))
+    found = [(path, size) for path, size in files if size in sizes]
     wanted = [FileToHash(os.fsencode(base / path), size) for path, size in found]
-    hashes = zip(found, hashing.hash_files(wanted, meta.piece_length), strict=True)
+    outcomes = hashing.hash_files(wanted, meta.piece_length, hashing.stopped_unless(go_on))
+    try:
+        hashes = list(zip(found, outcomes, strict=True))
+    except hashing.HashingStopped:
+        return base, []
     good = ((path, size, one.root) for (path, size), one in hashes if isinstance(one, FileHash))
     return base, [TreeFile(os.fsencode(path), size, root) for path, size, root in good]
 

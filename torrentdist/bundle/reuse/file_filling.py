@@ -66,13 +66,19 @@ def fill_files(
     for batch in _batches(known):
         placed = [one for one in batch if target.place(one, top, cloner, go_on)]
         wanted = [FileToHash(target.path(one.file.path), one.file.size) for one in placed]
-        for one, outcome in zip(placed, hashing.hash_files(wanted, meta.piece_length), strict=True):
-            if isinstance(outcome, FileHash) and outcome.root == one.file.root:
-                paths.add(one.file.path)
-                progress(one.file.size)
-            else:
-                wrong.add(one.path)
-                target.remove(one.file.path)
+        hashes = hashing.hash_files(wanted, meta.piece_length, hashing.stopped_unless(go_on))
+        try:
+            for one, outcome in zip(placed, hashes, strict=True):
+                if isinstance(outcome, FileHash) and outcome.root == one.file.root:
+                    paths.add(one.file.path)
+                    progress(one.file.size)
+                else:
+                    wrong.add(one.path)
+                    target.remove(one.file.path)
+        except hashing.HashingStopped:
+            for one in placed:
+                if one.file.path not in paths:
+                    target.remove(one.file.path)
         if not go_on():
             break
     return FilledFiles(frozenset(paths), frozenset(wrong))

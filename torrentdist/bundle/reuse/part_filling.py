@@ -61,12 +61,13 @@ def read_recipe(home: Path) -> bytes | None:
 class KnownChunks:
     """The chunks of files on this host: from the recipes of their bundles, else by reading."""
 
-    def __init__(self) -> None:
+    def __init__(self, go_on: GoOn = lambda: True) -> None:
+        self._go_on = go_on
         self._recipes: dict[Path, Recipe | None] = {}
 
     def of(self, own: Own) -> FileRecipe | None:
         stored = self.stored(own)
-        return stored if stored is not None else cut_file(os.fsencode(own.source / own.path))
+        return stored if stored is not None else cut_file(os.fsencode(own.source / own.path), self._go_on)
 
     def stored(self, own: Own) -> FileRecipe | None:
         """Returns what the recipe of its bundle says. A directory of a user has none."""
@@ -93,7 +94,7 @@ def fill_parts(
     Unless the arriving bundle `is_new`, files that exist are left alone. Raises `disk_full` if the
     disk is full.
     """
-    likely, known = LikelyFiles(own), KnownChunks()
+    likely, known = LikelyFiles(own), KnownChunks(go_on)
     pieces: dict[str, list[bool]] = {}
     sources: set[Path] = set()
     for file in meta.files:
@@ -107,7 +108,7 @@ def fill_parts(
             continue
         if copied := _copy_chunks(chunks, target, likely.of(file), known, go_on):
             sources |= copied
-            pieces[file.path] = _right_pieces(file, target, meta)
+            pieces[file.path] = _right_pieces(file, target, meta, go_on)
     return FilledParts(pieces, frozenset(sources))
 
 
@@ -153,9 +154,13 @@ def _copy_parts(source: Path, target: Path, size: int, parts: Iterable[Copy], go
         os.close(from_fd)
 
 
-def _right_pieces(file: FileEntry, target: Path, meta: Metafile) -> list[bool]:
+def _right_pieces(file: FileEntry, target: Path, meta: Metafile, go_on: GoOn) -> list[bool]:
     count = -(-file.size // meta.piece_length)
-    [outcome] = hashing.hash_files([FileToHash(os.fsencode(target), file.size)], meta.piece_length)
+    arrived, progress = [FileToHash(os.fsencode(target), file.size)], hashing.stopped_unless(go_on)
+    try:
+        [outcome] = hashing.hash_files(arrived, meta.piece_length, progress)
+    except hashing.HashingStopped:
+        return [False] * count
     if not isinstance(outcome, FileHash):
         return [False] * count
     if outcome.root == file.root:

@@ -207,10 +207,7 @@ class _Download(msgspec.Struct):
         with open_part(dest) as part:
             known = await asyncio.to_thread(part.begin, self.id, meta)
             self._keep(part, meta, known)
-            directories = [*self.known_in, *([dest] if self.force else [])]
-            large = any(file.size > LARGE_FILE for file in meta.files)
-            recipe = await self.client.recipe(self.id) if large else None
-            have = (await fill_download(meta, recipe, part.content, self.config, directories, self.progress)).have
+            have = await self._take_known(part, meta, dest)
             async with client_peer(self.client, self.config.client_swarm, part.membership) as peer:
                 sources = Sources(local=meta.size)
                 if not have or not all(have):
@@ -223,6 +220,23 @@ class _Download(msgspec.Struct):
                 if self.seed_for > 0:
                     await self._seed(peer, meta, dest)
         return view
+
+    async def _take_known(self, part: PartDirectory, meta: Metafile, dest: Path) -> Sequence[bool] | None:
+        """Takes what this host has already. Returns which pieces are here, or None if that is not
+        known."""
+        directories = [*self.known_in, *([dest] if self.force else [])]
+        large = any(file.size > LARGE_FILE for file in meta.files)
+        try:
+            async with asyncio.timeout(self._left()) as limit:
+                recipe = await self.client.recipe(self.id) if large else None
+                return (await fill_download(meta, recipe, part.content, self.config, directories, self.progress)).have
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise self._timed_out() from None
+
+    def _timed_out(self) -> TorrentdistError:
+        return TorrentdistError("timed_out", what=f"the download of {self.id}", seconds=self.timeout)
 
     async def _fetch(
         self,
@@ -254,7 +268,7 @@ class _Download(msgspec.Struct):
         try:
             while not any(end.done() for end in ends):
                 if (left := self._left()) <= 0:
-                    raise TorrentdistError("timed_out", what=f"the download of {self.id}", seconds=self.timeout)
+                    raise self._timed_out()
                 await asyncio.wait(ends, timeout=min(REFRESH_SECS, left), return_when=asyncio.FIRST_COMPLETED)
                 self.progress(of_transfer(transfer.view()))
             next(end for end in ends if end.done()).result()

@@ -40,11 +40,14 @@ async def fill_download(
     """Takes everything that is known into `content`, where the bundle arrives."""
     loop, stop = asyncio.get_running_loop(), threading.Event()
 
+    def go_on() -> bool:
+        return not stop.is_set()
+
     def held() -> Iterator[Held]:
         for data_dir in (config.supervisor.data_dir, config.master.data_dir):
             yield from held_by_store(Path(data_dir))
         for directory in directories:
-            yield held_by_directory(directory, meta)
+            yield held_by_directory(directory, meta, go_on)
 
     def own() -> Iterator[Own]:
         for directory in directories:
@@ -58,8 +61,7 @@ async def fill_download(
         loop.call_soon_threadsafe(progress, news)
 
     def fill() -> Filling:
-        go_on, parsed = (lambda: not stop.is_set()), parse_recipe(recipe)
-        return fill_from_directories(meta, content, held(), go_on, tell, parsed, own())
+        return fill_from_directories(meta, content, held(), go_on, tell, parse_recipe(recipe), own())
 
     work = loop.run_in_executor(None, fill)
     try:
