@@ -13,8 +13,10 @@ _WARNED = 5
 _INSTEAD = "Unpack it and upload the directory, or make it with zip or gzip --rsyncable"
 
 
-def reuse_line(new_bytes: int, total: int, reused_from: Sequence[BundleId]) -> str:
+def reuse_line(new_bytes: int | None, total: int, reused_from: Sequence[BundleId]) -> str:
     """Returns words such as `new 24.8 MiB of 404.0 MiB (6.1 %); the rest is in env-42`."""
+    if new_bytes is None:
+        return f"how much of the {size(total)} is new is not known: no master said so in time"
     named = ", ".join(reused_from[:_NAMED])
     more = len(reused_from) - _NAMED
     where = f"{named} and {more} more" if more > 0 else named

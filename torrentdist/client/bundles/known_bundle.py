@@ -28,15 +28,15 @@ REMOVAL_LOOK_SECS: Final = 5.0
 
 async def bundle_and_reuse(
     client: MasterClient, bundle_id: BundleId, meta: Metafile, recipe: bytes | None
-) -> tuple[BundleView | None, ReuseView]:
+) -> tuple[BundleView | None, ReuseView | None]:
     """Asks for the bundle and for what of it is known, at the same time. An upload does not depend
-    on the second answer."""
+    on the second answer, which is None if no master gave it in time."""
     asking = asyncio.create_task(client.reuse(meta, recipe))
     try:
         there = await bundle_there(client, bundle_id, meta)
         with contextlib.suppress(TorrentdistError):
             return there, await asking
-        return there, ReuseView(size=meta.size, new_bytes=meta.size, reused_bytes=0, reused_from=[])
+        return there, None
     finally:
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)

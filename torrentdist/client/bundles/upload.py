@@ -111,9 +111,9 @@ async def upload(
         min_replicas=wanted,
         achieved=there.replicas >= wanted and there.state is not BundleState.UPLOADING,
         seconds=clock() - began,
-        new_bytes=reuse.new_bytes,
-        reused_bytes=reuse.reused_bytes,
-        reused_from=reuse.reused_from,
+        new_bytes=None if reuse is None else reuse.new_bytes,
+        reused_bytes=None if reuse is None else reuse.reused_bytes,
+        reused_from=[] if reuse is None else reuse.reused_from,
         compressed=await asyncio.to_thread(compressed_archives, meta, path),
     )
 

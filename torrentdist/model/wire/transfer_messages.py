@@ -59,9 +59,10 @@ class UploadView(View, frozen=True, kw_only=True):
     achieved: bool
     """Whether at least `min_replicas` masters hold the bundle."""
     seconds: float
-    new_bytes: int
-    """Bytes of the files that the masters did not have in any bundle. Each master gets no more."""
-    reused_bytes: int
+    new_bytes: int | None
+    """Bytes of the files that a master did not have in any bundle when the upload began. None: no
+    master told it in time, and the upload did not wait."""
+    reused_bytes: int | None
     reused_from: list[BundleId]
     """The bundles in which the masters had the rest, the one with the most bytes first."""
     compressed: list[str] = []
