@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.measures import download, failover, groups, jobs, metafile, mutual, package_index, seeding, upload
+from bench.measures import doors, download, failover, groups, jobs, metafile, mutual, package_index, seeding, upload
 from bench.results import Row, conditions, read, renewed, table, write
 
 MISSED = 3
@@ -41,6 +41,7 @@ class Form:
     group: tuple[int, int]
     """Numbers of members and resources."""
     wheels: int
+    door_mib: int
     requests: tuple[int, int]
     """Numbers of pairs, and of requests on each side of a pair."""
 
@@ -61,6 +62,7 @@ FULL = Form(
     jobs=10,
     group=(50, 1000),
     wheels=100,
+    door_mib=1024,
     requests=(61, 50),
 )
 SHORT = Form(
@@ -79,6 +81,7 @@ SHORT = Form(
     jobs=2,
     group=(10, 100),
     wheels=20,
+    door_mib=256,
     requests=(15, 30),
 )
 
@@ -101,6 +104,7 @@ def measurements(form: Form, directory: Path) -> dict[str, Callable[[], list[Row
         "jobs": lambda: jobs.measure(directory, runs=form.jobs),
         "groups": lambda: groups.measure(members=form.group[0], resources=form.group[1]),
         "package-index": lambda: package_index.measure(directory, wheels=form.wheels, rounds=3),
+        "doors": lambda: doors.measure(directory, mib=form.door_mib, pairs=9, completions=9),
         "mutual": lambda: mutual.measure(directory, pairs=form.requests[0], requests=form.requests[1], helps=9),
     }
 
@@ -108,10 +112,7 @@ def measurements(form: Form, directory: Path) -> dict[str, Callable[[], list[Row
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--short", action="store_const", const=SHORT, default=FULL, dest="form", help="for CI")
-    parser.add_argument(
-        "--only",
-        help="some of metafile,download,upload,seeding,failover,handover,catch-up,jobs,groups,package-index,mutual",
-    )
+    parser.add_argument("--only", help=f"some of {','.join(measurements(FULL, Path()))}")
     parser.add_argument("--results", type=Path, default=None, help="where the results are kept")
     parser.add_argument("--dir", type=Path, default=None, help="the disk to measure on: 20 GB in the full form")
     args = parser.parse_args()
