@@ -196,7 +196,7 @@ def measure(directory: Path, mib: int, files: int, rounds: int, *, tls: bool = F
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mib", type=int, default=512)
-    parser.add_argument("--files", type=int, default=0, help="so many files of 4 KiB instead")
+    parser.add_argument("--files", type=int, default=0, help="number of files, of 4 KiB each, instead of --mib")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--tls", action="store_true", help="both in a swarm with TLS")
     parser.add_argument("--dir", type=Path, default=None, help="where to work; default: the temporary directory")

@@ -60,7 +60,7 @@ class Site:
         return process
 
     def lease(self, seconds: float) -> None:
-        """From now the run has a lease for so many seconds."""
+        """Gives the run a lease of `seconds` from now."""
         write_whole(f"{self.home}/lease.json", json.dumps({"runs": {RUN: [clock() + seconds] * 2}}).encode())
 
     def orders(self, script: str, lease_secs: float = 60.0, **more: Any) -> None:

@@ -260,7 +260,7 @@ def main() -> None:
     parser.add_argument("--pieces", type=int, help="of the bundle; default: fewer for a larger fleet")
     parser.add_argument("--state", type=Path, help="of one fleet: where a simulation that is not done is kept")
     parser.add_argument(
-        "--for", dest="longest", type=float, default=math.inf, help="so many seconds; then exit with 75"
+        "--for", dest="longest", type=float, default=math.inf, help="seconds after which it exits with 75"
     )
     parser.add_argument("--load", action="store_true", help="what masters have to do, and no simulation")
     parser.add_argument("--shares", action="store_true", help="more or fewer of them, and nothing else")

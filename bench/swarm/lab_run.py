@@ -184,7 +184,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--holders", type=int)
     parser.add_argument("--holder-rate", type=float, help="Mbit/s of the holders' links, if they differ")
     parser.add_argument("--rtt", type=float, help="milliseconds from any host to any other and back")
-    parser.add_argument("--slow", type=int, help="so many hosts have a tenth of the rate")
+    parser.add_argument("--slow", type=int, help="number of hosts that have a tenth of the rate")
     parser.add_argument("--apart", type=float, help="seconds between one host's start and the next one's")
     parser.add_argument("--killed", type=float, help="the share of hosts that dies after half of T")
     parser.add_argument("--tls", action="store_true", default=None, help="the hosts' cluster has mutual TLS")

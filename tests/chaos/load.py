@@ -33,7 +33,8 @@ from torrentdist.model.wire.fleet_messages import DistributeBody
 PATIENCE_SECS = 30.0
 MIN_REPLICAS = 2
 LEAST_UPLOADS = 6
-"""A loaded machine may see few through while things break: work goes on until there are so many."""
+"""Number of uploads that must succeed. Few do on a loaded machine while things break, so the load
+goes on until there are enough."""
 EXPECTED_CODES = {"timed_out", "conflict", "disk_error", "disk_full"}
 
 

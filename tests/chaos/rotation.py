@@ -20,7 +20,7 @@ from torrentdist.dev.dev_cluster import DevCluster, DevSpec
 from torrentdist.model.errors import ERRORS, EXIT_CONFLICT, EXIT_NOT_FOUND
 
 LONGEST_SECS = 120.0
-"""A loaded machine may take so long. A quiet one takes 25 s."""
+"""Limit for a loaded machine. A quiet one takes 25 s."""
 MASTERS, SUPERVISORS = 2, 1
 
 

@@ -133,7 +133,7 @@ class Wipe:
 
 @dataclass(frozen=True)
 class ClockJump:
-    """The wall clock is wrong by so many days, and then right again."""
+    """The wall clock is wrong by `days` for `secs` seconds, and then right again."""
 
     target: str
     days: float

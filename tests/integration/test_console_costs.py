@@ -41,7 +41,7 @@ OPEN_SECS = 6.0
 BROWSERS = 3
 """Browsers that show the same page."""
 ANNOUNCES_PER_SEC = 40
-"""So many come from 100 hosts that fetch."""
+"""Number of announces that 100 fetching hosts send per second."""
 AT_ONCE = 50
 SETTINGS = {
     "swarm": {"fetching_secs": 600.0, "seeding_secs": 600.0},

@@ -33,7 +33,7 @@ FEW_FILES = {
 }
 SHARED_FILE_NAMES = {"__init__", "__main__", "daemon", "views"}
 MAX_PARAMETERS = 6
-RIDDLE = re.compile(r"(Of|Who|Whoever|Whose|Whom|Those)\b")
+RIDDLE = re.compile(r"(Of|Who|Whoever|Whose|Whom|Those|So many|So long|After so|(.*\s)?so many seconds)\b", re.DOTALL)
 
 SWARM_SIDE = {"model", "bundle", "swarm", "cluster", "distributor", "security"}
 MAY_IMPORT: dict[str, set[str]] = {

@@ -44,7 +44,7 @@ DISCARD_PORT = 9
 
 
 def arrived(digest: Digest, size: int, host: int, hosts: int, secs: float) -> SwarmEntry:
-    """Returns what a host has of a bundle so long after it was told. Pure."""
+    """Returns what a host has of a bundle `secs` seconds after it was told. Pure."""
     place = host / max(1, hosts - 1)
     takes = FASTEST_SECS + (SLOWEST_SECS - FASTEST_SECS) * place
     stuck = host % STUCK_EVERY == STUCK_EVERY - 1
