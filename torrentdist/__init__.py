@@ -6,7 +6,7 @@
     torrentdist.download("etl-42", "./copy")        a copy of it
 
 Always: importing the package loads nothing but this file; the first call loads the rest.
-Never: this file imports a library.
+Never: import a library in this file.
 """
 
 from __future__ import annotations

@@ -265,6 +265,18 @@ def test_every_module_says_why_it_exists() -> None:
     assert [] == silent
 
 
+def test_a_header_has_each_part_once() -> None:
+    """A reader who looks for what a module never does would find only a part of it."""
+    repeated = [
+        f"{name_of(path)}: {part}"
+        for path in PRODUCT
+        for part in ("Always:", "Never:")
+        if (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").count(part) > 1
+    ]
+
+    assert [] == repeated
+
+
 def test_every_error_has_a_sentence_and_a_hint() -> None:
     """An error without a text or a hint leaves its user alone; one that cannot be filled in hides
     the real one."""

@@ -2,7 +2,7 @@
 
 Always: each call reads the configuration as the command line does, and opens and closes its own
 connections. So threads and tasks may share a client, and a child process may use it after a fork.
-Never: need a daemon on this host. Never: load libtorrent before a call needs it.
+Never: need a daemon on this host. Never load libtorrent before a call needs it.
 Longer than most files: it is the whole Python API, each call with its description.
 """
 

@@ -1,7 +1,7 @@
 """Invites hosts, lists and revokes them, and lets this host join.
 
-Always: the key of a host is made on the host and never leaves it. Always: before anything is sent
-to a master, its CA has the fingerprint of the invitation.
+Always: the key of a host is made on the host and never leaves it. Before anything is sent to a
+master, its CA has the fingerprint of the invitation.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Gets a command into the swarm: asks a master for certificates of the swarm, for its token.
 
-Always: they are for this command alone. They are in memory only, except that a download keeps them
-beside what has arrived, so that it can go on without a master while they are valid. Always: a
+Always: the certificates are for this command alone. They are in memory only, except that a download
+keeps them beside what has arrived, so that it can go on without a master while they are valid. A
 command that takes longer than they live gets new ones in time.
 """
 

@@ -4,7 +4,7 @@ others read from bundles.
 Always: a bundle that is on this host is read from its files, without another process between. One
 that still arrives is read through the host's gateway, part by part. On a host without a gateway,
 the bundle is fetched into the user's cache first.
-Never: write. Never: take a failure for a missing file.
+Never: write. Never take a failure for a missing file.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The credentials that a request carries, and the certificates that it trusts, for each server.
 
-Always: the caller decides by server what to send it. Never: a token travels in the clear to another
-machine, unless the configuration says so; nor does a server get it that only an answer named and
-that cannot prove by the cluster's CA what it is.
+Always: the caller decides for each server which credentials to send.
+Never: send a token in the clear to another machine, unless the configuration allows it, or to a
+server that only an answer named and that cannot prove its identity by the cluster's CA.
 """
 
 from __future__ import annotations

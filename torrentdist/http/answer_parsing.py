@@ -1,7 +1,8 @@
 """Reads the head of an answer, and unpacks its body.
 
-Pure: no I/O. Always: an answer that HTTP does not allow is an HttpError. Always: the unpacked body
-is bounded before it is made, however small the packed one is.
+Always: an answer that HTTP does not allow is an HttpError. The unpacked body is bounded before it
+is made, however small the packed one is.
+Pure: no I/O.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """One call of the API of a master or supervisor, and what its answer means. Commands and daemons
 share it.
 
-Always: a call ends by its timeout. Always: an error of the table arrives as that error. Always: a
-request that may have been carried out is told apart from one that was never sent.
-Never: it decides which master to ask next.
+Always: a call ends by its timeout. An error of the table arrives as that error. A request that may
+have been carried out is told apart from one that was never sent.
+Never: decide which master to ask next.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """One connection to a server: it sends a request, reads the answer, and can then be used for the
 next one.
 
-Always: reading and writing end after a time of silence. Always: an answer is refused as soon as it
-is larger than its reader accepts. Never: the connection is used again unless request and answer are
-complete.
+Always: reading and writing end after a time of silence. An answer is refused as soon as it is
+larger than its reader accepts.
+Never: use the connection again unless request and answer are complete.
 """
 
 from __future__ import annotations

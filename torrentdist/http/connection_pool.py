@@ -1,9 +1,9 @@
 """The HTTP client of commands and daemons: it keeps connections to each server and uses them again.
 
-Always: a connection is used again only when its last answer was read to the end. Always: a request
-that is given up ends its connection. Always: every failure is an HttpError.
-Never: a request is sent twice, since the first one may have been carried out. Never: it imports
-anything that a command would have to wait for.
+Always: a connection is used again only when its last answer was read to the end. A request that is
+given up ends its connection. Every failure is an HttpError.
+Never: send a request twice, since the first one may have been carried out, or import anything that
+a command would have to wait for.
 """
 
 from __future__ import annotations

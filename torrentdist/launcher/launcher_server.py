@@ -181,7 +181,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = arguments_of(arguments)
     caller = _user(given.user)
     users = _job_users(given.job_users, caller)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):  # bubblewrap waits for ever where it is ignored
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):  # if SIGCHLD is ignored, bubblewrap never ends
         signal.signal(number, signal.SIG_DFL)
     why_not = why_no_namespaces()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # guardians are not waited for

@@ -1,4 +1,4 @@
-"""What this master says of itself to the other masters and to users."""
+"""Describes this master's role to the other masters and to users."""
 
 from __future__ import annotations
 

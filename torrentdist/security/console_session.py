@@ -3,7 +3,7 @@
 A session is a message authentication code over the token's name, its hash and an end, under a key
 that every master derives, so that each of them can verify it. It opens the pages under /ui/ only.
 Always: it ends with its token, and has the role that the token has now.
-Never: it holds a token, or anything that a token could be made of.
+Never: hold a token, or anything that a token could be made of.
 Pure: no I/O and no clock.
 """
 

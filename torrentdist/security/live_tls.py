@@ -2,8 +2,8 @@
 connection.
 
 Always: connections that are open keep the certificate that they began with; new ones use the files
-as they are now. Always: files that cannot be used, or that name another host, leave the old ones in
-force. Always: what a daemon serves by names its own role, id and address.
+as they are now. Files that cannot be used, or that name another host, leave the old ones in force.
+The certificate that a daemon shows names its own role, id and address.
 Never: read a clock; the caller passes the time.
 """
 

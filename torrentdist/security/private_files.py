@@ -1,7 +1,7 @@
 """Files with keys, which nobody but their owner may read, and the certificates beside them.
 
-Always: a file has its mode from its first byte on, and is whole after a crash. Always: a key that
-others can read is refused.
+Always: a file has its mode from its first byte on, and is whole after a crash. A key that others
+can read is refused.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The TLS contexts of daemons and clients, made from the files that a configuration names.
 
 Always: TLS 1.3 inside a cluster, and certificates are verified by the cluster's CA alone. A peer
-that shows a certificate shows a valid one. Always: a file that cannot be used is an error with its
-name.
+that shows a certificate shows a valid one. A file that cannot be used is an error with its name.
 Never: use another library than Python's own ssl, which every command imports anyway.
 """
 

@@ -3,8 +3,8 @@
 Always: the epoch of a restored tree exceeds every epoch of the original cluster, so that no former
 leader can change the tree. The transaction that completes the restore deposes any leader elected
 meanwhile. An interrupted restore leaves its marker in the tree and can be repeated.
-Never: overwrite the records of others.
-Never: write the key of the tracker URLs into a backup. A restored cluster gets a new one.
+Never: overwrite the records of others. Never write the key of the tracker URLs into a backup. A
+restored cluster gets a new one.
 """
 
 from __future__ import annotations

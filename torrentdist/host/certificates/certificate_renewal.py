@@ -1,8 +1,8 @@
 """Renews a daemon's certificate at half of its life, and after it has expired.
 
-Always: the key stays. Always: the request is signed by the key, not shown as a certificate of TLS,
-so that an expired one is renewed too. Never: end the daemon; without a new certificate it goes on
-with the old one.
+Always: the key stays. The request is signed by the key, not shown as a certificate of TLS, so that
+an expired one is renewed too.
+Never: end the daemon; without a new certificate it goes on with the old one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Keeps a daemon a member of the swarm: gets its certificates of the swarm, and renews them.
 
-A host with the CA's key issues them itself, others ask any master. Always: they are kept in a file
-if it can be written, so that a host that starts without masters can seed. Always: a swarm that
-changes its CA is noticed within minutes.
+A host with the CA's key issues them itself, others ask any master.
+Always: certificates are kept in a file if it can be written, so that a host that starts without
+masters can seed. A swarm that changes its CA is noticed within minutes.
 Never: end the daemon. Without a new certificate it goes on with the old one.
 """
 

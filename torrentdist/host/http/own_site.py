@@ -3,9 +3,9 @@
 A browser on the same machine or network reaches daemons that its pages could not, and some of them
 trust whoever reaches them.
 Always: a Host is an address, a name of this daemon, or a name without a dot, which no page of the
-internet has; a page can have its own name lead here.
-Always: a POST carries something that no page of another site can send without being asked back, or
-names this daemon as its origin, as forms of the console do.
+internet has; a page can have its own name lead here. A POST carries something that no page of
+another site can send without being asked back, or names this daemon as its origin, as forms of the
+console do.
 """
 
 from __future__ import annotations

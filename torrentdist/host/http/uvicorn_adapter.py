@@ -1,8 +1,8 @@
 """uvicorn inside a daemon: on a socket that is bound already, in the event loop that runs already.
 
 Always: this is the only file that touches uvicorn's internals. tests/unit/test_uvicorn_adapter.py
-checks that they are there, and pyproject.toml bounds the version. Always: a connection ends that
-sends no whole head or no body in time, and a body that nobody wants is not read.
+checks that they are there, and pyproject.toml bounds the version. A connection ends that sends no
+whole head or no body in time, and a body that nobody wants is not read.
 Never: handle signals, or log requests; the daemon does.
 """
 

@@ -1,9 +1,9 @@
 """Takes the bytes of uploads: from the uploader's swarm, or over HTTP from a client without
 BitTorrent.
 
-Always: before a record says `uploading`, the metafile is on this disk and room is reserved.
-Always: bytes that came over HTTP, and what this host had of the bundle, are read again and verified
-before they are published.
+Always: before a record says `uploading`, the metafile is on this disk and room is reserved. Bytes
+that came over HTTP, and what this host had of the bundle, are read again and verified before they
+are published.
 Never: take one digest from the swarm and over HTTP at the same time.
 """
 

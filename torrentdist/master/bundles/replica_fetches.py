@@ -27,7 +27,7 @@ class FetchRules:
     joins_uploads: bool
     """Whether the plug-in can fetch while the uploader is the only source."""
     catch_up_limit: int
-    """Bytes per second that all fetches share that nobody waits for; 0: no limit."""
+    """Most bytes per second of all fetches together that nobody waits for; 0: no limit."""
 
 
 class ReplicaFetches:

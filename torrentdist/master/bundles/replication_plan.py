@@ -2,8 +2,7 @@
 
 Pure: the cluster's records and the state of the store in, actions out.
 Always: a replica record stands for bytes that this very store has published, and is withdrawn when
-they are gone.
-Always: only a tombstone drops a bundle. A missing record, or a missing tree, drops none.
+they are gone. Only a tombstone drops a bundle. A missing record, or a missing tree, drops none.
 Never: decide what the leader decides for the whole cluster.
 """
 

@@ -1,7 +1,7 @@
 """Remembers answers to mutations, so that a retry is recognised by this leader or the next.
 
 Always: the record of a request is written by the transaction that makes its change, or not at all.
-Always: one id stands for one content.
+One id stands for one content.
 Never: list or mirror requests. A lookup reads a single znode.
 """
 

@@ -2,9 +2,9 @@
 mirror shows the change.
 
 Always: a change is one fenced transaction. It checks the versions of the records that were decided
-on; if they changed meanwhile, the decision is made again.
-Always: the answer to a request is part of its last transaction, so a retry finds it. A dry run
-makes the same decision and answer, and commits nothing.
+on; if they changed meanwhile, the decision is made again. The answer to a request is part of its
+last transaction, so a retry finds it. A dry run makes the same decision and answer, and commits
+nothing.
 Never: write to ZooKeeper without the fence.
 """
 

@@ -1,8 +1,8 @@
 """The door of the console: rules for the browser on every answer under /ui/, and pages for errors.
 
 Always: a browser loads nothing from elsewhere, runs no inline script, keeps no page, and shows none
-within another site's page.
-Always: a sender who has to prove something gets the sign-in page with the status of the error.
+within another site's page. A sender who has to prove something gets the sign-in page with the
+status of the error.
 Never: decide who may do what.
 """
 

@@ -1,10 +1,10 @@
-"""What the console's pages are made of: text, links, tables, commands to copy, and the frame around
-them.
+"""The building blocks of the console's pages: text, links, tables, commands to copy, and the frame
+around them.
 
 Pure: values in, HTML out.
 Always: text from outside is escaped. `Markup` is a type of its own, so that a checker of types
 finds text that was forgotten.
-Never: an inline style or script, which the pages' own policy forbids.
+Never: write an inline style or script, which the pages' own policy forbids.
 """
 
 from __future__ import annotations

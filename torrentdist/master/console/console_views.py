@@ -1,8 +1,7 @@
 """The values that the console's pages show, and that their JSON twins are.
 
 Pure: functions of views.
-Always: a list is bounded, and says how long it would be.
-Always: what is not known is null, never zero.
+Always: a list is bounded, and says how long it would be. What is not known is null, never zero.
 """
 
 from __future__ import annotations

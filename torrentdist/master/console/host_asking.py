@@ -1,7 +1,7 @@
 """Asks hosts what only they know: the room of their stores, and the output of their workers.
 
-Always: a host that does not answer delays a page by ANSWER_SECS at most, and is then said to be
-silent. So is one that answers with too much. A host gets a pass, never a token.
+Always: a host that does not answer delays a page by ANSWER_SECS at most, and is then shown as
+silent. A host whose answer is too large is shown as silent too. A host gets a pass, never a token.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class HostAsking:
 
 
 def _readable(content: bytes) -> str:
-    """Returns a text in which control characters are only seen."""
+    """Returns the text with a visible replacement for each control character."""
     text = content.decode("utf-8", errors="replace").replace("\r\n", "\n")
     return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
 

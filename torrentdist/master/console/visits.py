@@ -1,8 +1,8 @@
 """The visitors of the console: their sessions, what their forms must carry, and what the frame of
 each page says.
 
-Always: a form changes nothing unless its page was made for the same sender.
-Always: a program gets JSON, and a browser gets a page, unless `format=json` asks for the JSON.
+Always: a form changes nothing unless its page was made for the same sender. A program gets JSON,
+and a browser gets a page, unless `format=json` asks for the JSON.
 """
 
 from __future__ import annotations

@@ -4,9 +4,8 @@ leader says counts.
 Each master hears all hosts, so each can go on with a run whose leader has died. Standbys copy what
 the leader keeps, and each writes it to its disk.
 Always: the leader writes an event of each run that is over, unless a leader has written one that
-this master knows of.
-Always: at rest a round costs nothing that grows with records or hosts. A run in which nothing
-changes is looked at ever less often.
+this master knows of. At rest a round costs nothing that grows with records or hosts. A run in which
+nothing changes is looked at ever less often.
 Never: decide or delay a distribution.
 """
 

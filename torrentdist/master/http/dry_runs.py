@@ -1,8 +1,7 @@
 """Lets a client ask what a change would do: the same request below /v1/dry-run instead of /v1.
 
-Always: a dry run is checked like the change itself, from the sender's role to the records. Always:
-it has a path of its own, so that a master of an older release refuses it instead of making the
-change.
+Always: a dry run is checked like the change itself, from the sender's role to the records. It has a
+path of its own, so that a master of an older release refuses it instead of making the change.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What supervisors tell the leader about their workers, and which supervisors have fallen silent.
 
 A silent supervisor is registered in ZooKeeper, but has sent this leader no heartbeat for too long.
-Always: reports are soft state. A new leader hears them again within a heartbeat.
-Always: the time of a supervisor's silence begins anew when this leader is elected, when it reaches
-ZooKeeper again after a gap, and when it first sees the supervisor.
+Always: reports are soft state. A new leader hears them again within a heartbeat. The time of a
+supervisor's silence begins anew when this leader is elected, when it reaches ZooKeeper again after
+a gap, and when it first sees the supervisor.
 Never: move workers. The job loop does.
 """
 

@@ -1,10 +1,9 @@
 """Decides what the leader does for jobs: end waits, do what is due, place workers. Pure.
 
 Always: a job starts only when all of its bundles have reached their minimum, or its wait is over.
-Deadlines are by ZooKeeper's clock.
-Always: a worker has one place. It moves only when the leader has listened for a while: after an
-outage supervisors need time to register again, and until then they run their workers because the
-masters promise to move none (docs/decisions/0008-isolation.md).
+Deadlines are by ZooKeeper's clock. A worker has one place. It moves only when the leader has
+listened for a while: after an outage supervisors need time to register again, and until then they
+run their workers because the masters promise to move none (docs/decisions/0008-isolation.md).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The leader's loop over jobs: it waits for what concerns them, and does what is due.
 
 Always: every change is a decision of job_duties.py, committed through the fence. After a write
-whose outcome may be unknown the records are read again before the next decision.
-Always: nothing is looked at again while neither records, reports nor a deadline ask for it.
+whose outcome may be unknown the records are read again before the next decision. Nothing is looked
+at again while neither records, reports nor a deadline ask for it.
 Never: judge a supervisor before this leader has listened for long enough.
 """
 

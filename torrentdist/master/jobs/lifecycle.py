@@ -1,9 +1,8 @@
 """The table of a job's life: what each event does to a job in each state. Pure.
 
 Always: TABLE is complete. An event that it does not list is an error if a user asked for it, and
-has no effect if the system sent it.
-Always: the record holds the time, by ZooKeeper's clock, at which a pending step is due. So a
-failover neither restarts nor forgets it.
+has no effect if the system sent it. The record holds the time, by ZooKeeper's clock, at which a
+pending step is due. So a failover neither restarts nor forgets it.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 Always: a supervisor gets at most as many workers as it has slots. A running worker stays where it
 is while its supervisor is registered and takes part. A worker that must move goes to the supervisor
-with the fewest workers of its own job, then to the one with the most free slots.
-Always: with too few slots the remaining workers get no place, and no other worker moves for them.
-Those of a silent supervisor stay with it in that case.
+with the fewest workers of its own job, then to the one with the most free slots. With too few slots
+the remaining workers get no place, and no other worker moves for them. Those of a silent supervisor
+stay with it in that case.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Keeps the stories of the jobs in ZooKeeper, as the leader: a few writes a second at most,
 whatever happens.
 
-Always: an event is told once. A new leader reads what the last one wrote, and goes on.
-Always: only a job whose record, places or reports changed is looked at.
+Always: an event is told once. A new leader reads what the last one wrote, and goes on. Only a job
+whose record, places or reports changed is looked at.
 Never: fail anything else when a story cannot be written.
 """
 

@@ -1,8 +1,7 @@
 """Does what a leader owes the records of bundles and requests, one round after another.
 
-Always: a duty that fails is seen again in the next round.
-Always: a round looks at what changed since the last one. Ages of all tombstones are looked at
-rarely.
+Always: a duty that fails is seen again in the next round. A round looks at what changed since the
+last one. Ages of all tombstones are looked at rarely.
 Never: decide what is due. leader_duties.py does.
 """
 

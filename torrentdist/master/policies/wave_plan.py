@@ -2,8 +2,8 @@
 
 The hosts are told in waves: first the canaries, then `concurrency` hosts at a time.
 Always: the hosts of a wave are told only when the wave before is complete. A canary that does not
-get the bundle, or a wave in which no host gets it, stops the rest.
-Always: in every other wave a broken host holds nobody up; its supervisor tries again by itself.
+get the bundle, or a wave in which no host gets it, stops the rest. In every other wave a broken
+host holds nobody up; its supervisor tries again by itself.
 """
 
 from __future__ import annotations

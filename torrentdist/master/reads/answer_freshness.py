@@ -3,8 +3,8 @@
 An answer carries the newest ZooKeeper transaction that it shows; a request carries the newest that
 its sender has seen.
 Always: a request is answered from records that show what its sender has seen, or is refused with
-`not_ready`. Always: this master checks the newest records before it calls something missing.
-Never: a standby delays a change; it refuses the change at once and names the leader.
+`not_ready`. This master checks the newest records before it calls something missing.
+Never: delay a change on a standby, which refuses it at once and names the leader.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What all masters know and make keys of: passes for supervisors, and the keys in tracker URLs.
+"""Makes passes for supervisors, and the keys in tracker URLs, from secrets that all masters know.
 
-Always: where hosts have identities in ZooKeeper, no host can make what is made here.
+Always: if hosts have identities in ZooKeeper, no host can make these passes and keys.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ class SharedSecrets:
         self._snapshot = snapshot
 
     def new_pass(self, host: SupervisorId, prefix: str) -> str:
-        """Returns a pass for all paths of a supervisor that begin so."""
+        """Returns a pass for all paths of a supervisor that begin with `prefix`."""
         return new_pass(self.host_key(host) or self._cluster().announce_key, prefix, self._now())
 
     def host_key(self, host: SupervisorId) -> str:
-        """Returns what this supervisor and the masters alone know; empty if it has no identity of
-        its own in ZooKeeper."""
+        """Returns the key that only this supervisor and the masters know; empty if the supervisor
+        has no identity of its own in ZooKeeper."""
         user, password = self._snapshot().places.get(host), self._zookeeper.identity.table.secret
         return host_key(derived(password, user).password) if user and password else ""
 
     def tracker_secrets(self) -> TrackerSecrets:
-        """Returns what the keys in tracker URLs are made of."""
+        """Returns the secrets from which the keys in tracker URLs are made."""
         hosts = self._snapshot().hosts
         revoked = {id_: e.record.revoked_until for id_, e in hosts.items() if e.record.revoked_until}
         return tracker_secrets(self.text(), revoked, self._now())

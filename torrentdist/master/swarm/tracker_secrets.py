@@ -1,8 +1,8 @@
-"""What the keys in tracker URLs are made of. It changes whenever a host is revoked.
+"""Makes the secret behind the keys in tracker URLs. It changes whenever a host is revoked.
 
 Always: all masters make the same secret from the same records, so nothing has to be stored or sent.
-Always: the secret before a revocation is good for GRACE_SECS more, so that downloads of stock
-clients go on.
+The secret before a revocation is good for GRACE_SECS more, so that downloads of stock clients go
+on.
 Pure: no I/O and no clock.
 """
 

@@ -2,7 +2,7 @@
 
 docs/protocol.md promises these keys.
 Always: a key may be added.
-Never: a key changes its meaning.
+Never: change the meaning of a key.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ backups.
 
 docs/protocol.md promises these keys.
 Always: a key may be added.
-Never: a key changes its meaning.
+Never: change the meaning of a key.
 """
 
 from __future__ import annotations

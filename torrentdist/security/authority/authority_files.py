@@ -6,8 +6,9 @@
     OUT/swarm.pem                              its key and certificate of the swarm
     OUT/zookeeper.auth                         its identity in ZooKeeper, for zookeeper.auth_file
 
-Always: a key has mode 0600 from its first byte on. Always: a command that is run again changes
-nothing that is still good. Never: a key is overwritten.
+Always: a key has mode 0600 from its first byte on. A command that is run again changes nothing that
+is still good.
+Never: overwrite a key.
 """
 
 from __future__ import annotations

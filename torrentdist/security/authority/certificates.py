@@ -1,9 +1,9 @@
 """Makes and reads X.509 certificates: the cluster's CA, and what it issues.
 
 Always: a certificate carries exactly the identity and the addresses that the caller names, nothing
-that a requester brings but its public key. Always: a host's certificate serves both ends of a
-connection, a person's only the client's.
-Never: files or clocks; the caller passes bytes and moments. Only this package needs the library
+that a requester brings but its public key. A host's certificate serves both ends of a connection, a
+person's only the client's.
+Never: use files or clocks; the caller passes bytes and moments. Only this package needs the library
 `cryptography`, which takes long to import, so no module that a help page needs may import this one.
 """
 

@@ -1,6 +1,6 @@
 """The files of a host that joins: its key, its certificate, the CA, and on masters the CA's key.
 
-Always: what is there and still good stays as it is. Never: a key is replaced.
+Always: a file that is there and still good stays as it is. Never: replace a key.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The CA's key on a master, with which its leader issues certificates.
 
-Always: the key is read when it is needed, from a file of its owner alone. Never: it goes anywhere
-but to another master that has proven by its certificate that it is one.
+Always: the key is read when it is needed, from a file of its owner alone. Never: give it to
+anyone but another master that has proven by its certificate that it is one.
 """
 
 from __future__ import annotations

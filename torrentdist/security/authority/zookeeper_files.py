@@ -2,7 +2,7 @@
 `zookeeper.auth_file` names.
 
 `ca init` makes the masters' password beside the CA, and every other one is derived from it.
-Always: what is there stays as it is. Always: a file has mode 0600 from its first byte on.
+Always: what is there stays as it is. A file has mode 0600 from its first byte on.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Makes one archive of a bundle from its files, in the order of its metafile.
 
 Always: the bytes depend on the bundle alone, so every host makes the same archive. The size of a
-tar is known beforehand.
-Always: nothing is compressed. An archive never leaves its host, so it is as fast as the disk.
+tar is known beforehand. Nothing is compressed. An archive never leaves its host, so it is as fast
+as the disk.
 Never: open files. The caller passes a function that reads them.
 """
 

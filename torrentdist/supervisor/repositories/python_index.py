@@ -1,8 +1,8 @@
 """The wheels and sdists of a bundle as a package index, in the pages of PEP 503 and PEP 691.
 
 Always: a file counts if its name is that of a wheel or an sdist, in whatever folder it lies. If two
-folders hold the same name, the first path in the order of the alphabet counts.
-Always: what comes from a bundle is escaped before it is part of a page or a link.
+folders hold the same name, the first path in the order of the alphabet counts. What comes from a
+bundle is escaped before it is part of a page or a link.
 Pure: no I/O.
 """
 
