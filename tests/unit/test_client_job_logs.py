@@ -34,10 +34,19 @@ class Hosts:
         self.notes: list[str] = []
         self.said: list[LogLine] = []
         self.looks = 0
+        self.away = False
+        self.refusing: tuple[str, ...] = ()
         self.on_look: Callable[[], None] = lambda: None
+        self.on_away: Callable[[], None] = lambda: None
 
     def answer(self, request: httpx.Request) -> httpx.Response:
         host, path = request.url.host, request.url.path
+        if host == "m" and self.away:
+            self.on_away()
+            raise httpx.ConnectError("no master")
+        if host in self.refusing:
+            error = TorrentdistError("not_ready", detail="it starts")
+            return httpx.Response(error.http_status, json=error.to_wire())
         if path == "/v1/cluster":
             return httpx.Response(200, content=msgspec.json.encode(_cluster()))
         if path == "/v1/jobs/j":
@@ -172,3 +181,46 @@ def test_following_goes_where_the_worker_goes_and_ends_with_the_job() -> None:
 
     assert sorted([("h1", 0, "one"), ("h1", 0, "two"), ("h2", 0, "three"), ("h2", 0, "four")]) == sorted(hosts.lines())
     assert len(hosts.lines()) == 4
+
+
+def test_a_host_that_refuses_is_told_and_the_others_are_read() -> None:
+    """If this fails, one host that just starts hides the output of all hosts."""
+    hosts = Hosts({("h1", 0, "stdout"): b"here\n"})
+    hosts.refusing = ("h2",)
+    read(hosts, read_logs)
+
+    assert [("h1", 0, "here")] == hosts.lines()
+    assert ["supervisor h2 refuses: this master is not ready: it starts"] == hosts.notes
+
+
+def test_a_refusal_by_all_hosts_is_an_error() -> None:
+    """If this fails, a user who may not read the output sees an empty one, and a success."""
+    hosts = Hosts({("h1", 0, "stdout"): b"here\n"})
+    hosts.refusing = HOSTS
+    with pytest.raises(TorrentdistError) as caught:
+        read(hosts, read_logs)
+
+    assert "not_ready" == caught.value.code
+
+
+def test_following_goes_on_while_no_master_answers() -> None:
+    """If this fails, `-f` ends at every restart of the masters, while the job prints on."""
+    hosts = Hosts({("h1", 0, "stdout"): b"one\n"})
+    hosts.placed = {0: "h1"}
+
+    def on_look() -> None:
+        hosts.away = hosts.looks == 2
+        hosts.known = hosts.looks < 4
+
+    def on_away() -> None:
+        if b"two" not in hosts.kept["h1", 0, "stdout"]:
+            hosts.kept["h1", 0, "stdout"] += b"two\n"
+        elif hosts.notes and ("h1", 0, "two") in hosts.lines():
+            hosts.away = False
+
+    hosts.on_look, hosts.on_away = on_look, on_away
+    read(hosts, follow_logs)
+
+    assert [("h1", 0, "one"), ("h1", 0, "two")] == hosts.lines()
+    assert 1 == len(hosts.notes)
+    assert hosts.notes[0].startswith("no master could be reached")

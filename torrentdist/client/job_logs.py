@@ -3,7 +3,7 @@ exists.
 
 Always: each byte of a worker's stream on a host is returned once and in order, across rotation and
 restarts of the supervisor. A worker that moves to another host is followed. A host that does not
-answer is reported, and asked again.
+answer or refuses is reported once, and asked again. Masters that are away end no following.
 Longer than most files: reading once and following share how a host is read.
 """
 
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from torrentdist.client import job_client
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.http.api_calls import Broken, Request, ask, error_in, send
-from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.errors import EXIT_UNAVAILABLE, TorrentdistError
 from torrentdist.model.ids import JobId, SupervisorId
 from torrentdist.model.records import ENDED
 from torrentdist.model.wire.cluster_messages import SupervisorView
@@ -63,6 +63,9 @@ class Wanted:
         return (self.workers is None or output.worker in self.workers) and output.stream in self.streams
 
 
+_Key = tuple[SupervisorId, int, str]
+
+
 @dataclass
 class _Source:
     """One stream of one worker on one host."""
@@ -73,6 +76,10 @@ class _Source:
     offset: int = 0
     rest: bytes = b""
     """The beginning of a line whose end has not arrived yet."""
+
+    @property
+    def key(self) -> _Key:
+        return self.host.id, self.worker, self.stream
 
     def lines(self, data: bytes) -> list[LogLine]:
         *whole, self.rest = (self.rest + data).split(b"\n")
@@ -98,12 +105,28 @@ class _HostPasses:
     async def renew(self) -> None:
         now = asyncio.get_running_loop().time()
         if self.client.config.token_file and now >= self.renew_at:
-            self.renew_at = now + RENEW_PASS_SECS
             self.given = await job_client.output_passes(self.client, self.job)
+            self.renew_at = now + RENEW_PASS_SECS
 
     def request(self, host: SupervisorId, path: str, timeout: float, **params: str) -> Request:
         given = {PARAMETER: self.given[host]} if host in self.given else {}
         return Request("GET", path, params={**params, **given}, timeout=timeout, anonymously=True)
+
+
+@dataclass
+class _Troubles:
+    """Reports each trouble once, until what it concerns works again."""
+
+    note: Note
+    told: set[object] = field(default_factory=set)
+
+    def report(self, concerns: object, text: str) -> None:
+        if concerns not in self.told:
+            self.told.add(concerns)
+            self.note(text)
+
+    def over(self, concerns: object) -> None:
+        self.told.discard(concerns)
 
 
 @dataclass
@@ -113,14 +136,15 @@ class _Reader:
     admission: _HostPasses
     wanted: Wanted
     emit: Emit
-    note: Note
-    silent: set[SupervisorId] = field(default_factory=set)
-    """Hosts that were reported as silent."""
+    troubles: _Troubles
+    refusal: TorrentdistError | None = None
+    """Why all hosts of the last look refused, if they did."""
 
     async def kept(self, hosts: Iterable[SupervisorView]) -> list[tuple[SupervisorView, WorkerOutput]]:
         """Returns the job's output on these hosts, the oldest of each worker first."""
         room = asyncio.Semaphore(AT_ONCE)
-        await self.admission.renew()
+        asked = [host for host in hosts if host.url]
+        refusals: list[TorrentdistError] = []
 
         async def look(host: SupervisorView) -> list[tuple[SupervisorView, WorkerOutput]]:
             request = self.admission.request(host.id, f"/v1/host/jobs/{self.job}/logs", ASK_SECS)
@@ -130,16 +154,23 @@ class _Reader:
             except Broken as broken:
                 self.miss(host, broken.detail)
                 return []
-            self.silent.discard(host.id)
+            except TorrentdistError as error:
+                refusals.append(error)
+                self.troubles.report(host.id, f"supervisor {host.id} refuses: {error.message}")
+                return []
+            self.troubles.over(host.id)
             return [(host, output) for output in found if self.wanted.has(output)]
 
-        found = await asyncio.gather(*(look(host) for host in hosts if host.url))
+        found = await asyncio.gather(*(look(host) for host in asked))
+        self.refusal = refusals[0] if refusals and len(refusals) == len(asked) else None
         return sorted((pair for pairs in found for pair in pairs), key=lambda p: (p[1].worker, p[1].at, p[1].stream))
 
     def miss(self, host: SupervisorView, detail: str) -> None:
-        if host.id not in self.silent:
-            self.silent.add(host.id)
-            self.note(f"supervisor {host.id} does not answer: {detail}")
+        self.troubles.report(host.id, f"supervisor {host.id} does not answer: {detail}")
+
+    def refused(self, source: _Source, error: TorrentdistError) -> None:
+        text = f"{source.stream} of worker {source.worker} on {source.host.id} cannot be read: {error.message}"
+        self.troubles.report(source.key, text)
 
     async def read(self, source: _Source, follow: float = 0.0) -> bool:
         """Emits the next lines. Returns False at the end of the output."""
@@ -150,6 +181,7 @@ class _Reader:
         error = error_in(response)
         if error is not None:
             raise error
+        self.troubles.over(source.key)
         source.offset = int(response.headers[NEXT_OFFSET])
         for line in source.lines(response.content):
             self.emit(line)
@@ -164,7 +196,7 @@ class _Reader:
         while True:
             source.offset = begin = max(output.begin, output.end - ahead)
             found: list[LogLine] = []
-            reader = _Reader(self.client, self.job, self.admission, self.wanted, found.append, self.note)
+            reader = _Reader(self.client, self.job, self.admission, self.wanted, found.append, self.troubles)
             while source.offset < output.end and await reader.read(source):
                 pass
             # The first of these lines may be incomplete.
@@ -179,8 +211,11 @@ async def read_logs(client: MasterClient, name: str, wanted: Wanted, emit: Emit,
     """Emits all kept output, worker by worker, the oldest first."""
     view, fleet = await asyncio.gather(_job(client, name), client.cluster())
     job = view.id if view else JobId(name)
-    reader = _Reader(client, job, _HostPasses(client, job), wanted, emit, note)
+    reader = _Reader(client, job, _HostPasses(client, job), wanted, emit, _Troubles(note))
+    await reader.admission.renew()
     kept = await reader.kept(fleet.supervisors)
+    if reader.refusal is not None:
+        raise reader.refusal
     if view is None and not kept:
         raise TorrentdistError("job_not_found", id=name)
     if not kept:
@@ -193,6 +228,8 @@ async def read_logs(client: MasterClient, name: str, wanted: Wanted, emit: Emit,
                 pass
         except Broken as broken:
             reader.miss(host, broken.detail)
+        except TorrentdistError as error:
+            reader.refused(source, error)
         for line in source.last_line():
             emit(line)
 
@@ -212,56 +249,92 @@ async def follow_logs(client: MasterClient, name: str, wanted: Wanted, emit: Emi
     view = await _job(client, name)
     if view is None:
         raise TorrentdistError("job_not_found", id=name)
-    await _Following(_Reader(client, view.id, _HostPasses(client, view.id), wanted, emit, note)).run(view)
+    admission = _HostPasses(client, view.id)
+    await admission.renew()
+    hosts = (await client.cluster()).supervisors
+    await _Following(_Reader(client, view.id, admission, wanted, emit, _Troubles(note)), view, hosts).run()
 
 
 class _Following:
-    def __init__(self, reader: _Reader) -> None:
+    def __init__(self, reader: _Reader, view: JobView, hosts: Sequence[SupervisorView]) -> None:
         self._reader = reader
-        self._sources: dict[tuple[SupervisorId, int, str], _Source] = {}
-        self._tasks: dict[tuple[SupervisorId, int, str], asyncio.Task[None]] = {}
+        self._view: JobView | None = view
+        self._hosts = hosts
+        self._sources: dict[_Key, _Source] = {}
+        self._tasks: dict[_Key, asyncio.Task[None]] = {}
+        self._unstarted: set[_Key] = set()
+        """Kept output whose last lines could not be read yet."""
 
-    async def run(self, view: JobView | None) -> None:
-        client, first = self._reader.client, True
+    async def run(self) -> None:
+        asking: asyncio.Task[None] | None = None
+        first = True
         try:
             while True:
-                over = view is None or view.status in ENDED
-                hosts = (await client.cluster()).supervisors
+                view = self._view
                 placed = {worker.supervisor for worker in view.workers} if view is not None else set()
-                known = {id_ for id_, _, _ in self._sources}
-                await self._look([h for h in hosts if first or h.id in placed or h.id in known], everything=first)
-                if over:
+                known = {id_ for id_, _, _ in (*self._sources, *self._unstarted)}
+                await self._look([h for h in self._hosts if first or h.id in placed or h.id in known], everything=first)
+                if view is None or view.status in ENDED:
                     break
                 first = False
+                # Masters that are away answer late, and the hosts are read meanwhile.
+                asking = asking or asyncio.create_task(self._ask_masters())
                 await asyncio.sleep(LOOK_SECS)
-                view = await self._job_or_last(view)
+                if asking.done():
+                    asking.result()
+                    asking = None
         finally:
+            if asking is not None:
+                asking.cancel()
+                await asyncio.gather(asking, return_exceptions=True)
             await self._stop()
         await self._drain()
 
-    async def _job_or_last(self, view: JobView | None) -> JobView | None:
-        """Returns the job, or `view` if the cluster cannot say: a missing leader does not end the
-        reading."""
+    async def _ask_masters(self) -> None:
+        """Learns where the workers are now. While no master can say, the last answers hold."""
+        reader = self._reader
         try:
-            return None if view is None else await _job(self._reader.client, view.id)
+            self._view = await _job(reader.client, reader.job)
+            self._hosts = (await reader.client.cluster()).supervisors
+            await reader.admission.renew()
         except TorrentdistError as error:
-            self._reader.note(error.message)
-            return view
+            if error.exit_code != EXIT_UNAVAILABLE:
+                raise
+            reader.troubles.report("masters", error.message)
+        else:
+            reader.troubles.over("masters")
 
     async def _look(self, hosts: Collection[SupervisorView], *, everything: bool) -> None:
-        for host, output in await self._reader.kept(hosts):
+        found = await self._reader.kept(hosts)
+        if everything and self._reader.refusal is not None:
+            raise self._reader.refusal
+        for host, output in found:
             key = (host.id, output.worker, output.stream)
-            known = self._sources.get(key)
-            if known is None:
-                source = self._sources[key] = _Source(host, output.worker, output.stream, output.begin)
-                if everything:
-                    await self._reader.start(source, output)
-            elif known.host != host:
-                known.host = host  # It was restarted at another address.
+            source = self._sources.get(key)
+            if source is None:
+                source = _Source(host, output.worker, output.stream, output.begin)
+                if (everything or key in self._unstarted) and not await self._start(source, output):
+                    continue
+                self._sources[key] = source
+            source.host = host  # It may have been restarted at another address.
             task = self._tasks.get(key)
-            more = output.end > self._sources[key].offset
+            more = output.end > source.offset
             if (more or output.here) and (task is None or task.done()):
-                self._tasks[key] = asyncio.create_task(self._follow(self._sources[key]))
+                self._tasks[key] = asyncio.create_task(self._follow(source))
+
+    async def _start(self, source: _Source, output: WorkerOutput) -> bool:
+        """Starts at the last lines that are wanted. Returns False if they cannot be read now."""
+        self._unstarted.add(source.key)
+        try:
+            await self._reader.start(source, output)
+        except Broken as broken:
+            self._reader.miss(source.host, broken.detail)
+            return False
+        except TorrentdistError as error:
+            self._reader.refused(source, error)
+            return False
+        self._unstarted.discard(source.key)
+        return True
 
     async def _follow(self, source: _Source) -> None:
         """Reads once, or for as long as there is more. The next look starts it again."""
@@ -271,7 +344,7 @@ class _Following:
         except Broken as broken:
             self._reader.miss(source.host, broken.detail)
         except TorrentdistError as error:
-            self._reader.note(error.message)
+            self._reader.refused(source, error)
 
     async def _stop(self) -> None:
         for task in self._tasks.values():
