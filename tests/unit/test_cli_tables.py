@@ -17,7 +17,7 @@ from torrentdist.model.wire.fleet_messages import FleetView, HostProgress, HostS
 from torrentdist.model.wire.ha_views import FailoverView, LeaderView, MasterState, RoleView
 from torrentdist.model.wire.job_messages import JobView, WorkerState, WorkerView
 from torrentdist.model.wire.prune_views import UnprunedView, UnusedView
-from torrentdist_cli.frame.table_layout import columns
+from torrentdist_cli.frame.table_layout import columns, table
 from torrentdist_cli.main import main
 
 Capture = pytest.CaptureFixture[str]
@@ -188,3 +188,13 @@ def test_a_hostile_file_name_is_escaped(tmp_path: Path, capsys: Capture) -> None
 
     assert 2 == main(["upload", str(tmp_path / "top")])
     assert "evil\\x1b[2J\\u202e is a symlink to /etc" in capsys.readouterr().err
+
+
+def test_a_reason_is_read_to_its_end() -> None:
+    """If this fails, an operator sees that a bundle stays, but not why."""
+    reason = "it is pinned, a standing order wants it on every host, and host h7 has the last copy"
+    shown = table(("KEPT", "WHY"), [("model-2026-11", reason), ("model-2026-12", reason)], (), 60)
+    words = " ".join(line[13:].strip() for line in shown.splitlines()[1:]).split()
+
+    assert 60 >= max(map(columns, shown.splitlines()))
+    assert [*reason.split(), *reason.split()] == words

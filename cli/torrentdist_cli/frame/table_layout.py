@@ -19,7 +19,7 @@ ELLIPSIS = "…"
 SHORTEST = 12
 """Fewest columns of a shortened value. With less room, each row becomes a block."""
 NARROWEST_PROSE = 20
-PROSE = frozenset({"NOTE", "REASON", "WHAT", "WHY NOT"})
+PROSE = frozenset({"NOTE", "REASON", "WHAT", "WHY", "WHY NOT"})
 """Columns with sentences, which continue on the next line between two words."""
 _WHOLE = frozenset({"AT", "STATE", "STATUS", "EVENT"})
 """Columns that are never shortened, like columns of numbers."""
