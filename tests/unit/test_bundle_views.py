@@ -8,7 +8,9 @@ import pytest
 from msgspec.structs import replace as record_of
 from records_of import bundle, snapshot, supervisor
 
+from torrentdist.cluster.records.snapshot import HostEntry
 from torrentdist.master.bundles.bundle_views import bundle_view, cluster_view, replicated, with_lacking, with_stuck
+from torrentdist.model.access.host_record import HostRecord
 from torrentdist.model.ids import BundleId, PeerId
 from torrentdist.model.records import BundleState
 from torrentdist.model.wire.swarm_messages import SwarmEntry
@@ -81,6 +83,20 @@ def test_a_supervisor_has_as_many_bundles_as_it_announces() -> None:
     views = cluster_view(there, None, 0.0, None, held.get).supervisors
 
     assert [(3, 900, 500), (None, None, None)] == [(view.bundles, view.bytes, view.own_bytes) for view in views]
+
+
+def test_certificates_that_end_within_a_week_are_told() -> None:
+    """An operator would learn of a certificate that was not renewed when its host falls silent."""
+    ends = {"soon": 3600.0, "late": -60.0, "none": 0.0, "next year": 3e7, "revoked": 60.0}
+    entries = {
+        id_: HostEntry(
+            HostRecord(id=id_, expires_at=1e9 + left if left else 0.0, is_revoked=id_ == "revoked"), version=0
+        )
+        for id_, left in ends.items()
+    }
+    there = replace(snapshot(), hosts=entries)
+
+    assert {"late": -60.0, "soon": 3600.0} == cluster_view(there, None, 1e9).expiring
 
 
 def test_a_bundle_says_which_hosts_wait_for_it_in_vain() -> None:

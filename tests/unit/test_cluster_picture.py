@@ -57,7 +57,8 @@ def test_nothing_is_said_of_a_healthy_cluster_and_the_worst_comes_first() -> Non
         full="its disk is full",
     )  # fmt: skip
     calm = ClusterView(leader=MasterId("m"), epoch=1, masters=[], supervisors=[], jobs=[], bundles=well)
-    bad = ClusterView(leader=None, epoch=1, masters=[full], supervisors=[silent], jobs=[], bundles=ill)
+    ends = {"m2": 3 * 86_400.0, "s1": -1.0}
+    bad = ClusterView(leader=None, epoch=1, masters=[full], supervisors=[silent], jobs=[], bundles=ill, expiring=ends)
     stopped = status("stopped", "a canary failed: h1 (gone)")
     said = attention(bad, [stopped], [distribution_picture(status(), FLEET)])
 
@@ -71,4 +72,6 @@ def test_nothing_is_said_of_a_healthy_cluster_and_the_worst_comes_first() -> Non
         "supervisor s1 is full: its bundles take more than store.high",
         "the distribution of etl-42 was stopped: a canary failed: h1 (gone)",
         "etl-42 on stuck: its disk is full",
+        "the certificate of m2 ends in 3 days",
+        "the certificate of s1 has ended",
     ] == said

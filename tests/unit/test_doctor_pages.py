@@ -16,6 +16,7 @@ from torrentdist.client.diagnosis import (
     FIRST_NEEDS,
     PAGES,
     MasterFacts,
+    judge_expiring,
     judge_isolation,
     judge_leader,
     judge_quotas,
@@ -104,6 +105,15 @@ def test_stores_without_room_are_named() -> None:
     assert Verdict.OK == judge_room(cluster()).verdict
     assert "2 without room: m2: no disk, a: its bundles take more than store.high" == found.detail
     assert ["disk-nearly-full"] == pages_of([found])
+
+
+def test_certificates_that_end_are_named() -> None:
+    """The doctor would find a certificate that is not renewed only on its own host."""
+    found = judge_expiring(cluster(expiring={"m1": 86_400.0, "a": -5.0}))
+
+    assert Verdict.OK == judge_expiring(cluster()).verdict
+    assert (Verdict.WARN, "2 to end: m1 in 1.0 days, a already") == (found.verdict, found.detail)
+    assert ["certificate-expires"] == pages_of([found])
 
 
 @pytest.mark.parametrize(("secs", "expected"), [(None, Verdict.OK), (10.0, Verdict.OK), (31.0, Verdict.WARN)])

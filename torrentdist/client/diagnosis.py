@@ -386,6 +386,15 @@ def judge_room(cluster: ClusterView) -> Finding:
     return Finding(check="room", detail="no master and no host says that it is full")
 
 
+def judge_expiring(cluster: ClusterView) -> Finding:
+    """Judges the certificates of masters and hosts, as the masters have recorded them."""
+    ends = {id_: f"in {left / 86_400:.1f} days" if left > 0 else "already" for id_, left in cluster.expiring.items()}
+    soon = [f"{id_} {when}" for id_, when in ends.items()]
+    if soon:
+        return warning("certificate", "", f"{len(soon)} to end: {_some(soon)}", "See the log of each of these daemons.")
+    return Finding(check="certificate", detail="none that is recorded ends within a week")
+
+
 def judge_silence(cluster: ClusterView) -> Finding:
     """Judges the heartbeats that the leader hears."""
     hosts = cluster.supervisors

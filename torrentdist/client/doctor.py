@@ -295,7 +295,9 @@ def _judged(masters: list[MasterFacts]) -> list[Finding]:
     pictures.sort(key=lambda picture: (picture.stale_secs is not None, -picture.epoch))
     findings += tls_diagnosis.judge_transport(pictures)
     if pictures:
-        findings += [*diagnosis.judge_records(pictures[0]), diagnosis.judge_room(pictures[0])]
+        newest = pictures[0]
+        findings += diagnosis.judge_records(newest)
+        findings += [diagnosis.judge_room(newest), diagnosis.judge_expiring(newest)]
     # Only the leader hears heartbeats.
     leading = [m.cluster for m in masters if m.cluster and m.role and m.role.state is MasterState.LEADER]
     return findings + [diagnosis.judge_silence(picture) for picture in leading[:1]]

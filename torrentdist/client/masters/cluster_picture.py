@@ -19,6 +19,7 @@ from torrentdist.model.policies.policy_messages import DistributionStatusView
 from torrentdist.model.wire.cluster_messages import BundleCounts, ClusterView
 from torrentdist.model.wire.fleet_messages import FleetView, HostProgress, HostState
 from torrentdist.model.wire.view import View
+from torrentdist.model.wording import counted
 
 MOST_FOLLOWED = 5
 """Most distributions whose hosts are asked for at a time."""
@@ -143,4 +144,8 @@ def attention(
     for one in running:
         stuck = [host for host in one.slowest if host.state in (HostState.STUCK, HostState.GONE, HostState.FAILED)]
         told += [f"{one.bundle} on {host.supervisor}: {host.reason or host.state}" for host in stuck]
-    return told
+    return told + [f"the certificate of {id_} {_end(left)}" for id_, left in cluster.expiring.items()]
+
+
+def _end(left: float) -> str:
+    return f"ends in {counted(round(left / 86400), 'day')}" if left > 0 else "has ended"

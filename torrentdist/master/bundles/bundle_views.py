@@ -13,6 +13,7 @@ import msgspec
 
 from torrentdist.cluster.records.snapshot import BundleEntry, ClusterSnapshot
 from torrentdist.master.reads.paging import WHOLE, Page
+from torrentdist.model.access.host_record import HostRecord
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest, MasterId, PeerId, SupervisorId
 from torrentdist.model.policies.distribution_record import DistributionState
@@ -24,6 +25,7 @@ from torrentdist.model.wire.ha_views import FailoverView
 from torrentdist.model.wire.swarm_messages import SwarmEntry
 from torrentdist.swarm.directory.directory_values import HeldBundles
 
+EXPIRING_SECS = 7 * 86400.0
 ALIVE = (BundleState.UPLOADING, BundleState.AVAILABLE, BundleState.LOST)
 """States of a bundle that is not removed."""
 LISTED = (BundleState.AVAILABLE, BundleState.LOST)
@@ -173,7 +175,14 @@ def cluster_view(
         supervisors=supervisor_list(snapshot, now, silent_secs, held, full),
         jobs=sorted(snapshot.jobs),
         bundles=bundle_counts(snapshot),
+        expiring={record.id: round(record.expires_at - now, 1) for record in expiring_hosts(snapshot, now)},
     )
+
+
+def expiring_hosts(snapshot: ClusterSnapshot, now: float) -> list[HostRecord]:
+    """Returns the hosts and masters whose certificate has few days left."""
+    records = (entry.record for _, entry in sorted(snapshot.hosts.items()))
+    return [record for record in records if not record.is_revoked and 0 < record.expires_at < now + EXPIRING_SECS]
 
 
 def supervisor_list(

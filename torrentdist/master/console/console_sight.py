@@ -23,7 +23,6 @@ from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.reads.answer_freshness import CATCH_UP_SECS
 from torrentdist.master.reads.saved_records import Records
 from torrentdist.master.swarm.swarms import Swarms
-from torrentdist.model.access.host_record import HostRecord
 from torrentdist.model.errors import NO_CLUSTER, TorrentdistError
 from torrentdist.model.ids import BundleId, JobId, PeerId, SupervisorId
 from torrentdist.model.policies.distribution_record import DistributionState
@@ -31,8 +30,6 @@ from torrentdist.model.records import BundleState, FailoverRecord
 from torrentdist.model.wire.cluster_messages import ClusterView, SupervisorView
 from torrentdist.model.wire.fleet_messages import FleetView, HostProgress
 from torrentdist.model.wire.job_messages import WorkerReport
-
-EXPIRING_SECS = 7 * 86400.0
 
 
 class ConsoleSight:
@@ -120,7 +117,7 @@ class ConsoleSight:
             short=self._short_of_copies(),
             stopped=self._stopped(),
             running=self.distributions(),
-            expiring=self._expiring(),
+            expiring=bundle_views.expiring_hosts(self.snapshot(), self.now()),
         )
 
     def _lost(self) -> list[BundleId]:
@@ -143,12 +140,6 @@ class ConsoleSight:
             for id_, entry in sorted(self.snapshot().distributions.items())
             if entry.record.state is DistributionState.STOPPED
         }
-
-    def _expiring(self) -> list[HostRecord]:
-        """Returns the hosts and masters whose certificate has few days left."""
-        soon = self.now() + EXPIRING_SECS
-        records = (entry.record for _, entry in sorted(self.snapshot().hosts.items()))
-        return [record for record in records if not record.is_revoked and 0 < record.expires_at < soon]
 
     def distributions(self) -> list[DistributionLine]:
         """Returns the bundles that some live host should have and has not said that it has."""

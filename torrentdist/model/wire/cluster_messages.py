@@ -68,6 +68,9 @@ class ClusterView(View, frozen=True, kw_only=True):
     bundles: BundleCounts
     stale_secs: float | None = None
     """Age of all this data in seconds while ZooKeeper cannot be reached."""
+    expiring: dict[str, float] = {}
+    """Hosts and masters whose certificate ends within a week, and the seconds left. Negative: it
+    has ended."""
     problem: str = ""
     """Why nothing can be changed, and what to do about it; empty if no reason is known."""
 
