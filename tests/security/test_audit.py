@@ -136,6 +136,26 @@ def test_a_supervisor_counts_what_it_refuses(guarded: Cluster) -> None:
     } == {(fact.result, fact.who, fact.source, fact.count) for fact in told(guarded, supervisor)}
 
 
+def test_a_prune_of_one_host_is_told_by_its_supervisor(guarded: Cluster) -> None:
+    """Nobody could find out who dropped a host's bundles, or read them all to look for damage."""
+    (supervisor,) = guarded.supervisors()
+    (view,) = guarded.get("master-1", "/v1/cluster")["supervisors"]
+    with httpx.Client(trust_env=False, timeout=60.0, headers={CLIENT: "1"}) as user:
+        tried = user.post(f"{view['gateway']}/v1/host/prune?dry_run=true")
+        pruned = user.post(f"{view['gateway']}/v1/host/prune")
+        missing = user.post(f"{view['gateway']}/v1/host/bundles/none/verify")
+
+    def changes() -> list[tuple[str, str]]:
+        return [
+            (fact.operation, fact.result) for fact in told(guarded, supervisor) if fact.operation.startswith("POST")
+        ]
+
+    until(lambda: ("POST /v1/host/bundles/{id}/verify", "bundle_not_found") in changes(), "the changes are written")
+
+    assert (200, 200, 404) == (tried.status_code, pruned.status_code, missing.status_code)
+    assert [("POST /v1/host/prune", "ok")] == [told for told in changes() if told[1] == "ok"]
+
+
 def test_the_audit_outlives_its_master(guarded: Cluster, tmp_path: Path) -> None:
     """A restart would wipe out who did what."""
     (tmp_path / "file").write_bytes(b"kept")

@@ -72,6 +72,8 @@ class Operation:
     """Whether it changes the cluster's records.
 
     If so, a retry under the same request id gets the first answer."""
+    changes_host: bool = False
+    """Whether it changes what this host alone has. The audit tells of it too."""
     paged: bool = False
     """Whether the answer is a list that `after` and `limit` cut into pages."""
     statuses: tuple[int, ...] = (200,)
@@ -212,9 +214,10 @@ def _audited(operation: Operation, handler: Handler, audit: Audit) -> Handler:
 
 
 def _tell(audit: Audit, request: Request, operation: Operation, result: str) -> None:
-    if result in REFUSALS or (operation.changes and result in ELSEWHERE):
+    is_change = operation.changes or operation.changes_host
+    if result in REFUSALS or (is_change and result in ELSEWHERE):
         audit.refused(_fact(request, operation, result))
-    elif operation.changes and not is_dry_run(request):
+    elif is_change and not is_dry_run(request):
         audit.changed(_fact(request, operation, result))
 
 

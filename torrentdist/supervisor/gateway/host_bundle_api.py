@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from torrentdist.bundle.store.store_values import StoredBundle
-from torrentdist.host.http.operation import Operation
+from torrentdist.host.http.operation import DRY_RUN, Operation
 from torrentdist.host.http.web import flag_parameter, json_response, number_parameter
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.model import ids
@@ -50,11 +50,11 @@ class HostBundleApi:
         yield Operation("GET", host, self.host_bundle, view, summary, Role.JOB)
         yield Operation("POST", f"{host}/fetch", self.fetch, view, "start fetching, or go on", Role.JOB)
         summary = "read every byte; damage is fetched again"
-        yield Operation("POST", f"{host}/verify", self.verify, Damaged, summary, Role.OPERATOR)
+        yield Operation("POST", f"{host}/verify", self.verify, Damaged, summary, Role.OPERATOR, changes_host=True)
         summary = "bundles that should arrive here and do not"
         yield Operation("GET", "/v1/host/problems", self.problems, list[HostProblem], summary, Role.READER)
         summary = "drop the bundles that nothing needs"
-        yield Operation("POST", "/v1/host/prune", self.prune, PruneView, summary, Role.OPERATOR)
+        yield Operation("POST", "/v1/host/prune", self.prune, PruneView, summary, Role.OPERATOR, changes_host=True)
 
     async def bundle(self, request: Request) -> Response:
         return json_response(await self._keeper.checked_view(_bundle(request)))
@@ -102,6 +102,8 @@ class HostBundleApi:
     async def prune(self, request: Request) -> Response:
         older_than = number_parameter(request, "older_than", 0.0, low=0.0, high=1e10)
         dry_run = flag_parameter(request, "dry_run")
+        if dry_run:
+            request.scope[DRY_RUN] = True
         store = self._runtime.store
         goes = await (self._would_go if dry_run else self._drop_unused)(older_than)
         reasons = await store.reasons_to_stay(older_than=older_than)
