@@ -18,11 +18,11 @@ MAX_PIECES = 1 << 21
 """libtorrent's own default limit."""
 MAX_PIECE_LENGTH = 16 * 1024 * 1024
 _LEAF_VALUES = 20
-"""More values than a file has; as many are decoded to say what is wrong with it."""
+"""Most values that are decoded to tell what is wrong with an entry. No file has as many."""
 
 
 class TreeFile(msgspec.Struct, frozen=True, gc=False):
-    """A file of the tree, as the tree tells of it."""
+    """A file with the values that the tree holds about it."""
 
     path: bytes
     size: int

@@ -1,6 +1,6 @@
-"""A strip: how full one thing is and of what, small enough for a cell of a table.
+"""A strip: a small bar for a cell of a table. It shows how full one thing is, and by which parts.
 
-Always: the whole strip stands for the whole amount; what is missing stays empty.
+Always: the whole strip stands for the whole amount. The missing share stays empty.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the file system tells of bundles, files and directories, in the words of fsspec.
+"""Describes bundles, files and directories as fsspec does.
 
 Always: a bundle that does not exist is a missing file, as libraries know no other. Never: I/O.
 """

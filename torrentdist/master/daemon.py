@@ -416,7 +416,7 @@ class Master:
         return self.swarms.own_entries()
 
     def hear_picture(self, picture: SwarmPicture) -> None:
-        """Does nothing: a master's records and directory say all that the picture says."""
+        """Does nothing: a master's records and directory contain all that the picture does."""
 
     def peers_at_hand(self, digest: Digest) -> list[PeerAddress]:
         return self.swarms.peers_at_hand(digest)

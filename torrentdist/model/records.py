@@ -237,7 +237,7 @@ class ClusterRecord(Record, frozen=True, kw_only=True):
 
     id: str
     announce_key: str
-    """Part of what the keys of passes and in tracker URLs are made of. Every host can read it."""
+    """Part of the secret behind passes and the keys in tracker URLs. Every host can read it."""
 
 
 class RequestRecord(Record, frozen=True, kw_only=True):

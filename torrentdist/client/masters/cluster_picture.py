@@ -86,7 +86,7 @@ async def cluster_picture(client: MasterClient) -> ClusterPicture:
 
 
 async def _distributions(client: MasterClient) -> list[DistributionStatusView]:
-    """Returns no distribution if the masters are of a release that tells of none."""
+    """Returns the distributions; none if the masters' release does not report them."""
     try:
         return await policy_client.distributions(client)
     except TorrentdistError as error:

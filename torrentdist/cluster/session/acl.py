@@ -39,7 +39,7 @@ _IN_FLIGHT = 64
 
 @dataclass(frozen=True)
 class TreeIdentity:
-    """How a process shows itself to ZooKeeper, and the ACLs of what it creates."""
+    """The credentials that a process shows to ZooKeeper, and the ACLs of znodes that it creates."""
 
     table: AclTable
     credentials: tuple[Credentials, ...] = field(default=(), repr=False)

@@ -49,7 +49,7 @@ LONGEST_TARGET: Final = 256
 _BUNDLES: Final = "torrentdist.bundles"
 """The key of the bundles that a request is about."""
 _TARGET: Final = "torrentdist.target"
-"""The key of what a request is about, where neither its path nor its bundles tell."""
+"""Key in a request's scope: its target, if neither its path nor its bundles name the target."""
 _BODY: Final = "torrentdist.body"
 """The key of a body that was read before."""
 
@@ -93,7 +93,7 @@ class Operation:
 
     @property
     def request(self) -> str:
-        """Its method and path, as people are told of it."""
+        """Returns its method and path, for messages."""
         return f"{self.method} {self.path}"
 
 

@@ -1,8 +1,9 @@
 """Adds the client's certificate to each of uvicorn's requests, and opens a port that answers HTTPS
 and plain HTTP.
 
-Always: a certificate was verified by TLS before it is told of. A connection without TLS, or without
-a certificate of ours, tells of nobody. A connection that sends no first byte in time ends.
+Always: a request carries only a certificate that TLS has verified. A request over a connection
+without TLS, or without a certificate of ours, carries none. A connection that sends no first byte
+in time ends.
 Never: decide what the holder may do.
 """
 

@@ -77,7 +77,7 @@ class BoundedConnection(H11Protocol):
             self._limit_silence()
 
     def _limit_silence(self) -> None:
-        """Starts, keeps or stops the limit, by what the client has to send next."""
+        """Starts, keeps or stops the time limit, depending on what the client has to send next."""
         begun = self.timeout_keep_alive_task is None  # else it may be silent until that task ends it
         state = self.conn.their_state
         awaits = state if state is h11.SEND_BODY or (state is h11.IDLE and begun) else None

@@ -25,7 +25,8 @@ class RefusalCounts:
         self._since = 0.0
 
     def add(self, refusal: AccessAudited, now: float) -> None:
-        """Counts one refusal. What it says besides source, name and result is that of the last."""
+        """Counts one refusal. Refusals with the same source, name and result become one event, with
+        the other values of the last of them."""
         if not self._counts:
             self._since = now
         key = (refusal.source, refusal.who, refusal.result)

@@ -247,8 +247,8 @@ class Guardian:
                 self._control.send(reason.encode())
 
     def _end_tree(self) -> None:
-        """Kills what is left of the run until nothing is. Orphans become our children, so none is
-        missed."""
+        """Kills the processes of the run until none is left. Orphans become our children, so none
+        is missed."""
         while self._reap():
             if self._group is not None:
                 self._group.kill()

@@ -38,7 +38,7 @@ MOST_QUOTA = 2**62
 
 
 class TokenOperations:
-    """`now` returns the time by ZooKeeper's clock, as far as it is known."""
+    """`now` returns the time by ZooKeeper's clock; by ours while it is unknown."""
 
     def __init__(self, changes: LeaderChanges, now: Callable[[], float]) -> None:
         self._changes = changes
@@ -67,7 +67,7 @@ class TokenOperations:
 
 
 def new_record(body: TokenBody, by: str, now: float) -> TokenRecord:
-    """Returns the record that a request asks for, or raises what is wrong with the request."""
+    """Returns the record that a request asks for. Raises an error if the request is wrong."""
     name = ids.token_name(body.name)
     if name in RESERVED:
         raise TorrentdistError("invalid_request", detail=f"no token can have the name {name!r}; the audit uses it")

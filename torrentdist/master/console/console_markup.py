@@ -60,7 +60,7 @@ class Field:
     label: str
     value: str
     choices: Sequence[str] = ()
-    """The values that it may have besides none. Empty: any text."""
+    """The values to choose from; the field may also stay empty. No choices: any text."""
 
 
 def text(value: object) -> Markup:
@@ -134,8 +134,8 @@ def section(title: str, *parts: Markup) -> Markup:
 
 
 def live(source: str, content: Markup) -> Markup:
-    """Returns content that the script replaces by what `source` sends. Without the script it
-    stays."""
+    """Returns content that the page's script replaces with the events from `source`. Without the
+    script the content stays."""
     return Markup(f'<div data-live="{escape(source)}">{content}</div>')
 
 

@@ -58,7 +58,7 @@ class ConsoleSight:
         return self._records_state(), self._swarms.directory.revisions.states, late
 
     def now(self) -> float:
-        """Returns the time by ZooKeeper's clock, as far as it is known."""
+        """Returns the time by ZooKeeper's clock; by ours while it is unknown."""
         return self.records.server_now() or time.time()
 
     def cluster(self) -> ClusterView:

@@ -66,7 +66,7 @@ class HostPageView(View, frozen=True, kw_only=True):
     bundles: list[BundleId]
     """The bundles that it is told to keep."""
     workers: list[WorkerReport] | None
-    """What it said of its workers last. Null: only the leader hears that."""
+    """Its last reports about its workers. Null: this master is not the leader, so it gets none."""
     state: HostStateView | None
     """The room of its store, its rates and errors. Null: it does not answer."""
     certificate_serial: str
@@ -139,8 +139,8 @@ def eta_of(host: HostProgress) -> float | None:
 
 
 def slowest(hosts: Iterable[HostProgress]) -> list[SlowHost]:
-    """Returns the hosts that will be the last ones: first those that something keeps from it, then
-    those that nobody can tell of, then those with the longest time left."""
+    """Returns the hosts that will have the bundle last: first those that a problem keeps from it,
+    then those without an estimate, then those with the longest time left."""
 
     def order(host: HostProgress) -> tuple[bool, float, int, str]:
         eta = eta_of(host)

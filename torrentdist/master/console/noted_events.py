@@ -15,7 +15,7 @@ MOST = 2000
 
 
 class NotedEvents:
-    """`now` returns the time by ZooKeeper's clock, as far as it is known."""
+    """`now` returns the time by ZooKeeper's clock; by ours while it is unknown."""
 
     def __init__(self, master: str, now: Callable[[], float]) -> None:
         self._master = master

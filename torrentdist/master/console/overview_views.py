@@ -45,7 +45,7 @@ class DistributionLine(View, frozen=True, kw_only=True):
     stuck: int = 0
     """Hosts that say why they do not get it."""
     reason: str = ""
-    """What one of these says."""
+    """The reason that one of these hosts gives."""
 
 
 class OverviewView(View, frozen=True, kw_only=True):

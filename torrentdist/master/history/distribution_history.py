@@ -1,5 +1,5 @@
-"""The history of distributions at work in a master: every master follows what runs, and what the
-leader says counts.
+"""Keeps the history of distributions in a master. Every master follows the running ones; the
+leader's history counts.
 
 Each master hears all hosts, so each can go on with a run whose leader has died. Standbys copy what
 the leader keeps, and each writes it to its disk.

@@ -29,8 +29,8 @@ class _SavedHistory(msgspec.Struct, frozen=True, kw_only=True):
     format: int
     kept: KeptHistory
     tells: bool = False
-    """Whether the release that wrote this writes an event of each end. Ends that an older one saw
-    are not told of later."""
+    """Whether the release that wrote this file writes an event for each end. No event is written
+    later for an end that an older release saw."""
 
 
 def encode_history(kept: KeptHistory) -> bytes:

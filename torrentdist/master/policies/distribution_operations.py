@@ -1,6 +1,6 @@
 """Distributions as the API changes them: begin one, cancel it, and show them.
 
-Always: a repeated request begins or cancels once. What it shows of hosts is what they announced.
+Always: a repeated request begins or cancels once. A host's state is shown as the host announced it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Members = Callable[[Digest], Mapping[PeerId, SwarmEntry]]
 
 
 class DistributionOperations:
-    """`now` returns the time by ZooKeeper's clock, as far as it is known."""
+    """`now` returns the time by ZooKeeper's clock; by ours while it is unknown."""
 
     def __init__(self, changes: LeaderChanges, members: Members, now: Callable[[], float]) -> None:
         self._changes = changes

@@ -44,7 +44,7 @@ class DistributionOrder:
 
 
 def order_of(bundle: BundleId, body: DistributeBody, owner: str) -> DistributionOrder:
-    """Returns what a request asks for, or raises what is wrong with the request."""
+    """Returns what a request asks for. Raises an error if the request is wrong."""
     named = None if body.supervisors is None else [ids.supervisor_id(s) for s in body.supervisors]
     wrong = [
         ("everywhere is for labels, not for named supervisors", body.everywhere and named is not None),

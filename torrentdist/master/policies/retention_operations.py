@@ -80,7 +80,7 @@ class RetentionOperations:
 
 
 def new_rule(body: RetentionBody, by: str) -> RetentionRecord:
-    """Returns the rule that a request asks for, or raises what is wrong with the request."""
+    """Returns the rule that a request asks for. Raises an error if the request is wrong."""
     pattern = checked_pattern(body.pattern)
     if not 1 <= body.keep <= MOST_KEPT:
         raise TorrentdistError("invalid_request", detail="a retention rule keeps at least 1 bundle")

@@ -1,1 +1,1 @@
-"""The directory of swarms at work in a master."""
+"""The parts of a master that keep and use its directory of swarms."""

@@ -1,4 +1,4 @@
-"""The directory of swarms at work in a master: hears peers and tells them of each other.
+"""Runs the directory of swarms in a master: takes peers' announces, and tells them the other peers.
 
 Always: an address may connect to the engine from the moment that its announce was heard, so that
 the first connection succeeds.

@@ -26,7 +26,8 @@ SENTENCE = 40
 
 
 def section(title: str, text: str, plot: str, rows: str, none: str = "Nothing of the kind happened.") -> str:
-    """`plot` and `rows` are markup. `none` is said when both are empty."""
+    """Returns a section of the page. `plot` and `rows` are markup. `none` is the text if both are
+    empty."""
     content = plot + rows or f'<p class="none">{escape(none)}</p>'
     return f"<section><h2>{escape(title)}</h2><p>{escape(text)}</p>{content}</section>"
 

@@ -1,5 +1,5 @@
-"""What this host says of itself to masters: the room of its store, its rates, and what does not
-arrive.
+"""Tells masters the state of this host: the room of its store, its rates, and the bundles that do
+not arrive.
 
 Always: values come from memory, so that an answer never waits for the disk.
 """

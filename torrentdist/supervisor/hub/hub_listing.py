@@ -1,4 +1,4 @@
-"""What the hub's library is told of a repository: its files, their sizes and their tags.
+"""Makes the answers about a repository for the hub's library: its files, their sizes and tags.
 
 Always: a tag depends on a file's content alone, so that the library keeps equal files once. A
 symlink to a file is shown as that file.

@@ -31,7 +31,7 @@ KEPT = 8
 AT_ONCE = 16
 """Files of one bundle that are read at once. Each holds a part in memory; some wait to arrive."""
 MOST_BYTES = 64 * 1024 * 1024
-"""Size of the largest file of facts. What it has no room for is computed again."""
+"""Size of the largest file of facts. Facts beyond it are not kept, and are computed again."""
 
 
 class KeptFact(msgspec.Struct, frozen=True):

@@ -31,9 +31,9 @@ QUICK: Final = 12 * 1024 * 1024
 """Bytes per second. From about 100 Mbit/s on, two blocks at a time from each peer do not fill a
 link."""
 NEAR: Final = 0.2
-"""Fraction of what two blocks per peer can carry. A faster receiver may be limited by the narrow
-window, since never all peers have something for it. Within a building, a full link stays far
-below."""
+"""Fraction of the rate that two blocks per peer can carry. The narrow window may limit a receiver
+that is faster, since never all peers have something for it. Within a building, a full link stays
+far below."""
 
 
 class NetworkPath(msgspec.Struct, frozen=True):
