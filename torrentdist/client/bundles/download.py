@@ -168,8 +168,8 @@ class _Download(msgspec.Struct):
             return None
         if meta is not None:
             dest = resolve(self.wanted_dest, meta)
-            await asyncio.to_thread(make_parent, dest)
             await self._expect_room(url, meta, dest)
+            await asyncio.to_thread(make_parent, dest)
         try:
             data_dir = self.config.supervisor.data_dir
             held = await fetch_through_supervisor(url, self.id, self._left(), self.progress, data_dir)
