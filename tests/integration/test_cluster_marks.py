@@ -6,7 +6,7 @@ import os
 import signal
 from pathlib import Path
 
-from cluster_fixtures import Cluster, NewCluster, make_source, until
+from cluster_fixtures import Cluster, NewCluster, make_source, picture, until
 
 HOST = "supervisor-1"
 SIZE = 300_000
@@ -35,6 +35,23 @@ def reasons_to_stay(cluster: Cluster) -> list[str]:
     view = pruned.ok()
     assert view["removed"] == [], "it is gone"
     return [reason for kept in view["stays"] for reason in kept["reasons"]]
+
+
+def test_a_bundle_that_made_room_arrives_again(new_cluster: NewCluster, tmp_path: Path) -> None:
+    """Its old transfer would count as complete, so that the bundle never came again, or with bytes
+    that nobody has verified."""
+    cluster = new_cluster(masters=1, supervisors=1)
+    cluster.reconfigure(HOST, {"store": {"limit_bytes": SIZE + SIZE // 2}})
+    sources = {name: make_source(tmp_path / name, seed, SIZE) for seed, name in enumerate(("first", "second"))}
+    for name, source in sources.items():
+        cluster.run("upload", source, "--id", name).ok()
+    for number, name in enumerate(("first", "second", "first", "second")):
+        cluster.run("download", name, tmp_path / f"copy-{number}", "--timeout", "30s").ok()
+
+    digests = {view["id"]: view["digest"] for view in cluster.run("bundle", "ls").ok()}
+    here = [name for name, digest in digests.items() if (cluster.dev.dir / HOST / "bundles" / digest).exists()]
+    assert here == ["second"]
+    assert picture(sources["second"]) == picture(tmp_path / "copy-3")
 
 
 def test_a_store_above_its_mark_drops_what_nobody_needs(new_cluster: NewCluster, tmp_path: Path) -> None:

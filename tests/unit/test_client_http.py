@@ -4,8 +4,10 @@ reads their answers."""
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -18,12 +20,12 @@ def run(test: Coroutine[Any, Any, None]) -> None:
     asyncio.run(test)
 
 
-async def dead_url() -> str:
-    """Returns a URL at which no process listens."""
-    gone = Master()
-    await gone.start()
-    await gone.stop()
-    return gone.url
+@contextmanager
+def dead_url() -> Iterator[str]:
+    """Returns a URL at which no process listens, and none can, since the port is taken."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
 
 
 @pytest.mark.alone
@@ -103,7 +105,6 @@ def test_all_masters_down_ends_with_a_clear_error() -> None:
     """B4: if this failed, a command without a cluster would hang, or not say what it tried."""
 
     async def test() -> None:
-        one, two = await dead_url(), await dead_url()
         async with client(one, two) as ours:
             with pytest.raises(TorrentdistError) as mutation:
                 await ours.pin(ETL)
@@ -115,7 +116,8 @@ def test_all_masters_down_ends_with_a_clear_error() -> None:
             assert one in caught.message
             assert two in caught.message
 
-    run(test())
+    with dead_url() as one, dead_url() as two:
+        run(test())
 
 
 @pytest.mark.alone

@@ -3,6 +3,7 @@
 Always: a bundle is published only after every byte was verified, by the engine or by reading it. A
 published bundle is seeded. Each digest has at most one fetch, however many callers ask for it.
 Never: decide which bundles this host wants. The daemon's plan does.
+Longer than most files: both ways to fetch share the recipes, the reports and the publication.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ class Fetches:
         if stored is not None:
             return stored
         async with self._reported(bundle_id, meta) as download:
-            home = await self._store.begin(meta)
+            home = await self._begin(meta)
             self._now_begun()
             await self._store.bind(bundle_id, meta.digest)
             # Another plug-in may take a file of the right size for complete.
@@ -124,6 +125,14 @@ class Fetches:
             stored = await self.publish(meta)
         log.info("bundle published", bundle=bundle_id, digest=meta.digest, size=meta.size)
         return stored
+
+    async def _begin(self, meta: Metafile) -> Path:
+        """Begins a bundle. Bundles that make room for it leave the swarm."""
+        before = self._store.published_digests()
+        home = await self._store.begin(meta)
+        for evicted in before - self._store.published_digests():
+            await self._engine.remove(evicted)
+        return home
 
     def _now_begun(self) -> None:
         self._begun.set()
@@ -185,8 +194,14 @@ class Fetches:
     async def fetch_from_uploader(self, bundle_id: BundleId, meta: Metafile) -> StoredBundle:
         """Fetches a bundle from its uploader's swarm, and gives it to a plug-in that does not have
         it yet."""
+        try:
+            return await self._fetch_from_uploader(bundle_id, meta)
+        finally:
+            self._transfers.forget(meta.digest)
+
+    async def _fetch_from_uploader(self, bundle_id: BundleId, meta: Metafile) -> StoredBundle:
         async with self._reported(bundle_id, meta) as download:
-            home = await self._store.begin(meta)
+            home = await self._begin(meta)
             download.prepared(await self._fill(meta, await self._recipe(bundle_id, meta)))
             await self._transfers.fetch(meta, home)
             download.fetched()
@@ -261,7 +276,8 @@ class Fetches:
         await self._engine.remove(digest)
 
     def forget(self, digest: Digest) -> None:
-        """Forgets the result of this digest's last fetch."""
+        """Forgets the result of this digest's last fetch, and what was verified of it."""
+        self._transfers.forget(digest)
         self._failures.pop(digest, None)
         self._by_plugin.pop(digest, None)
 

@@ -161,6 +161,7 @@ class HostRuntime:
         try:
             # Done first, because a fetch would count a seeding transfer as verified.
             await self.engine.remove(digest)
+            self.transfers.forget(digest)
         finally:
             await self.store.set_aside(digest, reason)
         self._tell_masters()

@@ -102,6 +102,10 @@ class SwarmTransfers:
         Raises `timed_out` if nothing arrives for `stall_secs`. The content that has arrived stays.
         """
         transfer = self._engine.transfer(meta.digest)
+        if transfer is not None and transfer.phase is TransferPhase.SEEDING and self._store.get(meta.digest) is None:
+            # It seeds what was evicted for room since. The files that are there now are others.
+            await self._engine.remove(meta.digest)
+            transfer = None
         if transfer is None:
             have = self._have.pop(meta.digest, None)
             if have and all(have):
@@ -109,6 +113,8 @@ class SwarmTransfers:
                 return
             peers = await self._first_peers(meta)
             ready = await in_heavy_thread(ready_to_fetch, meta, home, have)
+            if meta.digest not in self._store.arriving():  # dropped meanwhile, and a plug-in does not know it
+                raise TorrentdistError("not_found", what=f"an arriving bundle {meta.digest}")
             limit = self._limits.get(meta.digest, 0)
             # libtorrent dials at once: a limit that is set later comes after megabytes.
             ready.params.download_limit = limit or -1
