@@ -3,7 +3,7 @@
 A silent supervisor is registered in ZooKeeper, but has sent this leader no heartbeat for too long.
 Always: reports are soft state. A new leader hears them again within a heartbeat. The time of a
 supervisor's silence begins anew when this leader is elected, when it reaches ZooKeeper again after
-a gap, and when it first sees the supervisor.
+a gap, and when it first sees the supervisor. The texts of a report are short.
 Never: move workers. The job loop does.
 """
 
@@ -12,6 +12,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection
+
+import msgspec
 
 from torrentdist.cluster.records.record_index import RecordIndex
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
@@ -22,6 +24,7 @@ from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.master_session import MasterSession
 from torrentdist.master.reads.zookeeper_reachability import ZooKeeperReachability
 from torrentdist.model.ids import JobId, SupervisorId
+from torrentdist.model.jobs.report_bounds import bounded
 from torrentdist.model.wire.job_messages import HeartbeatAnswer, HeartbeatBody
 
 log = get_logger()
@@ -97,6 +100,7 @@ class Heartbeats:
 
     def hear(self, body: HeartbeatBody) -> HeartbeatAnswer:
         self._leadership.fence()
+        body = msgspec.structs.replace(body, workers=[bounded(report) for report in body.workers])
         before = self._heard.get(body.supervisor)
         self._heard[body.supervisor] = (time.monotonic(), body)
         self.silence.heard(body.supervisor, time.monotonic())

@@ -4,6 +4,7 @@ Pure: no I/O and no clock.
 
 from __future__ import annotations
 
+from torrentdist.model.jobs.report_bounds import bounded
 from torrentdist.model.wire.job_messages import WorkerReport, WorkerState
 from torrentdist.supervisor.jobs.local_state import WorkerPlace
 from torrentdist.supervisor.process.running import Handle
@@ -20,7 +21,7 @@ def report_of(
     state, waits = state_of(worker, now)
     if waits == FOR_BUNDLES and trouble:
         waits = f"{waits}: {trouble}"
-    return WorkerReport(
+    report = WorkerReport(
         job=place.job,
         worker=place.worker,
         state=state,
@@ -36,6 +37,7 @@ def report_of(
         application=application.id,
         ui=application.ui if handle is not None else "",
     )
+    return bounded(report)
 
 
 def state_of(worker: Worker, now: float) -> tuple[WorkerState, str]:

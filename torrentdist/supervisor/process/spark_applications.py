@@ -4,7 +4,8 @@ pages.
 Always: the facts about a driver come from a port on which that driver listens. Where the kernel
 does not tell us the ports of another user's process, they come from a port of the driver's user
 whose pages name this run. A driver without web pages has no id here, and runs all the same.
-Never: ask other ports, which could confuse the programs that listen there.
+Never: ask other ports, which could confuse the programs that listen there. A job can serve what it
+likes there, so no answer is read for long, and only a short id is taken.
 """
 
 from __future__ import annotations
@@ -19,18 +20,23 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import msgspec
 
 from torrentdist.http.connection_pool import Http
 from torrentdist.http.http_errors import HttpError
+from torrentdist.model.jobs.report_bounds import application_id
 from torrentdist.model.json_decoding import decode_json
 from torrentdist.supervisor.process.spark_submit import RUN_KEY
 from torrentdist.supervisor.worker.worker_types import Key
 
 LOOK_SECS = 1.0
 ANSWER_SECS = 2.0
+DRIVER_SECS = 5.0
+"""Longest time for both answers of one driver, which may come a byte at a time."""
+MOST_LIST_BYTES = 64 * 1024
+MOST_ENVIRONMENT_BYTES = 4 * 1024 * 1024
+"""Largest answers. The environment holds the driver's whole configuration and class path."""
 RETRIES = 16
 """Number of ports that Spark tries after the first one."""
 _LISTENING = "0A"
@@ -98,15 +104,18 @@ async def _ask(host: str, port: int, http: Http, run: str) -> str:
     """Returns the id of the application that serves these pages; empty if they are not Spark's, or
     not those of this run. Any run will do if `run` is empty."""
     where = "127.0.0.1" if host in _ANY else host
-    with contextlib.suppress(HttpError, msgspec.MsgspecError, ValueError, KeyError, IndexError, TypeError):
-        # Before its scheduler is up, an application has pages but no id.
-        pages = f"http://{where}:{port}/api/v1/applications"
-        answer = await http.get(pages)
-        id_ = str(decode_json(answer.content, list[dict[str, Any]])[0]["id"] or "")
-        if not id_ or not run:
-            return id_
-        answer = await http.get(f"{pages}/{quote(id_, safe='')}/environment")
-        return id_ if [RUN_KEY, run] in decode_json(answer.content, dict[str, Any])["sparkProperties"] else ""
+    pages = f"http://{where}:{port}/api/v1/applications"
+    with contextlib.suppress(
+        HttpError, TimeoutError, msgspec.MsgspecError, ValueError, KeyError, IndexError, TypeError
+    ):
+        async with asyncio.timeout(DRIVER_SECS):
+            answer = await http.request("GET", pages, most_bytes=MOST_LIST_BYTES)
+            # Before its scheduler is up, an application has pages but no id.
+            id_ = application_id(str(decode_json(answer.content, list[dict[str, Any]])[0]["id"] or ""))
+            if not id_ or not run:
+                return id_
+            answer = await http.request("GET", f"{pages}/{id_}/environment", most_bytes=MOST_ENVIRONMENT_BYTES)
+            return id_ if [RUN_KEY, run] in decode_json(answer.content, dict[str, Any])["sparkProperties"] else ""
     return ""
 
 
