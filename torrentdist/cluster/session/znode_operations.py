@@ -8,7 +8,7 @@ Never: know kazoo.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -18,6 +18,8 @@ ANY_VERSION = -1
 MAX_REQUEST_BYTES = 900_000
 """Largest transaction that we send. ZooKeeper drops a connection that sends more than 1 MiB. That
 looks like an outage, and the request would be repeated forever."""
+BATCH_BYTES = 400_000
+"""Most bytes of a batch. What else belongs to its transaction has room beside it."""
 
 
 class SessionState(StrEnum):
@@ -142,6 +144,26 @@ def request_size(ops: Sequence[Op]) -> int:
     """Returns an upper bound for the size of these operations on the wire, in bytes."""
     overhead = 256  # Version, flags, and an ACL with a name of sensible length.
     return sum(overhead + len(op.path.encode()) + len(getattr(op, "data", b"")) for op in ops)
+
+
+def fitting(ops: Sequence[Op], most: int) -> int:
+    """Returns how many of these operations, from the first on, one batch takes: at most `most`, and
+    no more bytes than BATCH_BYTES unless the first alone has more."""
+    size = 0
+    for number, op in enumerate(ops[:most]):
+        size += request_size([op])
+        if number and size > BATCH_BYTES:
+            return number
+    return min(most, len(ops))
+
+
+def batches(ops: Sequence[Op], most: int) -> Iterator[Sequence[Op]]:
+    """Yields these operations in batches of at most `most`."""
+    begin = 0
+    while begin < len(ops):
+        end = begin + fitting(ops[begin : begin + most], most)
+        yield ops[begin:end]
+        begin = end
 
 
 def check_size(ops: Sequence[Op]) -> None:

@@ -21,7 +21,7 @@ import msgspec
 from torrentdist.cluster.election.fence import Fence
 from torrentdist.cluster.records.mirror import Mirror
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
-from torrentdist.cluster.session.znode_operations import Op, TransactionFailed
+from torrentdist.cluster.session.znode_operations import Op, TransactionFailed, fitting
 from torrentdist.host.telemetry.metrics import Metrics
 from torrentdist.master.changes.answered_requests import Kept, Mutation, Requests, note
 from torrentdist.master.changes.predicted_records import predicted
@@ -88,10 +88,11 @@ class LeaderChanges:
                     return await self._answer_again(kept) or _json(render(self._mirror.snapshot))
                 snapshot = self._mirror.snapshot
                 ops = decide(snapshot)
-                answer = _json(render(predicted(snapshot, ops))) if len(ops) <= batch else None
+                count = len(ops) if batch == WHOLE else fitting(ops, batch)
+                answer = _json(render(predicted(snapshot, ops))) if count == len(ops) else None
                 if answer is not None and not ops and kept is None:
                     return answer
-                if not await self._commit(fence, [*ops[:batch], *note(mutation, kept, answer)], mutation):
+                if not await self._commit(fence, [*ops[:count], *note(mutation, kept, answer)], mutation):
                     failures += 1
                 elif answer is not None:
                     return answer

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from torrentdist.cluster import paths
 from torrentdist.cluster.records.record_index import RecordIndex
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
-from torrentdist.cluster.session.znode_operations import Delete, Op, TransactionFailed
+from torrentdist.cluster.session.znode_operations import Delete, Op, TransactionFailed, batches
 from torrentdist.log import get_logger
 from torrentdist.master.jobs.heartbeats import Heartbeats
 from torrentdist.master.jobs.job_duties import (
@@ -230,5 +230,5 @@ class JobLoop:
             whole.append(op)
         fence = self._leadership.fence()
         self._in_doubt |= bool(whole)
-        for begin in range(0, len(whole), BATCH):
-            await fence.commit(whole[begin : begin + BATCH])
+        for batch in batches(whole, BATCH):
+            await fence.commit(batch)

@@ -18,7 +18,7 @@ from torrentdist.cluster import paths
 from torrentdist.cluster.election.fence import Fence
 from torrentdist.cluster.records.record_schema import newest_for_all
 from torrentdist.cluster.records.snapshot import Changes, ClusterSnapshot
-from torrentdist.cluster.session.znode_operations import Op, Set
+from torrentdist.cluster.session.znode_operations import Op, Set, fitting
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.log import get_logger
 from torrentdist.model.records import ClusterRecord, decode, encode
@@ -67,8 +67,9 @@ class Upgrade:
         if not ops:
             self._clean_at = snapshot.version
         else:
-            await fence.commit(ops)
-            log.info("records written in the cluster's schema", schema=snapshot.schema, records=len(ops))
+            count = fitting(ops, BATCH)
+            await fence.commit(ops[:count])
+            log.info("records written in the cluster's schema", schema=snapshot.schema, records=count)
             return 0.0
         newest = newest_for_all(snapshot.masters.values(), snapshot.supervisors.values())
         if newest <= snapshot.schema:
