@@ -24,11 +24,12 @@ from torrentdist.cluster.session.znode_operations import Delete, Op, Set
 from torrentdist.master.changes.predicted_records import predicted
 from torrentdist.master.jobs.job_duties import assignment_ops, drain_ops, happened, ops_of, placement
 from torrentdist.master.jobs.job_operations import NewJob, event_ops, submit_ops
+from torrentdist.master.jobs.job_views import of_the_places
 from torrentdist.master.jobs.lifecycle import Activate, Deactivate, Event, Kill, Rebalance, keeps_places, runs
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, JobId, SupervisorId
 from torrentdist.model.jobs.job import JobSpec, Restart, RestartPolicy
-from torrentdist.model.records import JobStatus, SupervisorRecord
+from torrentdist.model.records import ENDED, JobRecord, JobStatus, SupervisorRecord
 from torrentdist.model.wire.job_messages import WorkerReport, WorkerState
 
 NAMES = ["a", "b"]
@@ -44,7 +45,8 @@ class World(RuleBasedStateMachine):
         self.jobs = 0
         self.due: dict[str, float] = {}
         """When each request is due, by the clock of its sender."""
-        self.ended: dict[tuple[JobId, int], WorkerReport] = {}
+        self.ended: dict[tuple[JobId, int], tuple[SupervisorId, WorkerReport]] = {}
+        """Ends of workers, each with the host that ran it."""
         self.gone_at: dict[JobId, float] = {}
 
     @initialize(slots=st.lists(st.integers(0, 3), min_size=3, max_size=3))
@@ -82,7 +84,9 @@ class World(RuleBasedStateMachine):
     def _round(self, settled: bool, dies_after: int | None = None) -> bool:
         """Runs one round of a leader, which dies after `dies_after` operations."""
         seen = self.seen
-        events = happened(seen, self.ended, server_now=self.now, max_wait_secs=MAX_WAIT, settled=settled)
+        heard = {host: [report for at, report in self.ended.values() if at == host] for host in HOSTS}
+        reports = of_the_places(heard, placement(seen))
+        events = happened(seen, reports, server_now=self.now, max_wait_secs=MAX_WAIT, settled=settled)
         decided = [op for event in events for op in ops_of(seen, event)]
         ops = decided if events else [*assignment_ops(seen, settled=settled)]
         self._commit(ops if dies_after is None else ops[:dies_after])
@@ -183,13 +187,18 @@ class World(RuleBasedStateMachine):
 
     @rule(data=st.data(), code=st.integers(0, 1))
     def a_worker_ends(self, data: st.DataObject, code: int) -> None:
-        places = sorted(placement(self.seen))
-        if places:
-            job, worker = data.draw(st.sampled_from(places))
-            entry = self.seen.jobs.get(job)
-            if entry is not None and runs(entry.record):
-                report = WorkerReport(job=job, worker=worker, state=WorkerState.ENDED, exit_code=code)
-                self.ended[job, worker] = report
+        """It may end in the moment in which its job is deactivated."""
+        places = placement(self.seen)
+        lasting = [(job, k) for job, k in sorted(places) if (job, k) not in self.ended and self._counts(job)]
+        if lasting:
+            job, worker = data.draw(st.sampled_from(lasting))
+            report = WorkerReport(job=job, worker=worker, state=WorkerState.ENDED, exit_code=code)
+            self.ended[job, worker] = places[job, worker], report
+
+    def _counts(self, job: JobId) -> bool:
+        """Whether the end of a worker of this job matters."""
+        entry = self.seen.jobs.get(job)
+        return entry is not None and keeps_places(entry.record) and entry.record.status is not JobStatus.KILLED
 
     # invariants
 
@@ -198,6 +207,13 @@ class World(RuleBasedStateMachine):
         counts = Counter((w.job, w.worker) for entry in self.seen.assignments.values() for w in entry.record.workers)
 
         assert all(count == 1 for count in counts.values()), counts
+
+    @invariant()
+    def an_ended_worker_is_not_given_to_another_host(self) -> None:
+        """D10: a host that knows nothing of its end would run it again."""
+        for worker, host in placement(self.seen).items():
+            if worker in self.ended and self._counts(worker[0]):
+                assert host == self.ended[worker][0], f"{worker} has ended elsewhere"
 
     @invariant()
     def what_is_pending_keeps_its_moment(self) -> None:
@@ -222,6 +238,8 @@ class World(RuleBasedStateMachine):
             job = entry.record
             assert job.status is not JobStatus.SUBMITTED
             assert job.pending is None or self.now < self.due[id_], "what is due is not done"
+            if job.status in (JobStatus.ACTIVE, JobStatus.INACTIVE, *ENDED):
+                assert self._outcome(job) is (job.status if job.status in ENDED else None)
         for host, assignment in world.assignments.items():
             workers = assignment.record.workers
             record = world.supervisors.get(host)
@@ -233,6 +251,15 @@ class World(RuleBasedStateMachine):
                     "a killed job runs, or an active one doesn't"
                 )
         self._no_slot_is_wasted(world)
+
+    def _outcome(self, job: JobRecord) -> JobStatus | None:
+        """Returns how a job has ended. It has exactly when each of its present workers has."""
+        reports = [self.ended.get((job.id, k)) for k in range(job.workers)]
+        if None in reports:
+            return None
+        given_up = job.spec is not None and job.spec.restart.policy is RestartPolicy.ALWAYS
+        failed = given_up or any(found is not None and found[1].exit_code for found in reports)
+        return JobStatus.FAILED if failed else JobStatus.FINISHED
 
     def _no_slot_is_wasted(self, world: ClusterSnapshot) -> None:
         open_hosts = [

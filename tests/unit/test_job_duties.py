@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import msgspec
+import pytest
 from records_of import bundle, job, snapshot, supervisor
 
 from torrentdist.cluster.records.snapshot import AssignmentEntry, ClusterSnapshot, JobEntry
@@ -154,6 +156,53 @@ def test_the_end_of_a_worker_is_noted_with_its_supervisor() -> None:
     found = happened(seen, {(J, 1): report}, server_now=5.0, max_wait_secs=60.0)
 
     assert [Happened(J, WorkerEnded(5.0, 1, 3, supervisor=H2))] == found
+
+
+def ended(worker: int, code: int = 0) -> dict[tuple[JobId, int], WorkerReport]:
+    return {(J, worker): WorkerReport(job=J, worker=worker, state=WorkerState.ENDED, pid=0, exit_code=code)}
+
+
+def changed(seen: ClusterSnapshot, **changes: Any) -> ClusterSnapshot:
+    record = msgspec.structs.replace(seen.jobs[J].record, **changes)
+    return dataclasses.replace(seen, jobs={J: dataclasses.replace(seen.jobs[J], record=record)})
+
+
+def test_the_end_of_a_worker_that_always_runs_is_noted() -> None:
+    """If this fails, a job whose workers have used up their restarts stays active for ever and runs
+    nothing."""
+    always = JobSpec(name="j", command=("true",), restart=Restart(policy=RestartPolicy.ALWAYS))
+    seen = changed(running(1, on={H1: (0,)}, up=("h1",)), spec=always)
+    (found,) = happened(seen, ended(0), server_now=5.0, max_wait_secs=60.0)
+    (op,) = ops_of(seen, found)
+
+    assert Happened(J, WorkerEnded(5.0, 0, 0, supervisor=H1)) == found
+    assert isinstance(op, Set)
+    assert JobStatus.FAILED is decode(op.data, JobRecord, path=op.path).status
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_an_end_is_noted_before_a_rebalance_moves_workers(settled: bool) -> None:
+    """If this fails, an ended worker is moved to a host that has no record of its end, and runs
+    again."""
+    pending = Pending(step=PendingStep.REBALANCE, due=10.0, workers=2)
+    seen = running(2, on={H1: (0, 1), H2: ()}, up=("h1", "h2"))
+    seen = changed(seen, status=JobStatus.REBALANCING, resume=JobStatus.ACTIVE, pending=pending)
+    (found,) = happened(seen, ended(1), server_now=11.0, max_wait_secs=60.0, settled=settled)
+    noted = predicted(seen, ops_of(seen, found))
+    moves = ops_of(noted, Happened(J, Due(11.0)))[:-1]
+
+    assert Happened(J, WorkerEnded(11.0, 1, 0, supervisor=H1)) == found
+    assert {"h1": (0,), "h2": ()} == placed(moves, noted)
+
+
+def test_the_end_of_an_inactive_jobs_worker_is_noted() -> None:
+    """If this fails, a worker that ends just before its job is deactivated runs again after its
+    host was drained."""
+    seen = changed(running(1, on={H1: (0,)}, up=("h1",)), status=JobStatus.INACTIVE)
+
+    assert [Happened(J, WorkerEnded(5.0, 0, 3, supervisor=H1))] == happened(
+        seen, ended(0, 3), server_now=5.0, max_wait_secs=60.0
+    )
 
 
 def test_until_it_has_settled_a_leader_moves_nobody_at_all() -> None:

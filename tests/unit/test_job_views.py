@@ -11,6 +11,7 @@ from records_of import bundle, job, snapshot
 from torrentdist.cluster.records.snapshot import AssignmentEntry
 from torrentdist.master.jobs.job_views import job_view, of_the_places
 from torrentdist.model.ids import JobId, SupervisorId
+from torrentdist.model.jobs.job import JobSpec, Restart
 from torrentdist.model.records import AssignmentRecord, JobStatus, WorkerAssignment
 from torrentdist.model.wire.job_messages import WorkerReport, WorkerState
 
@@ -58,6 +59,20 @@ def test_a_job_whose_workers_wait_in_backoff_says_why() -> None:
     told = "ended and will be started again: exit code 2: can't open file 'main.py'"
     assert f"worker 0 and 1 more {told}" == job_view(state, entry, reports, {H1}, 0.0).reason
     assert f"worker 0 {told}" == job_view(state, entry, one, {H1}, 0.0).reason
+
+
+def test_a_job_some_of_whose_workers_have_failed_for_good_says_so() -> None:
+    """If this fails, `job ls` shows an active job as if all of its workers ran."""
+    entry = job("j", ["b"], JobStatus.ACTIVE)
+    spec = JobSpec(name="j", command=("true",), restart=Restart(limit=2))
+    record = msgspec.structs.replace(entry.record, workers=2, spec=spec, exits={"1": 3})
+    entry = dataclasses.replace(entry, record=record)
+    assigned = AssignmentRecord(workers=(WorkerAssignment(job=J, worker=0),))
+    state = snapshot([bundle("b", holders=["m1", "m2", "m3"])], jobs=[entry])
+    state = dataclasses.replace(state, assignments={H1: AssignmentEntry(assigned, 1)})
+    view = job_view(state, entry, {(J, 0): report(0, 7)}, {H1}, 0.0)
+
+    assert "worker 1 ended with exit code 3; its restart.limit of 2 is reached" == view.reason
 
 
 @pytest.mark.case("G7")

@@ -28,6 +28,7 @@ from torrentdist.master.jobs.lifecycle import (
 )
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, JobId, SupervisorId
+from torrentdist.model.jobs.job import JobSpec, Restart, RestartPolicy
 from torrentdist.model.records import JobRecord, JobStatus, Pending, PendingStep
 
 S = JobStatus
@@ -84,7 +85,8 @@ def test_every_state_and_event(status: JobStatus, event: Event) -> None:
 def test_the_table_names_nothing_else() -> None:
     """A2: a row that no test expects would go unnoticed."""
     tested = {(status, type(event)) for status, event in EXPECTED}
-    by_time = {(S.ACTIVE, WorkerEnded), (S.REBALANCING, Due), (S.KILLED, Due)}
+    ends = {(status, WorkerEnded) for status in (S.ACTIVE, S.INACTIVE, S.REBALANCING)}
+    by_time = {*ends, (S.REBALANCING, Due), (S.KILLED, Due)}
 
     assert set(TABLE) == tested | by_time
 
@@ -147,6 +149,61 @@ def test_a_batch_job_ends_when_all_its_workers_have() -> None:
         after(half, WorkerEnded(0, 1, 3)).status,
         after(half, WorkerEnded(0, 1, 3)).reason,
     )
+
+
+def test_workers_that_a_rebalance_took_away_do_not_count() -> None:
+    """If this fails, a job is finished while one of its workers runs, or fails for a worker that
+    its user has given up."""
+    fewer = after(after(job(S.ACTIVE, workers=4, exits={"3": 1}), Rebalance(0, 0, workers=2)), Due(1))
+    half = after(fewer, WorkerEnded(1, 0, 0))
+
+    assert (S.ACTIVE, S.ACTIVE) == (fewer.status, half.status)
+    assert (S.FINISHED, "") == (after(half, WorkerEnded(1, 1, 0)).status, after(half, WorkerEnded(1, 1, 0)).reason)
+
+
+@pytest.mark.parametrize(("code", "status"), [(0, S.FINISHED), (3, S.FAILED)])
+@pytest.mark.parametrize("before", [S.ACTIVE, S.INACTIVE])
+def test_a_rebalance_that_leaves_only_ended_workers_ends_the_job(before: S, code: int, status: S) -> None:
+    """If this fails, the job stays active for ever, because nothing is left that could end it."""
+    rebalancing = after(job(before, workers=4, exits={"0": code, "1": 0}), Rebalance(0, 0, workers=2))
+    ended = after(rebalancing, Due(1))
+
+    assert (status, None, 2) == (ended.status, ended.pending, ended.workers)
+    assert ("worker 0 ended with exit code 3" if code else "") == ended.reason
+
+
+def test_an_end_during_a_rebalance_counts_when_the_wait_is_over() -> None:
+    """If this fails, a worker that ends during the wait is started again elsewhere, or the job ends
+    before it has got the workers that its user asked for."""
+    both = job(S.ACTIVE)
+    waiting = [after(both, Rebalance(0, 5.0, workers=workers)) for workers in (2, 3)]
+    ended = [after(after(record, WorkerEnded(1, 0, 0)), WorkerEnded(1, 1, 0)) for record in waiting]
+
+    assert [S.REBALANCING, S.REBALANCING] == [record.status for record in ended]
+    assert [S.FINISHED, S.ACTIVE] == [after(record, Due(5.0)).status for record in ended]
+    assert {"0": 0, "1": 0} == after(ended[1], Due(5.0)).exits
+
+
+@pytest.mark.parametrize(
+    ("restart", "code", "reason"),
+    [
+        (
+            Restart(policy=RestartPolicy.ALWAYS),
+            0,
+            "worker 0 ended with exit code 0; its restart.limit of 10 is reached",
+        ),
+        (Restart(limit=2), 3, "worker 0 ended with exit code 3: no disk; its restart.limit of 2 is reached"),
+        (Restart(policy=RestartPolicy.NEVER), 3, "worker 0 ended with exit code 3: no disk"),
+        (Restart(), 0, ""),
+    ],
+)
+def test_a_job_whose_restarts_are_used_up_fails_and_names_the_limit(restart: Restart, code: int, reason: str) -> None:
+    """If this fails, a job that must always run ends as if it had done its work, or its user does
+    not learn which setting stopped it."""
+    spec = JobSpec(name="j", command=("true",), restart=restart)
+    ended = after(job(S.ACTIVE, workers=1, spec=spec), WorkerEnded(0, 0, code, "", "no disk" if code else ""))
+
+    assert (S.FAILED if reason else S.FINISHED, reason) == (ended.status, ended.reason)
 
 
 def test_what_a_worker_failed_of_stays_when_its_host_forgets_it() -> None:

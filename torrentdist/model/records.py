@@ -164,7 +164,7 @@ class JobRecord(Record, frozen=True, kw_only=True):
     """Whether it becomes active once it is replicated."""
     pending: Pending | None = None
     exits: dict[str, int] = msgspec.field(default_factory=dict)
-    """Exit codes of ended workers of a batch job, by worker number."""
+    """Exit codes of workers that have ended for good, by worker number."""
     ended_on: dict[str, SupervisorId] = msgspec.field(default_factory=dict)
     """Supervisors that ran the workers of `exits`, by worker number. Unknown for workers that ended
     under schema 1."""

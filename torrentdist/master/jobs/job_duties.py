@@ -22,7 +22,6 @@ from torrentdist.master.jobs.job_replication import lacking, wait_ends
 from torrentdist.master.jobs.lifecycle import Due, Event, Replicated, Replicating, WorkerEnded, keeps_places, runs
 from torrentdist.master.jobs.scheduling import Demand, HostSlots, Worker, place
 from torrentdist.model.ids import JobId, SupervisorId
-from torrentdist.model.jobs.job import RestartPolicy
 from torrentdist.model.records import AssignmentRecord, JobStatus, WorkerAssignment, encode
 from torrentdist.model.wire.job_messages import WorkerReport, WorkerState
 
@@ -53,18 +52,22 @@ def happened(
 ) -> list[Happened]:
     """Returns the events that are due.
 
-    The end of a rebalance places workers, so it comes alone: a plan is decided on records that show
-    everything that was placed and ended before. `settled`: whether the leader has listened for long
-    enough to move workers.
+    The end of a rebalance places workers, so it comes alone and last: a plan is decided on records
+    that show everything that was placed and ended before. `settled`: whether the leader has
+    listened for long enough to move workers.
     """
-    events = {
-        id_: _events(snapshot, entry, reports, server_now, max_wait_secs)
+    found = [
+        Happened(id_, event)
         for id_, entry in sorted(snapshot.jobs.items())
-        if settled or entry.record.status is not JobStatus.REBALANCING
-    }
-    found = [Happened(id_, event) for id_, some in events.items() for event in some]
-    moves = [what for what in found if snapshot.jobs[what.job].record.status is JobStatus.REBALANCING]
-    return moves[:1] or found
+        for event in _events(snapshot, entry, reports, server_now, max_wait_secs)
+    ]
+    moves = [what for what in found if _places_workers(snapshot, what)]
+    others = [what for what in found if not _places_workers(snapshot, what)]
+    return others or (moves[:1] if settled else [])
+
+
+def _places_workers(snapshot: ClusterSnapshot, what: Happened) -> bool:
+    return isinstance(what.event, Due) and snapshot.jobs[what.job].record.status is JobStatus.REBALANCING
 
 
 def _events(
@@ -81,16 +84,14 @@ def _events(
         end = wait_ends(entry, max_wait)
         over = end is not None and now >= end
         return [Replicated(now)] if over or not lacking(snapshot, job) else []
-    if job.pending is not None and now >= job.pending.due:
-        return [Due(now)]
-    if job.status is JobStatus.ACTIVE and job.spec is not None and job.spec.restart.policy is not RestartPolicy.ALWAYS:
+    if job.status in (JobStatus.ACTIVE, JobStatus.INACTIVE, JobStatus.REBALANCING):
         ended = [reports.get((job.id, k)) for k in range(job.workers) if str(k) not in job.exits]
         for report in ended:  # one at a time: each is a change of the record
             if report is not None and report.state is WorkerState.ENDED:
                 host = placement(snapshot).get((job.id, report.worker))
                 code = report.exit_code or 0
                 return [WorkerEnded(now, report.worker, code, report.application, report.detail, host)]
-    return []
+    return [Due(now)] if job.pending is not None and now >= job.pending.due else []
 
 
 def next_due(
@@ -189,8 +190,7 @@ def ops_of(snapshot: ClusterSnapshot, what: Happened, *, silent: Collection[Supe
     leaves it pending for the next one.
     """
     ops = [*event_ops(snapshot, what.job, what.event)]
-    before = snapshot.jobs[what.job].record
-    if ops and isinstance(what.event, Due) and before.status is JobStatus.REBALANCING:
+    if ops and _places_workers(snapshot, what):
         return [*assignment_ops(predicted(snapshot, ops), [what.job], silent=silent), *ops]
     return ops
 

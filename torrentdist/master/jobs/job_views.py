@@ -9,7 +9,7 @@ import msgspec
 from torrentdist.cluster.records.snapshot import ClusterSnapshot, JobEntry
 from torrentdist.master.jobs.job_duties import placement
 from torrentdist.master.jobs.job_replication import lacking
-from torrentdist.master.jobs.lifecycle import keeps_places
+from torrentdist.master.jobs.lifecycle import failure, keeps_places
 from torrentdist.master.jobs.scheduling import Placement
 from torrentdist.master.reads.paging import WHOLE, Page
 from torrentdist.model.ids import JobId, SupervisorId
@@ -86,7 +86,7 @@ def job_list(
 
 def _note(snapshot: ClusterSnapshot, job: JobRecord, workers: list[WorkerView]) -> str:
     """Says what keeps the job from running as its user asked."""
-    of_workers = [_shortage(workers), _failing(workers)] if keeps_places(job) else []
+    of_workers = [_shortage(workers), failure(job), _failing(workers)] if keeps_places(job) else []
     return "; ".join(filter(None, [*of_workers, lacking(snapshot, job) if job.live else ""]))
 
 

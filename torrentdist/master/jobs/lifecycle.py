@@ -16,6 +16,7 @@ import msgspec
 
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import SupervisorId
+from torrentdist.model.jobs.job import RestartPolicy
 from torrentdist.model.records import ENDED, JobRecord, JobStatus, Pending, PendingStep
 
 
@@ -69,7 +70,7 @@ class Rejected(Event):
 
 @dataclass(frozen=True)
 class WorkerEnded(Event):
-    """One worker of a batch job has ended and will not start again."""
+    """One worker has ended and will not start again."""
 
     worker: int
     exit_code: int
@@ -94,11 +95,12 @@ class Step(StrEnum):
     ACTIVATE = "active"
     DEACTIVATE = "inactive"
     REBALANCE = "rebalancing"
-    RESUME = "what it was before"
+    RESUME = "what it was before, or finished or failed if all workers have ended"
     KILL = "killed"
     RE_ARM = "killed, with the new delay"
     REMOVE = "gone"
     COUNT_EXIT = "finished or failed, once all workers have ended"
+    NOTE_EXIT = "no change; the end counts when the wait is over"
     NOTHING = "no change"
 
 
@@ -118,8 +120,10 @@ TABLE: Mapping[tuple[JobStatus, type[Event]], Step] = {
     (S.INACTIVE, Deactivate): Step.NOTHING,
     (S.INACTIVE, Rebalance): Step.REBALANCE,
     (S.INACTIVE, Kill): Step.KILL,
+    (S.INACTIVE, WorkerEnded): Step.COUNT_EXIT,
     (S.REBALANCING, Kill): Step.KILL,
     (S.REBALANCING, Due): Step.RESUME,
+    (S.REBALANCING, WorkerEnded): Step.NOTE_EXIT,
     (S.KILLED, Kill): Step.RE_ARM,
     (S.KILLED, Due): Step.REMOVE,
 }
@@ -171,37 +175,61 @@ def _changes(step: Step, job: JobRecord, event: Event) -> dict[str, Any]:
             return {"status": S.REBALANCING, "resume": job.status, "pending": pending}
         case Step.RESUME, _:
             workers = (job.pending.workers if job.pending else 0) or job.workers
-            return {"status": job.resume or S.ACTIVE, "resume": None, "pending": None, "workers": workers}
+            changes = {"status": job.resume or S.ACTIVE, "resume": None, "pending": None, "workers": workers}
+            return {**changes, **_outcome(msgspec.structs.replace(job, workers=workers))}
         case ((Step.KILL | Step.RE_ARM), Kill(now, wait)):
             return {
                 "status": S.KILLED,
                 "resume": None,
                 "pending": Pending(step=PendingStep.REMOVE, due=now + wait),
             }
+        case _, WorkerEnded(worker=k, exit_code=code) if job.exits.get(str(k)) == code:
+            return {}
         case Step.COUNT_EXIT, WorkerEnded():
-            return _ended(job, event)
+            noted = _noted(job, event)
+            return {**noted, **_outcome(msgspec.structs.replace(job, **noted), event)}
+        case Step.NOTE_EXIT, WorkerEnded():
+            return _noted(job, event)
         case _:
             return {}
 
 
-def _ended(job: JobRecord, event: WorkerEnded) -> dict[str, Any]:
-    exits = {**job.exits, str(event.worker): event.exit_code}
-    if exits == job.exits:
-        return {}
+def _noted(job: JobRecord, event: WorkerEnded) -> dict[str, Any]:
     known = {str(event.worker): event.application} if event.application else {}
     place = {str(event.worker): event.supervisor} if event.supervisor is not None else {}
-    changed = {
-        "exits": exits,
+    return {
+        "exits": {**job.exits, str(event.worker): event.exit_code},
         "ended_on": {**job.ended_on, **place},
         "applications": {**job.applications, **known},
     }
-    if len(exits) < job.workers:
-        return changed
-    failed = sorted(name for name, value in exits.items() if value != 0)
-    status = S.FAILED if failed else S.FINISHED
-    why = f": {event.detail}" if event.detail and failed[:1] == [str(event.worker)] else ""
-    reason = f"worker {failed[0]} ended with exit code {exits[failed[0]]}{why}" if failed else ""
-    return {**changed, "status": status, "reason": reason}
+
+
+def _outcome(job: JobRecord, last: WorkerEnded | None = None) -> dict[str, Any]:
+    """Returns how a job ends, once each of its workers has. Workers that a rebalance has taken away
+    do not count."""
+    if any(str(k) not in job.exits for k in range(job.workers)):
+        return {}
+    reason = failure(job, last)
+    return {"status": S.FAILED if reason else S.FINISHED, "reason": reason}
+
+
+def failure(job: JobRecord, last: WorkerEnded | None = None) -> str:
+    """Returns why the first failed worker will not start again; empty if none has failed. `last`:
+    the latest end, if its reason is known.
+
+    A worker whose policy is `always` ends for good only when restart.limit is reached. So it has
+    failed whatever its exit code is.
+    """
+    restart = job.spec.restart if job.spec is not None else None
+    always = restart is not None and restart.policy is RestartPolicy.ALWAYS
+    exits = {k: job.exits[str(k)] for k in range(job.workers) if str(k) in job.exits}
+    failed = [k for k, code in exits.items() if code != 0 or always]
+    if not failed:
+        return ""
+    why = f": {last.detail}" if last is not None and last.detail and last.worker == failed[0] else ""
+    limited = restart is not None and restart.policy is not RestartPolicy.NEVER
+    limit = f"; its restart.limit of {restart.limit} is reached" if limited and restart is not None else ""
+    return f"worker {failed[0]} ended with exit code {exits[failed[0]]}{why}{limit}"
 
 
 def runs(job: JobRecord) -> bool:

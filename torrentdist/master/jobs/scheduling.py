@@ -33,7 +33,7 @@ class Demand:
     job: JobId
     workers: int
     ended: frozenset[int] = frozenset()
-    """Workers of a batch job that have ended."""
+    """Workers that have ended for good."""
 
     def wanted(self) -> list[Worker]:
         return [(self.job, k) for k in range(self.workers) if k not in self.ended]
