@@ -27,6 +27,7 @@ OF_ROLES = {
         "DELETE /v1/bundles/{}/distribution",
         "POST /v1/bundles/{}/signatures",
         "PUT /v1/bundles/{}/recipe",
+        "GET /v1/uploads/{}",
         "PUT /v1/uploads/{}",
         "POST /v1/uploads/{}/finish",
         "POST /ui/bundles/{}/distribute",

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from chunked_uploads import Chunked
 from cluster_fixtures import Cluster, Ran, make_source, part_bytes, picture, until
 from patience import patient
 
@@ -221,35 +222,6 @@ def test_a_standby_refuses_a_mutation_and_names_the_leader(cluster: Cluster, tmp
     )
     assert sorted(cluster.url(name) for name in cluster.masters()) == sorted(answer.json()["masters"])
     assert not (cluster.store(standby) / "objects" / meta.digest).exists()
-
-
-class Chunked:
-    """An uploader without BitTorrent: it has HTTP, and a metafile that another program made."""
-
-    def __init__(self, cluster: Cluster, source: Path) -> None:
-        self.meta = make_metafile(source)
-        self.data = b"".join((source / file.path).read_bytes() for file in self.meta.files)
-        self._base = cluster.url(cluster.leader())
-        self._http = cluster.http
-
-    def open(self, bundle: str) -> int:
-        return self._http.post(f"{self._base}/v1/bundles/{bundle}", content=self.meta.raw).status_code
-
-    def offset(self) -> int:
-        return int(self._http.get(f"{self._base}/v1/uploads/{self.meta.digest}").json()["offset"])
-
-    def until(self) -> int:
-        return int(self._http.get(f"{self._base}/v1/uploads/{self.meta.digest}").json()["until"])
-
-    def put(self, start: int, end: int) -> tuple[int, int]:
-        """Returns the status and the offset to continue at."""
-        url = f"{self._base}/v1/uploads/{self.meta.digest}?offset={start}"
-        answer = self._http.put(url, content=self.data[start:end])
-        return answer.status_code, int(answer.json()["offset"])
-
-    def finish(self) -> tuple[int, str]:
-        answer = self._http.post(f"{self._base}/v1/uploads/{self.meta.digest}/finish")
-        return answer.status_code, answer.json().get("error", "")
 
 
 def test_an_upload_in_chunks(cluster: Cluster, tmp_path: Path) -> None:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from records_of import bundle, digest_of, snapshot, store_of
 
 from torrentdist.master.bundles.replication_plan import (
+    SILENT_SECS,
     Abandon,
     DropReplica,
     FetchReplica,
     Local,
     PublishReplica,
     WithdrawReplica,
+    awaits_bytes,
+    may_go_on,
     plan,
+    was_never_complete,
 )
 from torrentdist.model.ids import BundleId, Digest, MasterId, StoreId
 from torrentdist.model.records import BundleState
@@ -125,3 +130,41 @@ def test_a_plug_in_that_needs_the_upload_first_lets_standbys_wait() -> None:
 
     assert [] == plan(seen, local(joins_uploads=False), 0.0)
     assert [FetchReplica(BundleId("u"), digest_of("u"))] == plan(seen, local(joins_uploads=False, leading=True), 0.0)
+
+
+def test_an_upload_over_http_ends_with_its_uploader_its_leader_or_its_need() -> None:
+    """A master would leave the content to an uploader that is gone, and never fetch it."""
+    unled = snapshot([bundle("a", state=BundleState.UPLOADING)])
+    uploads, held = replace(unled, leader=ME), replace(snapshot([bundle("a", holders=["m2"])]), leader=ME)
+    ids = [BundleId("a")]
+
+    assert may_go_on(uploads, ids, ME, SILENT_SECS - 1)
+    assert may_go_on(unled, ids, ME, 0.0)
+    assert not may_go_on(uploads, ids, ME, SILENT_SECS + 1)
+    assert not may_go_on(uploads, ids, MasterId("m2"), 0.0)
+    assert not may_go_on(held, ids, ME, 0.0)
+
+
+def test_bytes_are_taken_only_where_they_are_missing() -> None:
+    """A request for the offset would end the repair of a bundle that other masters hold, or nobody
+    could bring back one that is lost."""
+    entries = [
+        bundle("new", state=BundleState.UPLOADING),
+        bundle("held", holders=["m2"]),
+        bundle("lost", state=BundleState.LOST),
+        bundle("gone", state=BundleState.REMOVED),
+    ]
+    seen = snapshot(entries)
+    awaited = {entry.record.id for entry in entries if awaits_bytes(seen, [entry.record.id])}
+
+    assert {"new", "lost"} == awaited
+    assert not awaits_bytes(seen, [])
+
+
+def test_what_is_left_of_a_bundle_that_was_complete_is_kept() -> None:
+    """An upload over HTTP would delete the undamaged rest of a last copy."""
+    entries = [bundle("new", state=BundleState.UPLOADING), bundle("here"), bundle("gone", state=BundleState.REMOVED)]
+    seen = snapshot(entries)
+
+    assert was_never_complete(seen, [BundleId("new"), BundleId("gone")])
+    assert not was_never_complete(seen, [BundleId("new"), BundleId("here")])

@@ -26,26 +26,22 @@ from torrentdist.cluster.records.record_index import RecordIndex
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.host.runtime import HostRuntime
+from torrentdist.host.telemetry.upload_opening import tell_files, tell_opened
 from torrentdist.master.bundles.bundle_operations import BundleOperations
 from torrentdist.master.bundles.bundle_views import other_content
 from torrentdist.master.bundles.fetch_attempts import FetchAttempts
 from torrentdist.master.bundles.recipes import Recipes
+from torrentdist.master.bundles.replication_plan import awaits_bytes, may_go_on, was_never_complete
 from torrentdist.master.changes.answered_requests import Mutation
 from torrentdist.master.changes.commit import LeaderChanges
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.events import BundleFiles, FileFact, UploadOpened
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.records import BundleState
-from torrentdist.traces.spans import place_in
 
 FILL_ANSWER_SECS = 5.0
 """How long an uploader waits for an answer while the leader copies content that it has already."""
-FILES_A_LINE = 200
-"""Files in one line of the log of events."""
 SEEN_SECS = 5.0
 """How long the opening of an upload waits until this master sees its record."""
-MOST_FILES = 20_000
-"""Most files of one bundle that the log of events names."""
 
 
 @dataclass
@@ -61,8 +57,11 @@ class _Append:
     filling: asyncio.Task[None] | None = None
     offset: int = 0
     missing: list[MissingSpan] = field(default_factory=list)
-    heard: float = field(default_factory=time.monotonic)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def is_busy(self) -> bool:
+        """Whether something writes into the content, or publishes it."""
+        return self.lock.locked() or (self.filling is not None and not self.filling.done())
 
 
 class Intake:
@@ -81,20 +80,26 @@ class Intake:
         self._operations = operations
         self._changes = changes
         self._appends: dict[Digest, _Append] = {}
+        self._heard: dict[Digest, float] = {}
+        """time.monotonic() of the last request that brought bytes or asked for the offset."""
         self._attempts = attempts
         self._recipes = recipes
 
     def over_http(self) -> frozenset[Digest]:
         """Returns the digests that arrive over HTTP, which the replicator leaves alone.
 
-        A digest that no bundle names any more does not count.
+        Forgets uploads that will not go on here, so that their content is fetched.
         """
-        return frozenset(digest for digest in self._appends if self.bundles_of(digest))
+        for digest, append in list(self._appends.items()):
+            silent, bundles = time.monotonic() - self._heard[digest], self.bundles_of(digest)
+            if not append.is_busy() and not may_go_on(self._mirror.snapshot, bundles, self._changes.me, silent):
+                self._forget(append)
+        self._heard = {d: at for d, at in self._heard.items() if d in self._appends or self.bundles_of(d)}
+        return frozenset(self._appends)
 
     def is_active(self, digest: Digest, within: float) -> bool:
         """Whether its uploader was heard in the last `within` seconds."""
-        append = self._appends.get(digest)
-        return append is not None and append.heard >= time.monotonic() - within
+        return digest in self._heard and self._heard[digest] >= time.monotonic() - within
 
     def bundles_of(self, digest: Digest) -> list[BundleId]:
         """Returns the ids under which this content was uploaded, removed ones too."""
@@ -118,8 +123,8 @@ class Intake:
             entry = self._mirror.snapshot.bundles.get(bundle)
             if entry is not None and entry.record.digest != meta.digest:
                 raise other_content(entry.record)
-            if entry is None:
-                self._appends.pop(meta.digest, None)  # of a forgotten upload: its bytes may be gone
+            if entry is None or entry.record.state is BundleState.REMOVED:
+                self._appends.pop(meta.digest, None)  # of an earlier upload: its bytes may be gone
             # Another leader may have opened it, so that this disk lacks the metafile.
             if before is None or (entry is not None and entry.record.state is not BundleState.REMOVED):
                 home = await self._runtime.store.begin(meta)
@@ -128,9 +133,9 @@ class Intake:
                 failure = self._attempts.disk_error(meta.digest)
                 self._attempts.retry(meta.digest)
                 if before is None:
-                    self._tell_opened(bundle, meta, traceparent)
+                    tell_opened(self._runtime.events, bundle, meta, traceparent)
                 if entry is None:
-                    self._tell_files(bundle, meta)
+                    tell_files(self._runtime.events, bundle, meta)
                 if failure is not None and entry is not None and not self._mirror.snapshot.holders(bundle):
                     raise failure  # the uploader asks because nothing moves, and this is the reason
             if before is None:
@@ -138,16 +143,6 @@ class Intake:
                 with suppress(TorrentdistError):  # the replicator decides by what this master has seen
                     await self._mirror.wait_for(lambda s: _is_live(s, bundle), SEEN_SECS)
             return before
-
-    def _tell_opened(self, bundle: BundleId, meta: Metafile, traceparent: str) -> None:
-        sender = traceparent if place_in(traceparent) is not None else ""
-        self._runtime.events.emit(UploadOpened(bundle=bundle, digest=meta.digest, size=meta.size, traceparent=sender))
-
-    def _tell_files(self, bundle: BundleId, meta: Metafile) -> None:
-        files = [FileFact(root=file.root.hex(), size=file.size) for file in meta.files[:MOST_FILES] if file.size]
-        for start in range(0, len(files), FILES_A_LINE):
-            part = files[start : start + FILES_A_LINE]
-            self._runtime.events.emit(BundleFiles(bundle=bundle, digest=meta.digest, files=part))
 
     # over HTTP
 
@@ -164,6 +159,7 @@ class Intake:
         append = await self._append_of(digest)
         await self._is_filled(append)
         async with append.lock:
+            self._require_current(append)
             if offset != append.offset:
                 raise TorrentdistError(
                     "invalid_request",
@@ -176,7 +172,7 @@ class Intake:
                 )
             await asyncio.to_thread(write_at, append.meta, append.home / "content", offset, data)
             span = next_span(append.missing, offset + len(data), append.meta.size)
-            append.offset = span.start
+            append.offset, self._heard[digest] = span.start, time.monotonic()
             return span
 
     async def finish(self, mutation: Mutation | None, digest: Digest) -> bytes:
@@ -191,6 +187,7 @@ class Intake:
             append = await self._append_of(digest)
             await self._is_filled(append)
             async with append.lock:
+                self._require_current(append)
                 if append.offset != append.meta.size:
                     raise TorrentdistError(
                         "invalid_request",
@@ -201,7 +198,7 @@ class Intake:
                     if self._runtime.store.get(digest) is None:  # a retry may find it published
                         await self._runtime.fetches.publish(append.meta)
                 finally:
-                    self._appends.pop(digest, None)
+                    self._forget(append)
                     self._attempts.poke()
         await self._mirror.wait_for(lambda s: bundle in s.bundles and bool(s.holders(bundle)), 10.0)
         return await self._operations.finish_upload(mutation, bundle)
@@ -215,12 +212,14 @@ class Intake:
     async def _append_of(self, digest: Digest) -> _Append:
         append = self._appends.get(digest)
         if append is not None:
-            append.heard = time.monotonic()
+            self._heard[digest] = time.monotonic()
             return append
         bundle = self._bundle_of(digest)
         meta = await self._runtime.store.metafile(digest)
-        if meta is None or self._runtime.store.get(digest) is not None:
+        is_wanted = awaits_bytes(self._mirror.snapshot, self.bundles_of(digest))
+        if meta is None or not is_wanted or self._runtime.store.get(digest) is not None:
             raise TorrentdistError("not_found", what=f"an unfinished upload of {digest}")
+        self._heard[digest] = time.monotonic()
         append = self._appends.get(digest)  # another request may have been quicker
         if append is None:
             self._appends[digest] = append = _Append(meta, self._runtime.store.object_dir(digest))
@@ -234,16 +233,28 @@ class Intake:
             return True
         done, _ = await asyncio.wait({append.filling}, timeout=within)
         if done and (failure := append.filling.exception()) is not None:
-            self._appends.pop(append.meta.digest, None)
+            self._forget(append)
             raise failure
         return bool(done)
+
+    def _forget(self, append: _Append) -> None:
+        if self._appends.get(append.meta.digest) is append:
+            del self._appends[append.meta.digest]
+
+    def _require_current(self, append: _Append) -> None:
+        """Raises an error if the upload was given up, or begun again, while this request waited."""
+        if self._appends.get(append.meta.digest) is not append:
+            raise TorrentdistError("invalid_request", extra={"offset": 0}, detail="the upload begins again")
 
     async def _take_known(self, append: _Append) -> None:
         """Takes what this host has already, so that it need not be sent."""
         meta, content = append.meta, append.home / "content"
-        # Files that the swarm has half filled are of no use for bytes that come in order.
         await self._runtime.fetches.stop(meta.digest)
-        await asyncio.to_thread(_empty, content)
+        arrival = await self._runtime.store.arrival(meta.digest)
+        was_complete = arrival is None or arrival.set_aside is not None
+        if not was_complete and was_never_complete(self._mirror.snapshot, self.bundles_of(meta.digest)):
+            # Files that the swarm has half filled are of no use for bytes that come in order.
+            await asyncio.to_thread(_empty, content)
         recipe = await in_heavy_thread(parse_recipe, await self._runtime.store.raw_recipe(meta.digest))
         filling = await self._runtime.store.fill(meta, recipe, lambda done: None)
         for digest in filling.suspects:

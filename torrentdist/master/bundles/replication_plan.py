@@ -8,13 +8,17 @@ Never: decide what the leader decides for the whole cluster.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from torrentdist.cluster.records.record_index import RecordIndex
 from torrentdist.cluster.records.snapshot import BundleEntry, ClusterSnapshot
 from torrentdist.model.ids import BundleId, Digest, MasterId, StoreId
 from torrentdist.model.records import BundleState
+
+SILENT_SECS = 300.0
+"""How long after the last request of its uploader an upload over HTTP is given up, so that the
+swarm may bring the content. An uploader that comes back later sends it again."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +136,27 @@ def is_alive(snapshot: ClusterSnapshot, index: RecordIndex, digest: Digest) -> b
     """
     entries = (snapshot.bundles[bundle] for bundle in index.bundles_of(digest))
     return any(entry.record.state is not BundleState.REMOVED for entry in entries)
+
+
+def awaits_bytes(snapshot: ClusterSnapshot, bundles: Iterable[BundleId]) -> bool:
+    """Whether the content of these bundles may come from an uploader: one of them is being
+    uploaded, or has no holder left."""
+    entries = [(bundle, snapshot.bundles[bundle].record.state) for bundle in bundles]
+    live = [(bundle, state) for bundle, state in entries if state is not BundleState.REMOVED]
+    return any(state is BundleState.UPLOADING or not snapshot.holders(bundle) for bundle, state in live)
+
+
+def was_never_complete(snapshot: ClusterSnapshot, bundles: Iterable[BundleId]) -> bool:
+    """Whether no host has had all of this content, unless it was removed. Otherwise what a host has
+    left of it may be the last there is."""
+    states = {snapshot.bundles[bundle].record.state for bundle in bundles}
+    return states <= {BundleState.UPLOADING, BundleState.REMOVED}
+
+
+def may_go_on(snapshot: ClusterSnapshot, bundles: Iterable[BundleId], me: MasterId, silent: float) -> bool:
+    """Whether an upload over HTTP to this master may go on, `silent` seconds after its uploader was
+    heard. A pause of ZooKeeper does not end it; another leader does."""
+    return snapshot.leader in (None, me) and silent < SILENT_SECS and awaits_bytes(snapshot, bundles)
 
 
 def is_settled(snapshot: ClusterSnapshot, local: Local, bundle: BundleId) -> bool:

@@ -28,6 +28,7 @@ from torrentdist.master.changes.predicted_records import predicted
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.policies.quotas import has_quota
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import MasterId
 
 ATTEMPTS = 8
 WHOLE = sys.maxsize
@@ -47,6 +48,10 @@ class LeaderChanges:
         self._requests = requests
         self._metrics = metrics
         self._alone = asyncio.Lock()
+
+    @property
+    def me(self) -> MasterId:
+        return self._leadership.me
 
     async def make_alone(
         self, mutation: Mutation | None, decide: Decision, render: Render, batch: int = WHOLE

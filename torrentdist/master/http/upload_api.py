@@ -54,7 +54,16 @@ class UploadApi:
             max_body=self._max_body,
             target=self._uploaded,
         )
-        yield Operation("GET", "/v1/uploads/{digest}", self.upload_offset, UploadOffset, "where to go on", Role.READER)
+        # This begins to take bytes: it ends a fetch, and may empty what has arrived.
+        yield Operation(
+            "GET",
+            "/v1/uploads/{digest}",
+            self.upload_offset,
+            UploadOffset,
+            "where to go on",
+            Role.UPLOADER,
+            target=self._uploaded,
+        )
         yield Operation(
             "POST",
             "/v1/uploads/{digest}/finish",

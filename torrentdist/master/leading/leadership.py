@@ -50,7 +50,7 @@ class Leadership:
         tell: Callable[[Fact], None],
     ) -> None:
         """`tell` gets the facts for the log of events."""
-        self._me = session.me
+        self.me = session.me
         self._zookeeper = zookeeper = session.zookeeper
         self._mirror = mirror = session.mirror
         self._config = config
@@ -162,12 +162,12 @@ class Leadership:
             snapshot = self._mirror.snapshot
             if lacks_cluster(self._mirror):
                 raise TorrentdistError("no_cluster", chroot=self._zookeeper.chroot) from None
-            knows_better = snapshot.present and snapshot.leader not in (None, self._me)
+            knows_better = snapshot.present and snapshot.leader not in (None, self.me)
             if self._zookeeper.state is not SessionState.CONNECTED and not knows_better:
                 raise TorrentdistError("zookeeper_unavailable", detail="this master is cut off from it") from None
             leader = snapshot.masters.get(snapshot.leader) if snapshot.leader else None
             extra = {
-                "leader": leader.url if leader is not None and snapshot.leader != self._me else None,
+                "leader": leader.url if leader is not None and snapshot.leader != self.me else None,
                 "masters": [m.url for m in snapshot.masters.values()],
             }
             raise TorrentdistError(error.code, extra=extra, **error.fields) from None

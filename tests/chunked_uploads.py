@@ -1,0 +1,47 @@
+"""An uploader that sends a bundle over HTTP, one request after another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cluster_fixtures import Cluster
+
+from torrentdist.bundle.metafile_maker import make_metafile
+
+
+class Chunked:
+    """An uploader without BitTorrent: it has HTTP, and a metafile that another program made."""
+
+    def __init__(self, cluster: Cluster, source: Path) -> None:
+        self.cluster = cluster
+        self.meta = make_metafile(source)
+        self.data = b"".join((source / file.path).read_bytes() for file in self.meta.files)
+        self._base = cluster.url(cluster.leader())
+        self._http = cluster.http
+
+    def open(self, bundle: str) -> int:
+        return self._http.post(f"{self._base}/v1/bundles/{bundle}", content=self.meta.raw).status_code
+
+    def offset(self) -> int:
+        return int(self._http.get(f"{self._base}/v1/uploads/{self.meta.digest}").json()["offset"])
+
+    def refusal(self, **headers: str) -> tuple[int, str]:
+        """Returns the status and the error of a question for the offset."""
+        answer = self._http.get(f"{self._base}/v1/uploads/{self.meta.digest}", headers=headers)
+        return answer.status_code, answer.json().get("error", "")
+
+    def turn_to_leader(self) -> None:
+        self._base = self.cluster.url(self.cluster.leader())
+
+    def until(self) -> int:
+        return int(self._http.get(f"{self._base}/v1/uploads/{self.meta.digest}").json()["until"])
+
+    def put(self, start: int, end: int) -> tuple[int, int]:
+        """Returns the status and the offset to continue at."""
+        url = f"{self._base}/v1/uploads/{self.meta.digest}?offset={start}"
+        answer = self._http.put(url, content=self.data[start:end])
+        return answer.status_code, int(answer.json()["offset"])
+
+    def finish(self) -> tuple[int, str]:
+        answer = self._http.post(f"{self._base}/v1/uploads/{self.meta.digest}/finish")
+        return answer.status_code, answer.json().get("error", "")
