@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -191,9 +192,19 @@ class World(RuleBasedStateMachine):
         places = placement(self.seen)
         lasting = [(job, k) for job, k in sorted(places) if (job, k) not in self.ended and self._counts(job)]
         if lasting:
-            job, worker = data.draw(st.sampled_from(lasting))
-            report = WorkerReport(job=job, worker=worker, state=WorkerState.ENDED, exit_code=code)
-            self.ended[job, worker] = places[job, worker], report
+            self._end(*data.draw(st.sampled_from(lasting)), code)
+
+    @rule(name=st.sampled_from(NAMES), number=st.integers(1, 4), code=st.integers(0, 1))
+    def its_first_workers_end(self, name: str, number: int, code: int) -> None:
+        """Ends many at once, because chance seldom ends all workers of a job."""
+        job = JobId(self._live(name))
+        for worker in range(number):
+            if (job, worker) in placement(self.seen) and (job, worker) not in self.ended and self._counts(job):
+                self._end(job, worker, code)
+
+    def _end(self, job: JobId, worker: int, code: int) -> None:
+        report = WorkerReport(job=job, worker=worker, state=WorkerState.ENDED, exit_code=code)
+        self.ended[job, worker] = placement(self.seen)[job, worker], report
 
     def _counts(self, job: JobId) -> bool:
         """Whether the end of a worker of this job matters."""
@@ -291,3 +302,40 @@ def test_a_supervisor_that_loses_one_worker_and_gains_another_gains_it_last() ->
     world.kill("a", wait=0.0)
 
     world.a_leader_lives()  # it looks for a second place before each write
+
+
+@pytest.mark.parametrize("ended_before", [[3], [0, 1]], ids=["one that goes", "all that stay"])
+def test_a_rebalance_to_fewer_workers_counts_those_that_stay(ended_before: list[int]) -> None:
+    """If this fails, a job is finished while one of its workers runs, or active for ever."""
+    world = World()
+    world.hosts_are_up([2, 2, 0])
+    world.submit("a", workers=4, active=True, batch=True)
+    world.a_leader_lives()
+    for worker in ended_before:
+        world._end(JobId("a-1"), worker, 0)
+    world.a_leader_lives()
+    world.rebalance("a", wait=0.0, workers=2)
+
+    world.a_leader_lives()  # it compares the job's state with the workers that have ended
+    world.its_first_workers_end("a", 1, 0)
+    world.a_leader_lives()
+    world.its_first_workers_end("a", 2, 0)
+    world.a_leader_lives()
+
+    assert JobStatus.FINISHED is world.seen.jobs[JobId("a-1")].record.status
+
+
+def test_a_worker_that_ends_during_the_wait_of_a_rebalance_is_not_moved() -> None:
+    """D10: its new host would run it again (the machine above looks at its place after each
+    write)."""
+    world = World()
+    world.hosts_are_up([2, 0, 0])
+    world.submit("a", workers=2, active=True, batch=True)
+    world.a_leader_lives()
+    world.rebalance("a", wait=0.0, workers=0)
+    world.a_host_comes_or_goes(HOSTS[1], 2)
+    world._end(JobId("a-1"), 1, 0)
+    world.a_leader_lives()
+    world.an_ended_worker_is_not_given_to_another_host()
+
+    assert {(JobId("a-1"), 0): HOSTS[0]} == placement(world.seen)
