@@ -4,6 +4,7 @@ three different users."""
 from __future__ import annotations
 
 import os
+import resource
 import stat
 from collections.abc import Iterator
 from typing import Any
@@ -196,6 +197,23 @@ def test_what_a_job_leaves_is_removed_with_its_own_rights(field: Field) -> None:
 
     assert 0 == as_user(NOBODY, remove)
     assert "stays" == (victim / "file").read_text()
+
+
+def test_a_daemon_with_many_connections_removes_what_a_job_leaves(field: Field) -> None:
+    """If this fails, a host with more than a thousand connections starts no worker whose directory
+    another user had, or its supervisor ends."""
+    field.run("mkdir a && touch a/b && chmod 000 a")
+    client = LauncherClient(str(field.site.socket))
+
+    def remove() -> int:
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (2048, most))
+        while os.dup(0) < 1100:
+            pass
+        client.remove(str(field.work), JOB)
+        return int(field.work.exists())
+
+    assert 0 == as_user(NOBODY, remove)
 
 
 def test_the_directory_of_a_job_is_its_users_and_its_daemons(field: Field) -> None:

@@ -97,7 +97,9 @@ class LauncherClient:
             self._ask({"do": "empty", "path": path, "uid": uid}, told)
             os.close(told)
             told = -1
-            select.select([done], [], [], REMOVAL_SECS)  # the pipe ends when the removing process ends
+            ended = select.poll()  # `select` refuses a descriptor of 1024 or more
+            ended.register(done, select.POLLIN)
+            ended.poll(REMOVAL_SECS * 1000)  # the pipe ends when the removing process ends
         finally:
             os.close(done)
             if told >= 0:

@@ -53,8 +53,13 @@ class WorkerEnds:
         await self._local.note(lambda state: placement.lived(state, key, life, told, time.time()))
 
     async def forget(self, key: Key) -> None:
-        """Removes everything that an unassigned worker left here, except its output."""
-        await asyncio.to_thread(worker_homes.clean_up, self._homes, key)
+        """Removes everything that an unassigned worker left here, except its output. If that fails,
+        the worker keeps its place, so that the next round tries again."""
+        try:
+            await asyncio.to_thread(worker_homes.clean_up, self._homes, key)
+        except Exception:
+            log.exception("cannot remove what a worker left", job=key[0], worker=key[1])
+            return
         await self._local.note(lambda state: placement.forgotten(state, key))
         self._needs_changed()
 
