@@ -204,7 +204,7 @@ def become(request: dict[str, Any]) -> None:
     os.chdir(request["cwd"])
     if request["session"]:
         os.setsid()
-    sys.path[0] = os.getcwd()
+    sys.path[:1] = [os.getcwd(), *filter(None, request["env"].get("PYTHONPATH", "").split(os.pathsep))]
     sys.argv = [PROGRAM, *request["arguments"]]
     runpy.run_module(PROGRAM, run_name="__main__", alter_sys=True)
 

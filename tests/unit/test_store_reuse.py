@@ -415,3 +415,16 @@ def test_a_bundle_without_known_files_waits_for_nothing(site: Site) -> None:
 
     assert found == {}
     assert took < 1.0
+
+
+def test_a_disk_error_while_filling_is_one_of_the_table(site: Site) -> None:
+    """A host whose disk fails or is full would fetch the bundle again and again without a pause,
+    and tell nobody why."""
+    site.publish("old", OLD)
+    meta = site.meta("new", NEW)
+    site.store.begin(meta)
+    shutil.rmtree(site.content(meta.digest))
+    with pytest.raises(TorrentdistError) as caught:
+        site.reuse.fill(meta, lambda: True)
+
+    assert ("disk_error", str(site.content(meta.digest))) == (caught.value.code, caught.value.fields["path"])

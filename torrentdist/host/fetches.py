@@ -16,11 +16,13 @@ from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 
 from torrentdist.bundle.content_check import finish_content, verify_content
+from torrentdist.bundle.files.disk_failures import as_failure
 from torrentdist.bundle.files.durability import write_durably
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.reuse.chunker import LARGE_FILE
 from torrentdist.bundle.reuse.recipe import Recipe, parse_recipe
 from torrentdist.bundle.store.store import StoredBundle
+from torrentdist.distributor.plugin_failures import plugin_failures
 from torrentdist.distributor.protocol import CodeDistributor
 from torrentdist.host.host_parts import HostParts
 from torrentdist.host.process.heavy_work import in_heavy_thread
@@ -29,7 +31,6 @@ from torrentdist.host.telemetry.download_story import Download, reported_downloa
 from torrentdist.log import get_logger
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
-from torrentdist.model.wording import os_sentence
 
 log = get_logger()
 
@@ -102,8 +103,7 @@ class Fetches:
             self._failures.pop(meta.digest, None)
             self._store.index_soon()
         else:
-            internal = TorrentdistError("internal", detail=str(error))
-            self._failures[meta.digest] = (meta.size, error if isinstance(error, TorrentdistError) else internal)
+            self._failures[meta.digest] = (meta.size, as_failure(error, self._store.data_dir))
         self._tell_masters()
 
     async def _fetch(self, bundle_id: BundleId, meta: Metafile, plugin_metafile: bytes | None) -> StoredBundle:
@@ -174,22 +174,13 @@ class Fetches:
 
     async def _run_plugin(self, bundle_id: BundleId, home: Path, plugin_metafile: bytes | None) -> None:
         metafile_path = home / "metafile"
-        if plugin_metafile is not None:
-            metafile_path = home / "distributor-metafile"
-            await asyncio.to_thread(metafile_path.write_bytes, plugin_metafile)
-        work = asyncio.get_running_loop().run_in_executor(
-            self._threads, self._plugin.download, home / "content", bundle_id, metafile_path
-        )
-        try:
-            await work
-        except (TorrentdistError, asyncio.CancelledError):
-            raise
-        except OSError as exc:
-            raise TorrentdistError("disk_error", path=str(exc.filename or home), detail=os_sentence(exc)) from exc
-        except Exception as exc:
-            raise TorrentdistError(
-                "bundle_unavailable", id=bundle_id, detail=f"{type(self._plugin).__name__}: {exc}"
-            ) from exc
+        with plugin_failures(self._plugin, bundle_id, home):
+            if plugin_metafile is not None:
+                metafile_path = home / "distributor-metafile"
+                await asyncio.to_thread(metafile_path.write_bytes, plugin_metafile)
+            await asyncio.get_running_loop().run_in_executor(
+                self._threads, self._plugin.download, home / "content", bundle_id, metafile_path
+            )
 
     async def fetch_from_uploader(self, bundle_id: BundleId, meta: Metafile) -> StoredBundle:
         """Fetches a bundle from its uploader's swarm, and gives it to a plug-in that does not have
@@ -215,8 +206,9 @@ class Fetches:
     async def _hand_to_plugin(self, bundle_id: BundleId, home: Path) -> None:
         """Lets the plug-in upload complete content, and keeps the metafile that the plug-in
         makes."""
-        made = await asyncio.to_thread(self._plugin.upload, home / "content", bundle_id)
-        await asyncio.to_thread(lambda: write_durably(home / "distributor-metafile", made.read_bytes()))
+        with plugin_failures(self._plugin, bundle_id, home):
+            made = await asyncio.to_thread(self._plugin.upload, home / "content", bundle_id)
+            await asyncio.to_thread(lambda: write_durably(home / "distributor-metafile", made.read_bytes()))
 
     async def publish(self, meta: Metafile) -> StoredBundle:
         """Verifies the content unless the engine has, then publishes and seeds the bundle."""
@@ -253,8 +245,12 @@ class Fetches:
                     await begun.wait()
 
     async def clean_up(self, bundle_id: BundleId) -> None:
-        """Lets the plug-in forget a removed bundle."""
-        await asyncio.to_thread(self._plugin.cleanup, bundle_id)
+        """Lets the plug-in forget a removed bundle. If it fails, the removal goes on without it."""
+        try:
+            with plugin_failures(self._plugin, bundle_id, self._store.data_dir):
+                await asyncio.to_thread(self._plugin.cleanup, bundle_id)
+        except TorrentdistError as error:
+            log.warning("the plug-in did not forget a bundle", bundle=bundle_id, error=error.code, detail=error.message)
 
     def refuse(self, meta: Metafile, error: TorrentdistError) -> None:
         """Records why a bundle is not fetched here, so that the masters hear of it."""

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from torrentdist.bundle.files.durability import disk_failure
+from torrentdist.model.errors import TorrentdistError
 
 
 @contextmanager
@@ -16,8 +17,24 @@ def disk_failures(path: Path, *, needed: int = 0) -> Iterator[None]:
     try:
         yield
     except OSError as exc:
-        place = Path(exc.filename) if isinstance(exc.filename, str) else path
-        raise disk_failure(exc, place, needed) from exc
+        raise _of_disk(exc, path, needed) from exc
+
+
+def as_failure(error: BaseException, path: Path) -> TorrentdistError:
+    """Returns the error of the table for any exception: `disk_full` or `disk_error` for one of the
+    operating system, `internal` for a bug. `path`: what it is about if it names no file itself."""
+    if isinstance(error, TorrentdistError):
+        return error
+    if isinstance(error, OSError):
+        failure = _of_disk(error, path)
+    else:
+        failure = TorrentdistError("internal", detail=f"{type(error).__name__}: {error}")
+    failure.__cause__ = error
+    return failure
+
+
+def _of_disk(error: OSError, path: Path, needed: int = 0) -> TorrentdistError:
+    return disk_failure(error, Path(error.filename) if isinstance(error.filename, str) else path, needed)
 
 
 def free_bytes(path: Path) -> int:

@@ -19,6 +19,7 @@ from typing import Final
 import msgspec
 
 from torrentdist.bundle.file_tree import TreeFile
+from torrentdist.bundle.files.disk_failures import disk_failures
 from torrentdist.bundle.files.durability import write_durably
 from torrentdist.bundle.metafile import Metafile, read_files
 from torrentdist.bundle.reuse.chunk_plan import LikelyFiles, known_parts
@@ -172,6 +173,10 @@ class StoreReuse:
     ) -> Filling:
         """Takes everything that is known into the arriving bundle, by the recipe also parts of
         files. `progress` is called with the bytes that are filled so far."""
+        with disk_failures(self._store.object_dir(meta.digest), needed=meta.size):
+            return self._fill(meta, go_on, progress, recipe)
+
+    def _fill(self, meta: Metafile, go_on: GoOn, progress: Callable[[int], None], recipe: Recipe | None) -> Filling:
         known = self.known(meta)
         if not known and recipe is None:
             return Filling()

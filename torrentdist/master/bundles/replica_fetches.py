@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from torrentdist.bundle.files.disk_failures import as_failure
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.host.master_links import MasterLinks
 from torrentdist.host.runtime import HostRuntime
@@ -77,9 +78,13 @@ class ReplicaFetches:
                 return  # an upload over HTTP has begun meanwhile, and its bytes come in order
             await self._fetch_bytes(bundle, meta, uploading, first)
             self._attempts.succeeded(digest)
-        except TorrentdistError as error:
+        except Exception as exc:
+            error = as_failure(exc, self._runtime.store.data_dir)
             failures = self._attempts.failed(digest, error, uploading=uploading)
-            log.warning("fetch failed", bundle=bundle, error=error.code, detail=error.message, failures=failures)
+            bug = exc if error.code == "internal" else None
+            log.warning(
+                "fetch failed", bundle=bundle, error=error.code, detail=error.message, failures=failures, exc_info=bug
+            )
         finally:
             self._tasks.pop(digest, None)
             self._catching_up.discard(digest)

@@ -15,6 +15,7 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
+from torrentdist.bundle.files.disk_failures import as_failure
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.store.store import KeepReason, StoredBundle
 from torrentdist.host.hand_outs import HandOuts
@@ -271,8 +272,8 @@ class Keeper:
                 raise
             # The bundle was removed meanwhile.
             self._failed(bundle, TorrentdistError("bundle_not_found", id=bundle))
-        except TorrentdistError as error:
-            self._failed(bundle, error)
+        except Exception as exc:
+            self._failed(bundle, as_failure(exc, self._runtime.store.data_dir))
         finally:
             self._fetches.pop(bundle, None)
             self._wake.set()
@@ -290,7 +291,10 @@ class Keeper:
             self._requested.discard(bundle)
             self._not_before.pop(bundle, None)
             self._forget_old_failures()
-        log.warning("fetch failed", bundle=bundle, error=error.code, detail=error.message, failures=failures)
+        bug = error.__cause__ if error.code == "internal" else None
+        log.warning(
+            "fetch failed", bundle=bundle, error=error.code, detail=error.message, failures=failures, exc_info=bug
+        )
 
     def _forget_old_failures(self) -> None:
         """Keeps the last failures of bundles that users asked for. They may ask for any name."""

@@ -1,0 +1,57 @@
+"""What a cluster does with a plug-in that raises an error of Python."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from cluster_fixtures import NewCluster, make_source, until
+
+FAILING = "acme_plugins.failing:FailsTo"
+THIRD_PARTY = Path(__file__).parents[1] / "contract" / "thirdparty"
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(THIRD_PARTY))
+
+
+def test_an_upload_is_tried_again_after_a_pause(new_cluster: NewCluster, tmp_path: Path) -> None:
+    """If this fails, a plug-in whose storage is away makes a master ask it without a pause, and
+    the uploader waits without a word."""
+    calls = tmp_path / "shared" / "fails-to-upload"
+    calls.parent.mkdir()
+    calls.touch()
+    plugin = {"class": FAILING, "options": {"folder": str(calls.parent)}}
+    cluster = new_cluster({"codedistributor": plugin}, masters=1, supervisors=1)
+    source = make_source(tmp_path / "source", 5)
+    upload = cluster.begin("upload", source, "--id", "etl-1", "--min-replicas", 1)
+    until(lambda: calls.read_text(), "the plug-in is asked")
+    time.sleep(3.0)
+    tried = len(calls.read_text().splitlines())
+    calls.unlink()
+    done = upload.end()
+    log = (cluster.dir / f"{cluster.masters()[0]}.log").read_text()
+
+    assert 2 <= tried <= 8
+    assert 0 == done.code
+    assert "FailsTo: this plug-in fails-to-upload" in log
+    assert "never retrieved" not in log
+
+
+def test_a_bundle_is_removed_although_the_plug_in_cannot_forget_it(new_cluster: NewCluster, tmp_path: Path) -> None:
+    """If this fails, one removal ends every master, and each again at its next start."""
+    calls = tmp_path / "shared" / "fails-to-cleanup"
+    calls.parent.mkdir()
+    plugin = {"class": FAILING, "options": {"folder": str(calls.parent)}}
+    cluster = new_cluster({"codedistributor": plugin}, masters=1, supervisors=1)
+    digest = cluster.upload(make_source(tmp_path / "source", 5), "etl-1", replicas=1)["digest"]
+    cluster.run("bundle", "distribute", "etl-1", "--wait", "100%").ok()
+    calls.touch()
+    cluster.run("bundle", "rm", "etl-1").ok()
+    members = [*cluster.masters(), *cluster.supervisors()]
+    until(lambda: not any((cluster.store(one) / "objects" / digest).exists() for one in members), "it is gone", 30.0)
+
+    assert calls.read_text()
+    assert all(cluster.alive(one) for one in members)
