@@ -1,4 +1,7 @@
-"""Files that a store has already are taken into a bundle that arrives, or left to the swarm."""
+"""Files that a store has already are taken into a bundle that arrives, or left to the swarm.
+
+Longer than most files: all its tests share one store with an older version.
+"""
 
 from __future__ import annotations
 
