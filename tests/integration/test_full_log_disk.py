@@ -12,7 +12,8 @@ import pytest
 from cluster_fixtures import Cluster, NewCluster, until
 
 pytestmark = pytest.mark.case("G6")
-MOUNT_BYTES = 64 * 1024
+MOUNT_BYTES = 4 * 1024 * 1024
+"""So much that the debug log of one daemon does not fill it again before the other has written."""
 
 
 def dropped(cluster: Cluster, name: str) -> float:
