@@ -1,10 +1,11 @@
-"""What a cluster whose plug-in moves bytes outside the swarm says to a limit."""
+"""A cluster whose plug-in moves bytes outside the swarm: limits, and uploads over HTTP."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from cluster_fixtures import NewCluster, make_source
+from chunked_uploads import Chunked
+from cluster_fixtures import NewCluster, make_source, picture, until
 
 
 def test_a_rate_that_no_host_would_keep_is_refused(new_cluster: NewCluster, tmp_path: Path) -> None:
@@ -19,3 +20,21 @@ def test_a_rate_that_no_host_would_keep_is_refused(new_cluster: NewCluster, tmp_
     assert [4, 4] == [each.code for each in tried]
     assert "limit_not_kept" in tried[0].stderr
     assert 1 == done["done"]
+
+
+def test_an_upload_over_http_reaches_every_host(new_cluster: NewCluster, tmp_path: Path) -> None:
+    """An upload from behind a firewall would succeed, and its bundle would never leave the
+    leader."""
+    cluster = new_cluster({"codedistributor": {"class": "local"}}, masters=2, supervisors=1)
+    source = make_source(tmp_path / "source", 6, 900_000)
+    upload = Chunked(cluster, source)
+    upload.open("sent")
+    offset = upload.offset()
+    upload.put(offset, len(upload.data))
+    finished = upload.finish()
+    until(lambda: 2 == len(cluster.holders("sent", at="master-1")), "both masters hold it")
+    done = cluster.run("bundle", "distribute", "sent", "--wait", "100%").ok()
+
+    assert (200, "") == finished
+    assert 1 == done["done"]
+    assert picture(source) == picture(cluster.content(cluster.supervisors()[0], upload.meta.digest))

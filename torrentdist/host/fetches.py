@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
@@ -22,6 +22,7 @@ from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.reuse.chunker import LARGE_FILE
 from torrentdist.bundle.reuse.recipe import Recipe, parse_recipe
 from torrentdist.bundle.store.store import StoredBundle
+from torrentdist.distributor.loader import joins_uploads
 from torrentdist.distributor.plugin_failures import plugin_failures
 from torrentdist.distributor.protocol import CodeDistributor
 from torrentdist.host.host_parts import HostParts
@@ -84,9 +85,14 @@ class Fetches:
     async def fetch(self, bundle_id: BundleId, meta: Metafile, *, plugin_metafile: bytes | None = None) -> StoredBundle:
         """Fetches the bundle unless it is here. Returns once it is published, or raises the error
         of the fetch."""
+        return await self._once(bundle_id, meta, lambda: self._fetch(bundle_id, meta, plugin_metafile))
+
+    async def _once(
+        self, bundle_id: BundleId, meta: Metafile, fetch: Callable[[], Coroutine[None, None, StoredBundle]]
+    ) -> StoredBundle:
         task = self._tasks.get(meta.digest)
         if task is None:
-            task = asyncio.create_task(self._fetch(bundle_id, meta, plugin_metafile), name=f"fetch {bundle_id}")
+            task = asyncio.create_task(fetch(), name=f"fetch {bundle_id}")
             self._tasks[meta.digest] = task
             task.add_done_callback(lambda done: self._ended(meta, done))
         stored = await asyncio.shield(task)
@@ -185,10 +191,7 @@ class Fetches:
     async def fetch_from_uploader(self, bundle_id: BundleId, meta: Metafile) -> StoredBundle:
         """Fetches a bundle from its uploader's swarm, and gives it to a plug-in that does not have
         it yet."""
-        try:
-            return await self._fetch_from_uploader(bundle_id, meta)
-        finally:
-            self._transfers.forget(meta.digest)
+        return await self._once(bundle_id, meta, lambda: self._fetch_from_uploader(bundle_id, meta))
 
     async def _fetch_from_uploader(self, bundle_id: BundleId, meta: Metafile) -> StoredBundle:
         async with self._reported(bundle_id, meta) as download:
@@ -199,9 +202,7 @@ class Fetches:
             # The plug-in must see the empty files too.
             await asyncio.to_thread(finish_content, meta, home / "content")
             await self._hand_to_plugin(bundle_id, home)
-            stored = await self.publish(meta)
-        await self._store.bind(bundle_id, meta.digest)
-        return stored
+            return await self.publish(meta)
 
     async def _hand_to_plugin(self, bundle_id: BundleId, home: Path) -> None:
         """Lets the plug-in upload complete content, and keeps the metafile that the plug-in
@@ -210,14 +211,28 @@ class Fetches:
             made = await asyncio.to_thread(self._plugin.upload, home / "content", bundle_id)
             await asyncio.to_thread(lambda: write_durably(home / "distributor-metafile", made.read_bytes()))
 
+    async def publish_sent(self, bundle_id: BundleId, meta: Metafile) -> StoredBundle:
+        """Publishes content that its uploader sent over HTTP, and gives it first to a plug-in that
+        does not have it yet."""
+        await self._verify(meta)
+        if not joins_uploads(self._plugin):
+            await self._hand_to_plugin(bundle_id, self._store.object_dir(meta.digest))
+        return await self._publish_verified(meta)
+
     async def publish(self, meta: Metafile) -> StoredBundle:
         """Verifies the content unless the engine has, then publishes and seeds the bundle."""
-        content = self._store.object_dir(meta.digest) / "content"
         if not self._transfers.is_verified(meta.digest):
-            await asyncio.to_thread(finish_content, meta, content)
-            damage = await asyncio.to_thread(verify_content, meta, content)
-            if damage:
-                raise TorrentdistError("corrupt", path=damage[0].path, detail=damage[0].reason)
+            await self._verify(meta)
+        return await self._publish_verified(meta)
+
+    async def _verify(self, meta: Metafile) -> None:
+        content = self._store.object_dir(meta.digest) / "content"
+        await asyncio.to_thread(finish_content, meta, content)
+        damage = await asyncio.to_thread(verify_content, meta, content)
+        if damage:
+            raise TorrentdistError("corrupt", path=damage[0].path, detail=damage[0].reason)
+
+    async def _publish_verified(self, meta: Metafile) -> StoredBundle:
         stored = await self._store.publish(meta.digest)
         await self._transfers.seed(meta.digest)
         self._tell_masters()

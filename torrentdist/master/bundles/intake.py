@@ -196,7 +196,7 @@ class Intake:
                     )
                 try:
                     if self._runtime.store.get(digest) is None:  # a retry may find it published
-                        await self._runtime.fetches.publish(append.meta)
+                        await self._runtime.fetches.publish_sent(bundle, append.meta)
                 finally:
                     self._forget(append)
                     self._attempts.poke()
