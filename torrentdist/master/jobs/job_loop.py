@@ -2,7 +2,8 @@
 
 Always: every change is a decision of job_duties.py, committed through the fence. After a write
 whose outcome may be unknown the records are read again before the next decision. Nothing is looked
-at again while neither records, reports nor a deadline ask for it.
+at again while neither records, reports nor a deadline ask for it. A job whose record grows too
+large holds up no other.
 Never: judge a supervisor before this leader has listened for long enough.
 """
 
@@ -20,6 +21,7 @@ from torrentdist.cluster.session.znode_operations import Delete, Op, Transaction
 from torrentdist.log import get_logger
 from torrentdist.master.jobs.heartbeats import Heartbeats
 from torrentdist.master.jobs.job_duties import (
+    Happened,
     assignment_ops,
     cleanup_ops,
     happened,
@@ -44,6 +46,10 @@ BATCH = 100
 LOOK_SECS = 10.0
 FIRST_PAUSE_SECS = 0.01
 """Pause before a decision is made anew because somebody else changed a record first."""
+STUCK_SECS = 1.0
+"""Pause before a job's event is tried again whose write is too large."""
+_AWAY = ("zookeeper_unavailable", "outcome_unknown", "leadership_lost")
+"""Errors that concern every write of this leader."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +86,9 @@ class JobLoop:
         self._index = RecordIndex()
         self._overtaken = Retry(FIRST_PAUSE_SECS, 1.0)
         self._trouble = Retry(1.0, LOOK_SECS)
+        self._untold = Retry(1.0, LOOK_SECS)
+        self._stuck: frozenset[JobId] = frozenset()
+        """Jobs whose event could not be written in the last round, because it is too large."""
         self._done: Picture | None = None
         """The last picture in which nothing was left to do."""
         self._due_at: float | None = None
@@ -132,6 +141,8 @@ class JobLoop:
                 self._done = None
                 return 0.0
             self._due_at = next_due(snapshot, self._max_wait, self._keep_secs, settled=picture.settled)
+            if self._stuck and self._due_at is not None:
+                self._due_at = max(self._due_at, now + STUCK_SECS)
         self._done = picture
         return min(self._until_due(now), await self._tell(snapshot, picture))
 
@@ -158,7 +169,18 @@ class JobLoop:
         )
 
     async def _tell(self, snapshot: ClusterSnapshot, picture: Picture) -> float:
-        return await self._stories.tell(snapshot, picture.reports, self._leadership.fence())
+        """Continues the stories. Jobs go on without them, unless ZooKeeper is away: then a story
+        must still be told before what it tells is lost."""
+        try:
+            wait = await self._stories.tell(snapshot, picture.reports, self._leadership.fence())
+        except TorrentdistError as error:
+            if error.code in _AWAY:
+                raise
+            if self._untold.failed(error.code):
+                log.warning("the stories of jobs are not written", error=error.message)
+            return self._untold.pause_secs
+        self._untold.succeeded()
+        return wait
 
     async def _pause(self, snapshot: ClusterSnapshot, wait: float) -> None:
         changed = asyncio.ensure_future(self._concerned(snapshot))
@@ -205,22 +227,41 @@ class JobLoop:
     async def _round(self, snapshot: ClusterSnapshot, picture: Picture, now: float) -> bool:
         """Does one step. Returns whether it changed anything: then the next step looks at the
         result."""
-        silent, settled = picture.silent, picture.settled
-        events = happened(snapshot, picture.reports, server_now=now, max_wait_secs=self._max_wait, settled=settled)
-        if events:  # a worker that has ended loses its place, and then nobody reports its end
-            await self._tell(snapshot, picture)
-        for event in events:
-            await self._commit(ops_of(snapshot, event, silent=silent))
-            log.info("job", job=event.job, happened=type(event.event).__name__)
-        ops = [] if events else assignment_ops(snapshot, silent=silent, settled=settled)
+        changed = await self._happen(snapshot, picture, now)
+        ops = [] if changed else assignment_ops(snapshot, silent=picture.silent, settled=picture.settled)
         if ops:
             log.info("workers placed", supervisors=len(ops))
-        if not events and not ops:
+        if not changed and not ops:
             ops = cleanup_ops(snapshot, now, self._keep_secs)
         await self._commit(ops)
-        if events or ops:
+        if changed or ops or self._in_doubt:
             await self._resync()
-        return bool(events or ops)
+        return changed or bool(ops)
+
+    async def _happen(self, snapshot: ClusterSnapshot, picture: Picture, now: float) -> bool:
+        """Commits what happened to jobs. Returns whether any event was committed."""
+        events = happened(
+            snapshot, picture.reports, server_now=now, max_wait_secs=self._max_wait, settled=picture.settled
+        )
+        if events:  # a worker that has ended loses its place, and then nobody reports its end
+            await self._tell(snapshot, picture)
+        refused = frozenset([event.job for event in events if not await self._is_applied(snapshot, event, picture)])
+        self._stuck = refused
+        return len(refused) < len(events)
+
+    async def _is_applied(self, snapshot: ClusterSnapshot, event: Happened, picture: Picture) -> bool:
+        """Commits an event. Returns False if its write is too large."""
+        try:
+            await self._commit(ops_of(snapshot, event, silent=picture.silent))
+        except TorrentdistError as error:
+            if error.code != "too_large":
+                raise
+            if event.job not in self._stuck:
+                self._stuck |= {event.job}
+                log.warning("a job is stuck", job=event.job, error=error.message)
+            return False
+        log.info("job", job=event.job, happened=type(event.event).__name__)
+        return True
 
     async def _commit(self, ops: Sequence[Op]) -> None:
         whole: list[Op] = []

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+import msgspec
+
 from torrentdist.cluster.records.snapshot import JobEntry
 from torrentdist.master.jobs.lifecycle import keeps_places
 from torrentdist.model.ids import SupervisorId
@@ -16,6 +18,8 @@ from torrentdist.model.wire.job_messages import WorkerReport
 from torrentdist.model.wording import counted
 
 MOST_EVENTS = 300
+SHORT_DETAIL = 80
+"""Characters of a detail in a story that would be too large otherwise."""
 NEAR_SECS = 0.001
 """Times that differ by less count as equal, because they travel as decimal numbers."""
 
@@ -53,6 +57,18 @@ def continued(
         return story
     new.sort(key=lambda event: event.at)
     return StoryRecord(status=entry.record.status, events=(*old.events, *new)[-MOST_EVENTS:])
+
+
+def shortened(story: StoryRecord) -> StoryRecord:
+    """Returns the story with the beginnings of its details alone."""
+    return StoryRecord(
+        status=story.status,
+        events=tuple(msgspec.structs.replace(event, detail=_beginning(event.detail)) for event in story.events),
+    )
+
+
+def _beginning(detail: str) -> str:
+    return detail if len(detail) <= SHORT_DETAIL else detail[: SHORT_DETAIL - 1] + "…"
 
 
 def _lifecycle(story: StoryRecord | None, entry: JobEntry, lacking: str) -> Iterator[JobEvent]:

@@ -2,7 +2,7 @@
 whatever happens.
 
 Always: an event is told once. A new leader reads what the last one wrote, and goes on. Only a job
-whose record, places or reports changed is looked at.
+whose record, places or reports changed is looked at. A story that is too large is shortened.
 Never: fail anything else when a story cannot be written.
 """
 
@@ -21,7 +21,7 @@ from torrentdist.cluster.session.znode_operations import Create, Delete, Op, Set
 from torrentdist.log import get_logger
 from torrentdist.master.jobs.job_duties import placement
 from torrentdist.master.jobs.job_replication import lacking
-from torrentdist.master.jobs.job_story import continued
+from torrentdist.master.jobs.job_story import continued, shortened
 from torrentdist.master.master_session import MasterSession
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import JobId, SupervisorId
@@ -143,6 +143,9 @@ class Stories:
             story, path = self._known[job], paths.job_story(job)
             assert story is not None
             data = encode(story)
+            if len(data) > MOST_BYTES:
+                self._known[job] = story = shortened(story)
+                data = encode(story)
             size += len(data)
             if size > MOST_BYTES and size > len(data):
                 return
