@@ -12,7 +12,7 @@ NONE_CHOSEN = { [ $$? = 5 ] && $(if $(PYTEST_ARGS),true,false); }
 DURATIONS := --durations=25 --durations-min=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast breaks lint style format docs site bench bench-short bench-spark bench-versions swarm chaos cases property fuzz wheel deb lock sbom clean
+.PHONY: help setup demo test test-fast breaks lint style format docs site bench bench-short bench-spark bench-versions swarm chaos cases size property fuzz wheel deb lock sbom clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.* ## /  make \1 \t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -86,6 +86,9 @@ fuzz: setup ## random and damaged inputs of every format, and requests of both A
 
 cases: setup ## every case of docs/cases.md with its tests
 	@$(PY) scripts/cases.py
+
+size: ## lines of code of each room, and how they changed: make size [SINCE=commit]
+	@python3 scripts/size.py $(if $(SINCE),--since $(SINCE))
 
 wheel: setup ## our wheel in dist/, with the lock files that a host installs it by
 	@$(PY) scripts/man_pages.py build/man
