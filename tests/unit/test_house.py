@@ -31,7 +31,7 @@ FEW_FILES = {
     "torrentdist/supervisor",
     "torrentdist/swarm",
 }
-SHARED_FILE_NAMES = {"__init__", "__main__", "daemon", "views"}
+SHARED_FILE_NAMES = {"__init__", "__main__", "daemon", "room", "views"}
 MAX_PARAMETERS = 6
 RIDDLE = re.compile(r"(Of|Who|Whoever|Whose|Whom|Those|So many|So long|After so|(.*\s)?so many seconds)\b", re.DOTALL)
 

@@ -1,0 +1,49 @@
+"""What a room tells its daemon: the operations it serves and the loops it runs.
+
+A room is one folder of a daemon. One function in its `room.py` builds it from the few things that
+it needs, and returns a `Room`, or a subclass that also holds what other rooms use.
+Always: a daemon serves the routers of its rooms in the order in which it names the rooms.
+Never: start a loop while a room is built; the daemon does, when the loop's `when` has come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from torrentdist.host.http.operation import Router
+from torrentdist.host.process.background_loops import Background
+
+
+class When(StrEnum):
+    """When a daemon starts a loop."""
+
+    STARTED = "started"
+    """The daemon serves. ZooKeeper may not have answered yet."""
+    MIRRORED = "mirrored"
+    """The records are known. The cluster may not be founded yet."""
+    REGISTERED = "registered"
+    """The cluster knows this daemon."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    name: str
+    run: Callable[[], Coroutine[Any, Any, None]]
+    when: When = When.STARTED
+
+
+@dataclass(frozen=True, kw_only=True)
+class Room:
+    routers: Sequence[Router] = ()
+    loops: Sequence[Loop] = ()
+
+
+def start_loops(rooms: Iterable[Room], when: When, background: Background) -> None:
+    """Starts the loops of all rooms whose time has come."""
+    for room in rooms:
+        for loop in room.loops:
+            if loop.when is when:
+                background.spawn(loop.name, loop.run())
