@@ -17,7 +17,10 @@ from torrentdist.security.authorization import (
     check_role,
     may_change,
     may_have,
+    may_read,
+    may_see_pattern,
     may_use,
+    reads_everything,
 )
 from torrentdist.security.principal import STRANGER, Principal, Proof, Role
 
@@ -61,6 +64,33 @@ def test_a_pattern_binds_uploaders_and_submitters_alone(role: Role, pattern: str
     allowed = role not in BOUND_ROLES or pattern == "*" or any(fnmatchcase(id_, pattern) for id_ in ids)
 
     assert allowed == may_change(principal(role, pattern), ids)
+
+
+@pytest.mark.case("I1")
+@given(st.lists(PATTERNS, max_size=3), st.frozensets(IDS, max_size=2), IDS)
+def test_a_bundle_is_read_by_pattern_or_because_it_is_the_own(
+    patterns: list[str], own: frozenset[str], bundle: str
+) -> None:
+    """A team could read the bundles of another one, or not its own."""
+    sender = Principal(
+        "ann", Role.READER, Proof.TOKEN, reads=tuple(patterns), own_bundles=frozenset(map(BundleId, own))
+    )
+    expected = bundle in own or any(fnmatchcase(bundle, pattern) for pattern in patterns)
+
+    assert expected == may_read(sender, bundle)
+    assert ("*" in patterns) == reads_everything(sender)
+    assert may_read(sender, bundle) or not reads_everything(sender)
+
+
+@pytest.mark.case("I1")
+@given(PATTERNS, PATTERNS, IDS)
+def test_a_pattern_that_is_shown_leads_to_no_hidden_bundle(reads: str, pattern: str, bundle: str) -> None:
+    """A list of rules or tokens would tell the ids of another team's bundles."""
+    sender = Principal("ann", Role.READER, Proof.TOKEN, reads=(reads,))
+    if "*" not in pattern and "?" not in pattern and may_see_pattern(sender, pattern):
+        assert may_read(sender, pattern)
+    assert may_see_pattern(sender, "*")
+    assert not may_see_pattern(Principal("ann", Role.READER, Proof.TOKEN, reads=()), bundle)
 
 
 @given(st.sampled_from(Role), st.sampled_from(Role))

@@ -20,6 +20,7 @@ from torrentdist.client.diagnosis import (
     judge_isolation,
     judge_leader,
     judge_quotas,
+    judge_reading,
     judge_records,
     judge_room,
     judge_silence,
@@ -27,7 +28,7 @@ from torrentdist.client.diagnosis import (
     with_page,
 )
 from torrentdist.master.bundles.bundle_views import cluster_view
-from torrentdist.model.access.token_messages import QuotaView
+from torrentdist.model.access.token_messages import QuotaView, TokenState, TokenView
 from torrentdist.model.ids import MasterId, PeerId, SupervisorId
 from torrentdist.model.wire.cluster_messages import BundleCounts, ClusterView
 from torrentdist.model.wire.doctor_views import Finding, IsolationView, Verdict
@@ -127,6 +128,20 @@ def test_silent_hosts_are_named(secs: float | None, expected: Verdict) -> None:
     if expected is Verdict.WARN:
         assert "1 of 2 silent: b for 31 s" == found.detail
         assert ["host-silent"] == pages_of([found])
+
+
+def test_tokens_that_read_everything_in_spite_of_a_pattern_are_named() -> None:
+    """An operator would take the patterns of old tokens for a protection of what others read."""
+    bound = TokenView(
+        name="new", role="uploader", bundles="etl-*", state=TokenState.USABLE, created_at=0.0, created_by="",
+        expires_at=None, reads="etl-*",
+    )  # fmt: skip
+    old = msgspec.structs.replace(bound, name="old", reads=None)
+    ended = msgspec.structs.replace(old, name="ended", state=TokenState.REVOKED)
+    found = judge_reading([bound, old, ended])
+
+    assert Verdict.OK == judge_reading([bound, ended]).verdict
+    assert "1 token with a pattern may read every bundle: old" == found.detail
 
 
 @pytest.mark.parametrize(

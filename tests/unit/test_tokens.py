@@ -16,13 +16,22 @@ from torrentdist.master.access.token_operations import (
     creation_ops,
     new_record,
     revocation_ops,
+    token_view,
 )
 from torrentdist.model.access.token_messages import TokenBody
 from torrentdist.model.access.token_record import TokenRecord
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.records import decode
 from torrentdist.security.principal import Proof, Role
-from torrentdist.security.tokens import hash_of, name_and_secret, new_secret, principal_of_token, token_text
+from torrentdist.security.tokens import (
+    hash_of,
+    is_unbound,
+    name_and_secret,
+    new_secret,
+    principal_of_token,
+    reads_of,
+    token_text,
+)
 
 NOW = 1_000_000.0
 SECRET = new_secret()
@@ -52,6 +61,9 @@ def with_tokens(*records: TokenRecord) -> ClusterSnapshot:
         ({"role": "anyone"}, "invalid_request"),
         ({"bundles": "etl-[a]"}, "invalid_pattern"),
         ({"bundles": ""}, "invalid_pattern"),
+        ({"reads": "etl-[a]"}, "invalid_pattern"),
+        ({"role": "operator", "bundles": "etl-*"}, "invalid_request"),
+        ({"role": "operator", "reads": "etl-*"}, "invalid_request"),
         ({"ttl_secs": 0.0}, "invalid_request"),
         ({"ttl_secs": float("nan")}, "invalid_request"),
         ({"ttl_secs": 1e12}, "invalid_request"),
@@ -128,6 +140,34 @@ def test_a_token_proves_the_name_and_role_of_its_record() -> None:
         principal.expires_at,
         principal.is_host,
     )
+
+
+@pytest.mark.case("I1")
+@pytest.mark.parametrize(
+    ("given", "reads"),
+    [
+        ({"bundles": "etl-*"}, ("etl-*",)),
+        ({"bundles": "etl-*", "reads": "lib-*"}, ("etl-*", "lib-*")),
+        ({"bundles": "etl-*", "reads": "*"}, ("etl-*", "*")),
+        ({"role": "reader", "bundles": "etl-*"}, ("etl-*",)),
+        ({"role": "operator"}, ("*",)),
+    ],
+)
+def test_a_new_token_reads_what_its_patterns_allow(given: dict[str, Any], reads: tuple[str, ...]) -> None:
+    """A team's token would show the bundles of all other teams."""
+    made = new_record(body(**given), "op", NOW)
+
+    assert (reads, False) == (reads_of(made), is_unbound(made))
+
+
+def test_a_token_from_before_patterns_bound_reading_reads_everything() -> None:
+    """After an upgrade, a pipeline could not find its dependencies any more, and nobody could tell
+    which tokens still read everything."""
+    old = record(bundles="etl-*")
+
+    assert (("*",), True) == (reads_of(old), is_unbound(old))
+    assert token_view(old, NOW).reads is None
+    assert "etl-*,lib-*" == token_view(record(bundles="etl-*", reads="lib-*"), NOW).reads
 
 
 @pytest.mark.parametrize(

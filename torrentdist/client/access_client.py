@@ -21,27 +21,10 @@ from torrentdist.model.wire.cluster_messages import MasterView
 from torrentdist.security.tokens import hash_of, new_secret, token_text
 
 
-async def create_token(
-    client: MasterClient,
-    name: str,
-    role: str,
-    *,
-    bundles: str = "*",
-    ttl_secs: float | None,
-    quota: QuotaBody | None = None,
-    secret: Callable[[], str] = new_secret,
-) -> NewTokenView:
-    """Creates a token. Nobody can show its text again."""
+async def create_token(client: MasterClient, wanted: TokenBody, secret: Callable[[], str] = new_secret) -> NewTokenView:
+    """Creates a token. Nobody can show its text again. `wanted` has no hash."""
     text = secret()
-    body = TokenBody(
-        name=ids.token_name(name),
-        role=role,
-        bundles=bundles,
-        ttl_secs=ttl_secs,
-        hash=hash_of(text),
-        max_bytes=(quota and quota.max_bytes) or 0,
-        max_distributions=(quota and quota.max_distributions) or 0,
-    )
+    body = msgspec.structs.replace(wanted, name=ids.token_name(wanted.name), hash=hash_of(text))
     view = await client.mutate(Request("POST", "/v1/tokens", content=msgspec.json.encode(body)), TokenView)
     return NewTokenView(
         name=view.name,
@@ -49,6 +32,7 @@ async def create_token(
         bundles=view.bundles,
         expires_at=view.expires_at,
         token=token_text(view.name, text),
+        reads=view.reads,
     )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from torrentdist.client.zookeeper_probe import TreeAccess
-from torrentdist.model.access.token_messages import QuotaView
+from torrentdist.model.access.token_messages import QuotaView, TokenState, TokenView
 from torrentdist.model.configuration.config import ZooKeeperConfig
 from torrentdist.model.errors import (
     EXIT_DISK,
@@ -81,6 +81,7 @@ PAGES: Final = {
     "bundles": COPIES_PAGE,
     "room": DISK_PAGE,
     "hosts": "docs/operations.md#host-silent",
+    "reading": "docs/security.md#who-may-read",
     "quotas": "docs/distribution.md#limits",
     "distributions": "docs/operations.md#distribution-stalled",
     "retention": "docs/distribution.md#keep-the-newest-versions",
@@ -403,6 +404,19 @@ def judge_silence(cluster: ClusterView) -> Finding:
         hint = "Look at the host and at its supervisor's log."
         return warning("hosts", "", f"{len(late)} of {len(hosts)} silent: {_some(late)}", hint)
     return Finding(check="hosts", detail=f"{counted(len(hosts), 'host')}, none of them silent")
+
+
+def judge_reading(tokens: Sequence[TokenView]) -> Finding:
+    """Judges what tokens may read. A pattern does not bind the reading of tokens from before
+    patterns bound it.
+    """
+    usable = [token for token in tokens if token.state is TokenState.USABLE]
+    unbound = [token.name for token in usable if token.reads is None and token.bundles != "*"]
+    if unbound:
+        detail = f"{counted(len(unbound), 'token')} with a pattern may read every bundle: {_some(unbound)}"
+        hint = "Make them anew: `torrentdist token revoke NAME`, then `torrentdist token create NAME --bundles GLOB`."
+        return warning("reading", "", detail, hint)
+    return Finding(check="reading", detail="each token reads what its patterns allow")
 
 
 def judge_quotas(quotas: Sequence[QuotaView]) -> list[Finding]:

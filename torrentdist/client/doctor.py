@@ -81,7 +81,7 @@ async def examine(config: Config, origins: Mapping[str, str]) -> list[Finding]:
                 masters = await _masters(http, config)
                 if given & {"zookeeper", "master"}:
                     findings += await zookeeper(config.zookeeper, sessions(config, origins, masters))
-                findings += _judged(masters) + await _quotas(http, masters) + await _policies(http, masters)
+                findings += _judged(masters) + await _tokens(http, masters) + await _policies(http, masters)
                 findings += await _ports(http, config, given, masters)
             findings += await supervisor(config, origins)
     except TimeoutError:
@@ -326,9 +326,9 @@ async def _get(http: Http, url: str, path: str, kind: type[T], **params: str) ->
         raise TorrentdistError("unreachable", detail=f"{url}: {exc.detail}") from exc
 
 
-async def _quotas(http: Http, masters: list[MasterFacts]) -> list[Finding]:
-    """Looks at the quotas of tokens, as one master knows them. One of an older release does not say
-    which tokens have one."""
+async def _tokens(http: Http, masters: list[MasterFacts]) -> list[Finding]:
+    """Looks at what tokens may read, and at their quotas, as one master knows them. One of an older
+    release does not say which tokens have a quota."""
     url = next((master.url for master in masters if master.cluster is not None), None)
     if url is None:
         return []
@@ -336,7 +336,8 @@ async def _quotas(http: Http, masters: list[MasterFacts]) -> list[Finding]:
         tokens = await _get(http, url, "/v1/tokens", list[TokenView])
         limited = [token.name for token in tokens if token.has_quota and token.state is TokenState.USABLE]
         paths = [f"/v1/tokens/{name}/quota" for name in limited[:MOST_QUOTAS]]
-        return diagnosis.judge_quotas(await asyncio.gather(*(_get(http, url, path, QuotaView) for path in paths)))
+        quotas = await asyncio.gather(*(_get(http, url, path, QuotaView) for path in paths))
+        return [diagnosis.judge_reading(tokens), *diagnosis.judge_quotas(quotas)]
     except TorrentdistError as error:
         return [diagnosis.failure("quotas", url, f"not known: {error.message}", error.hint, error.exit_code)]
 

@@ -39,6 +39,29 @@ def may_change(principal: Principal, bundles: Iterable[str]) -> bool:
     return any(fnmatchcase(bundle, principal.bundles) for bundle in bundles)
 
 
+def may_read(principal: Principal, bundle: str) -> bool:
+    """Whether a bundle exists for this principal. What it may not read is not there: no answer may
+    differ from that about an id that nobody has used.
+    """
+    return (
+        ALL_BUNDLES in principal.reads
+        or bundle in principal.own_bundles
+        or any(fnmatchcase(bundle, pattern) for pattern in principal.reads)
+    )
+
+
+def reads_everything(principal: Principal) -> bool:
+    """Whether no bundle is hidden from this principal, whatever its id."""
+    return ALL_BUNDLES in principal.reads
+
+
+def may_see_pattern(principal: Principal, pattern: str) -> bool:
+    """Whether a pattern names nothing that is hidden from this principal. A pattern that holds the
+    beginning of an id tells that there is such an id.
+    """
+    return pattern in ("", ALL_BUNDLES) or may_read(principal, pattern)
+
+
 def check_role(principal: Principal, needed: Role, operation: str) -> None:
     """Raises the error that says which role is missing."""
     if may_use(principal, needed):

@@ -17,7 +17,7 @@ from typing import Final
 
 from torrentdist.model.access.token_record import TokenRecord
 from torrentdist.security.principal import TOKEN_HOLDER, Principal, Proof, Role
-from torrentdist.security.tokens import ROLES
+from torrentdist.security.tokens import ROLES, reads_of
 
 COOKIE: Final = "torrentdist_console"
 LIFETIME_SECS: Final = 12 * 3600.0
@@ -61,7 +61,14 @@ def principal_of_session(
         return Principal(TOKEN_HOLDER.name, TOKEN_HOLDER.role, Proof.SESSION, expires_at=float(until))
     if not record.is_usable(now):
         return None
-    return Principal(name, Role(record.role), Proof.SESSION, bundles=record.bundles, expires_at=float(until))
+    return Principal(
+        name,
+        Role(record.role),
+        Proof.SESSION,
+        bundles=record.bundles,
+        reads=reads_of(record),
+        expires_at=float(until),
+    )
 
 
 def form_key(key: bytes, sender: str) -> str:

@@ -51,4 +51,4 @@ def job_of(key: bytes, token: str) -> JobId | None:
 
 def job_principal(job: JobId, bundles: frozenset[BundleId]) -> Principal:
     """The principal of a job. `bundles`: those that it needs."""
-    return Principal(f"job {job}", Role.JOB, Proof.JOB_TOKEN, jobs=frozenset([job]), own_bundles=bundles)
+    return Principal(f"job {job}", Role.JOB, Proof.JOB_TOKEN, reads=(), jobs=frozenset([job]), own_bundles=bundles)

@@ -64,6 +64,8 @@ class Principal:
     """The holder of the certificate, where that is the proof."""
     bundles: str = "*"
     """The pattern that a bundle's id must match for its changes and its jobs."""
+    reads: tuple[str, ...] = ("*",)
+    """Patterns of the bundles that it may read. It may read `own_bundles` too."""
     expires_at: float | None = None
     """The time at which its token expires, by ZooKeeper's clock. None: never."""
     speaks_for_hosts: bool = False
@@ -72,7 +74,7 @@ class Principal:
     jobs: frozenset[JobId] = frozenset()
     """The jobs that a sender of the role `job` belongs to."""
     own_bundles: frozenset[BundleId] = frozenset()
-    """The bundles of these jobs."""
+    """Further bundles that it may read: those of these jobs."""
 
     @property
     def is_host(self) -> bool:
@@ -81,9 +83,9 @@ class Principal:
 
 LOCAL = Principal("anonymous", Role.OPERATOR, Proof.NONE, speaks_for_hosts=True)
 """A program on this machine: without a token, a daemon listens on loopback only."""
-STRANGER = Principal("anonymous", Role.ANYONE, Proof.NONE)
+STRANGER = Principal("anonymous", Role.ANYONE, Proof.NONE, reads=())
 """A sender without any proof, on a daemon that has a token."""
-VISITOR = Principal("anonymous", Role.READER, Proof.NONE)
+VISITOR = Principal("anonymous", Role.READER, Proof.NONE, reads=())
 """A user of this host whom the gateway lets see its health, and nothing else."""
 TOKEN_HOLDER = Principal("token", Role.OPERATOR, Proof.TOKEN_FILE, speaks_for_hosts=True)
 """The sender of the token that the daemons share."""
@@ -105,7 +107,7 @@ def where_hosts_have_certificates(principal: Principal | None) -> Principal | No
 
 def job_user(user_id: int, jobs: frozenset[JobId], bundles: frozenset[BundleId]) -> Principal:
     """The principal of a user of jobs. `bundles`: those of its jobs."""
-    return Principal(f"user {user_id}", Role.JOB, Proof.CONNECTION, jobs=jobs, own_bundles=bundles)
+    return Principal(f"user {user_id}", Role.JOB, Proof.CONNECTION, reads=(), jobs=jobs, own_bundles=bundles)
 
 
 def certificate_holder(identity: CertificateIdentity) -> Principal:

@@ -71,4 +71,23 @@ def principal_of_token(token: str, find: Callable[[str], TokenRecord | None], no
         raise TorrentdistError("token_revoked", name=name)
     if not record.is_usable(now):
         raise TorrentdistError("token_expired", name=name)
-    return Principal(name, Role(record.role), Proof.TOKEN, bundles=record.bundles, expires_at=record.expires_at)
+    return Principal(
+        name,
+        Role(record.role),
+        Proof.TOKEN,
+        bundles=record.bundles,
+        reads=reads_of(record),
+        expires_at=record.expires_at,
+    )
+
+
+def is_unbound(record: TokenRecord) -> bool:
+    """Whether a token was made before patterns bound what is read, so that it reads everything."""
+    return record.reads is None and record.role != Role.OPERATOR
+
+
+def reads_of(record: TokenRecord) -> tuple[str, ...]:
+    """Returns the patterns of the bundles that a token may read."""
+    if record.role == Role.OPERATOR or record.reads is None:
+        return ("*",)
+    return tuple(dict.fromkeys(pattern for pattern in (record.bundles, record.reads) if pattern))

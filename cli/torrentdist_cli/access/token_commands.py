@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import click
 import msgspec
 
 from torrentdist.client import access_client
-from torrentdist.model.access.token_messages import QuotaBody, QuotaView, TokenView
+from torrentdist.model.access.token_messages import QuotaBody, QuotaView, TokenBody, TokenView
 from torrentdist.security.tokens import ROLES
 from torrentdist_cli.frame.asking_masters import ask_masters
 from torrentdist_cli.frame.command import Command, Group, dry_run_option
@@ -34,8 +35,9 @@ def token() -> None:
     metavar="GLOB",
     default="*",
     show_default=True,
-    help="Bundles that an uploader or a submitter may change and run, such as 'etl-*'.",
+    help="Bundles that it may read, change and run as far as its role allows, such as 'etl-*'.",
 )
+@click.option("--reads", metavar="GLOB", default="", help="Further bundles that it may only read; '*': all.")
 @click.option(
     "--ttl", type=DURATION, default=DEFAULT_TTL_SECS, show_default="90d", help="How long it lives, at most 10 years."
 )
@@ -43,9 +45,7 @@ def token() -> None:
 @click.option("--max-distributions", type=click.IntRange(0), default=0, help="Most distributions at once; 0: no limit.")
 @dry_run_option
 @click.pass_obj
-def create(
-    session: Session, name: str, role: str, bundles: str, ttl: float, max_bytes: float, max_distributions: int
-) -> None:
+def create(session: Session, /, name: str, ttl: float, max_bytes: float, **given: Any) -> None:
     """Create the token NAME, and show it once.
 
     Put it into a file that only its user can read (chmod 600), and name the file in
@@ -55,11 +55,8 @@ def create(
     With -q: the token.
     """
 
-    quota = QuotaBody(max_bytes=int(max_bytes), max_distributions=max_distributions)
-    view = ask_masters(
-        session,
-        lambda client: access_client.create_token(client, name, role, bundles=bundles, ttl_secs=ttl, quota=quota),
-    )
+    wanted = TokenBody(name=name, ttl_secs=ttl, max_bytes=int(max_bytes), **given)
+    view = ask_masters(session, lambda client: access_client.create_token(client, wanted))
     if session.dry_run:
         view = msgspec.structs.replace(view, token="")  # it opens nothing
     pairs = [
@@ -67,6 +64,7 @@ def create(
         ("name", view.name),
         ("role", view.role),
         ("bundles", view.bundles),
+        ("reads", _reads(view.reads)),
         ("expires", moment(view.expires_at)),
     ]
     show(session, view, value=view.token, table=lambda: facts(pairs))
@@ -76,6 +74,9 @@ def create(
 @click.pass_obj
 def list_tokens(session: Session) -> None:
     """List all tokens, also those that ended in the last 30 days. No secret is shown.
+
+    A token that was made before patterns bound what is read reads everything; its READS say so. You
+    see your own token, and those whose patterns name nothing that you may not read.
 
     With -q: their names.
     """
@@ -139,11 +140,23 @@ def moment(at: float | None) -> str:
     return "never" if at is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
 
+def _reads(patterns: str | None) -> str:
+    return "everything (made before --bundles bound what is read)" if patterns is None else patterns
+
+
 def _table(views: Sequence[TokenView]) -> str:
     return grid(
-        ("NAME", "ROLE", "BUNDLES", "STATE", "EXPIRES", "CREATED BY"),
+        ("NAME", "ROLE", "BUNDLES", "READS", "STATE", "EXPIRES", "CREATED BY"),
         [
-            (view.name, view.role, view.bundles, view.state.value, moment(view.expires_at), view.created_by)
+            (
+                view.name,
+                view.role,
+                view.bundles,
+                _reads(view.reads),
+                view.state.value,
+                moment(view.expires_at),
+                view.created_by,
+            )
             for view in views
         ],
     )

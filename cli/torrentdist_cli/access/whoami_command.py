@@ -15,7 +15,7 @@ from torrentdist_cli.frame.rendering import facts, show
 @click.command(cls=Command)
 @click.pass_obj
 def whoami(session: Session) -> None:
-    """Show who you are to the cluster: name, role, bundles, and the proof of it.
+    """Show who you are to the cluster: name, role, bundles, what you may read, and the proof.
 
     With -q: the role.
     """
@@ -25,6 +25,7 @@ def whoami(session: Session) -> None:
         ("name", view.name),
         ("role", view.role),
         ("bundles", view.bundles),
+        ("reads", view.reads),
         ("expires", moment(view.expires_at)),
         ("by", view.how),
     ]

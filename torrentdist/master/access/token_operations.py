@@ -22,10 +22,10 @@ from torrentdist.model.access.token_messages import QuotaBody, QuotaView, TokenB
 from torrentdist.model.access.token_record import TokenRecord
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.records import encode
-from torrentdist.security.authorization import checked_pattern
+from torrentdist.security.authorization import ALL_BUNDLES, checked_pattern
 from torrentdist.security.passes import PASS_HOLDER
-from torrentdist.security.principal import STRANGER, TOKEN_HOLDER
-from torrentdist.security.tokens import ROLES, is_hash
+from torrentdist.security.principal import STRANGER, TOKEN_HOLDER, Role
+from torrentdist.security.tokens import ROLES, is_hash, is_unbound, reads_of
 
 MOST_TOKENS = 1000
 RESERVED = frozenset(principal.name for principal in (STRANGER, TOKEN_HOLDER, PASS_HOLDER))
@@ -75,12 +75,16 @@ def new_record(body: TokenBody, by: str, now: float) -> TokenRecord:
         raise TorrentdistError("invalid_request", detail=f"a token's role is one of {', '.join(ROLES)}")
     if body.ttl_secs is not None and not 0 < body.ttl_secs <= LONGEST_TTL_SECS:
         raise TorrentdistError("invalid_request", detail="a token lives for more than 0 s, and for ten years at most")
+    if body.role == Role.OPERATOR and (body.bundles != ALL_BUNDLES or body.reads):
+        detail = "an operator may do everything, so its token has no pattern: leave out --bundles and --reads"
+        raise TorrentdistError("invalid_request", detail=detail)
     if not is_hash(body.hash):
         raise TorrentdistError("invalid_request", detail="the hash is not SHA-256 in 64 lower-case hex digits")
     return TokenRecord(
         name=name,
         role=body.role,
         bundles=checked_pattern(body.bundles),
+        reads=checked_pattern(body.reads) if body.reads else "",
         hash=body.hash,
         created_at=now,
         created_by=by,
@@ -119,8 +123,12 @@ def quota_view(snapshot: ClusterSnapshot, name: str) -> QuotaView:
 def _known(snapshot: ClusterSnapshot, name: str) -> TokenEntry:
     entry = snapshot.tokens.get(name)
     if entry is None:
-        raise TorrentdistError("not_found", what=f"a token {name!r}")
+        raise unknown_token(name)
     return entry
+
+
+def unknown_token(name: str) -> TorrentdistError:
+    return TorrentdistError("not_found", what=f"a token {name!r}")
 
 
 def creation_ops(snapshot: ClusterSnapshot, record: TokenRecord) -> Sequence[Op]:
@@ -162,4 +170,5 @@ def token_view(record: TokenRecord, now: float) -> TokenView:
         created_by=record.created_by,
         expires_at=record.expires_at,
         has_quota=record.max_bytes > 0 or record.max_distributions > 0,
+        reads=None if is_unbound(record) else ",".join(reads_of(record)),
     )

@@ -20,6 +20,7 @@ from torrentdist.master.http.mutation_requests import answered, bundle_of, bundl
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.model.ids import BundleId
 from torrentdist.model.wire.bundle_messages import BundleView, UploadOffset
+from torrentdist.security.authorization import may_read
 from torrentdist.security.principal import Role
 from torrentdist.traces.spans import TRACEPARENT
 
@@ -76,8 +77,10 @@ class UploadApi:
         )
 
     async def _uploaded(self, request: Request) -> list[BundleId]:
+        """The ids that its sender may read: a refusal names them."""
         self._leadership.fence()
-        return self._intake.bundles_of(digest_of(request))
+        sender = principal_of(request)
+        return [bundle for bundle in self._intake.bundles_of(digest_of(request)) if may_read(sender, bundle)]
 
     async def open_upload(self, request: Request) -> Response:
         bundle = bundle_of(request)

@@ -16,15 +16,17 @@ class TokenState(StrEnum):
     REVOKED = "revoked"
 
 
-class TokenBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TokenBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """POST /v1/tokens: a new token. The client makes its secret and sends only the hash."""
 
     name: str
     role: str
     bundles: str = "*"
+    reads: str = ""
+    """A further pattern of bundles that its holder may read; empty: none."""
     ttl_secs: float | None = None
     """None: it never expires."""
-    hash: str
+    hash: str = ""
     """SHA-256 of the secret, in hex."""
     max_bytes: int = 0
     max_distributions: int = 0
@@ -63,6 +65,9 @@ class TokenView(View, frozen=True, kw_only=True):
     expires_at: float | None
     has_quota: bool = False
     """Whether its holder may use a limited part of the cluster."""
+    reads: str | None = None
+    """The patterns of the bundles that it may read, with a comma between two. None: everything,
+    because it was made before patterns bound what is read."""
 
 
 class NewTokenView(View, frozen=True, kw_only=True):
@@ -73,6 +78,8 @@ class NewTokenView(View, frozen=True, kw_only=True):
     bundles: str
     expires_at: float | None
     token: str
+    reads: str | None = None
+    """None: everything, because its masters have an older release."""
 
 
 class HostPassesView(View, frozen=True, kw_only=True):
@@ -91,3 +98,6 @@ class WhoamiView(View, frozen=True, kw_only=True):
     expires_at: float | None
     how: str
     """The proof: `none`, `token`, `token-file`, `certificate`."""
+    reads: str = "*"
+    """What it may read: patterns of bundles, and for a job its bundles, with a comma between
+    two."""

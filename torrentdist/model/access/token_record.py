@@ -14,7 +14,10 @@ class TokenRecord(Record, frozen=True, kw_only=True):
     name: str
     role: str
     bundles: str = "*"
-    """The pattern of bundle ids that binds an uploader or a submitter."""
+    """The pattern of bundle ids that binds all that its holder does, unless it is an operator's."""
+    reads: str | None = None
+    """A further pattern of bundle ids that its holder may read; empty: none. None: the token was
+    made before patterns bound what is read, and reads everything."""
     hash: str
     """SHA-256 of the secret, in hex."""
     created_at: float
