@@ -19,7 +19,7 @@ from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper
 from torrentdist.model.configuration.config import ZooKeeperConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import SupervisorId
-from torrentdist.supervisor.znode_watch import ZnodeWatch
+from torrentdist.supervisor.place.znode_watch import ZnodeWatch
 
 pytestmark = pytest.mark.case("G9")
 WATCHED_SECS = 4.0

@@ -15,7 +15,7 @@ from torrentdist.cluster.session.zookeeper_session import Watch, ZooKeeper
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import MasterId, StoreId, SupervisorId
 from torrentdist.model.records import SCHEMA, MasterRecord, SupervisorRecord, decode
-from torrentdist.supervisor import znode_watch
+from torrentdist.supervisor.place import znode_watch
 
 pytestmark = pytest.mark.anyio
 

@@ -25,11 +25,11 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.events import AccessAudited
 from torrentdist.model.ids import BundleId, JobId
 from torrentdist.security.job_token import job_of, key_of, token_of_job
+from torrentdist.supervisor.bundles.host_bundle_api import HostBundleApi
 from torrentdist.supervisor.gateway.bundle_server import BundleServer
 from torrentdist.supervisor.gateway.callers import GatewayCallers, user_ids, user_of
-from torrentdist.supervisor.gateway.host_bundle_api import HostBundleApi
-from torrentdist.supervisor.gateway.output_api import OutputApi
-from torrentdist.supervisor.gateway.worker_api import WorkerApi
+from torrentdist.supervisor.jobs.worker_api import WorkerApi
+from torrentdist.supervisor.process.output_api import OutputApi
 from torrentdist.supervisor.repositories.maven_api import MavenApi
 from torrentdist.supervisor.repositories.python_index_api import PythonIndexApi
 

@@ -8,7 +8,7 @@ import pytest
 
 from torrentdist.model.ids import JobId
 from torrentdist.model.wire.job_messages import WorkerState
-from torrentdist.supervisor.jobs.worker_reports import FOR_BUNDLES, state_of
+from torrentdist.supervisor.jobs.worker_table import FOR_BUNDLES, state_of
 from torrentdist.supervisor.worker.worker_types import Barrier, Launch, Life, Worker
 
 NOW = 100.0

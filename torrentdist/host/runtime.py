@@ -66,6 +66,10 @@ class HostRuntime:
         await self.fetches.close()
         await self.engine.close()
 
+    def is_here(self, digest: Digest) -> bool:
+        """Whether this host has a bundle, or fetches it."""
+        return self.store.get(digest) is not None or digest in self.fetches.under_way()
+
     # announcing
 
     def swarm_entries(

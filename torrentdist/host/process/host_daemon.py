@@ -149,8 +149,9 @@ class HostDaemon:
     """The shared parts of a running daemon. Create it with `HostDaemon.open`."""
 
     def __init__(self, config: Config, identity: HostIdentity, role: DaemonRole, taken: Taken) -> None:
-        self._config = config
-        self._identity = identity
+        self.config = config
+        self.identity = identity
+        self.metrics = role.metrics
         self._role = role
         self._blocked_at = float("-inf")
         self._full = ""
@@ -165,11 +166,11 @@ class HostDaemon:
         self.links = MasterLinks(self.http, role.other_masters, identity.id)
         events = _open_events(config, identity, taken)
         self.marks = StoreMarks(config.store.high, config.store.low)
-        self.event_counts = EventCounts(role.metrics)
+        self.event_counts = EventCounts(self.metrics)
         events.subscribe(self.event_counts.hear)
         self.traces = EventTraces(config.traces, identity.role, identity.id, taken.zookeeper.server_now)
         self.traces.follow(events)
-        role.metrics.has("http_answers_total")
+        self.metrics.has("http_answers_total")
         tls, plain_too = config.swarm_has_tls, config.swarm_has_both
         settings = engine_config(config.swarm, config.api.listen, tls=tls, plain_too=plain_too)
         engine = Engine(settings, tell=events.emit, on_blocked=self._on_blocked)
@@ -245,8 +246,8 @@ class HostDaemon:
 
     async def serve(self, app: ASGIApp, sock: socket.socket, audit: Audit, tls: LiveTls | None = None) -> WebServer:
         """Answers requests on this socket until the daemon closes."""
-        names = names_of([self._identity.address, *self._config.api.hosts])
-        counted = AnswerCounts(OwnSite(app, names, audit), self._role.metrics)
+        names = names_of([self.identity.address, *self.config.api.hosts])
+        counted = AnswerCounts(OwnSite(app, names, audit), self.metrics)
         web = WebServer(counted, sock, tls=tls, plain_too=self.guard.plain_too)
         await web.start()
         self.close_later(web.stop)
@@ -254,7 +255,7 @@ class HostDaemon:
 
     def announce(self, url: str) -> None:
         """Starts the host's own loops, and writes the daemon's address, `url`, to its file."""
-        identity, data_dir, runtime = self._identity, self.runtime.store.data_dir, self.runtime
+        identity, data_dir, runtime = self.identity, self.runtime.store.data_dir, self.runtime
         self._closing.callback(withdraw_address, data_dir)
         runtime.events.emit(DaemonStarted(host=identity.address, port=self.swarm_port, version=__version__))
         address = DaemonAddress(role=identity.role.value, id=identity.id, url=url, swarm_port=self.swarm_port)
@@ -265,9 +266,9 @@ class HostDaemon:
         self.background.once("index of files", runtime.store.catch_up())
         if self.guard.tls is not None:
             self.background.spawn("certificates", follow_certificates(self.guard.tls, self._role.masters))
-        if self._config.swarm_has_tls:
+        if self.config.swarm_has_tls:
             self.background.spawn("swarm certificates", self._memberships.follow())
-        period = self._config.store.scrub_secs
+        period = self.config.store.scrub_secs
         self.background.spawn("scrub", scrub(runtime, period, self._role.on_damage))
 
     async def close(self, *, keep_session: bool = False) -> None:
@@ -288,7 +289,7 @@ class HostDaemon:
 
     def _say_whether_full(self) -> None:
         # Only supervisors keep their store below its mark.
-        marks = self.marks if self._identity.role is PeerRole.SUPERVISOR else StoreMarks()
+        marks = self.marks if self.identity.role is PeerRole.SUPERVISOR else StoreMarks()
         before, self._full = self._full, why_full(self.runtime.store.usage(), marks)
         if self._full != before:
             self.agent.poke()

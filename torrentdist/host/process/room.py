@@ -38,6 +38,8 @@ class Loop:
 @dataclass(frozen=True, kw_only=True)
 class Room:
     routers: Sequence[Router] = ()
+    outside: Sequence[Router] = ()
+    """What a supervisor serves to other hosts. It serves `routers` to its own host alone."""
     loops: Sequence[Loop] = ()
 
 

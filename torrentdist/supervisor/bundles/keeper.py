@@ -18,9 +18,7 @@ import msgspec
 from torrentdist.bundle.files.disk_failures import as_failure
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.store.store import KeepReason, StoredBundle
-from torrentdist.host.hand_outs import HandOuts
-from torrentdist.host.master_links import MasterLinks
-from torrentdist.host.runtime import HostRuntime
+from torrentdist.host.process.host_daemon import HostDaemon
 from torrentdist.log import get_logger
 from torrentdist.model.backoff import pause_secs, secs_until_retry
 from torrentdist.model.errors import TorrentdistError
@@ -43,23 +41,20 @@ GIVE_UP_SECS = 10.0
 
 
 class Keeper:
-    def __init__(
-        self,
-        runtime: HostRuntime,
-        hand_outs: HandOuts,
-        links: MasterLinks,
-        signatures: BundleSignatures,
-        *,
-        joins_uploads: bool,
-        seed_secs: float,
-    ) -> None:
+    def __init__(self, host: HostDaemon, signatures: BundleSignatures, seed_secs: float) -> None:
         self._signatures = signatures
-        self._runtime = runtime
-        self._hand_outs = hand_outs
-        self._links = links
-        self._plain_metafile = joins_uploads
+        self._runtime = host.runtime
+        self._hand_outs = host.hand_outs
+        self._links = host.links
+        self._plain_metafile = host.joins_uploads
+        self._tell_masters = host.agent.poke
         self._seed_secs = seed_secs
+        self._told: frozenset[BundleId] = frozenset()
+        """Bundles that the assignment names."""
+        self._needed: frozenset[BundleId] = frozenset()
+        """Bundles that the workers of this host need."""
         self._assigned: frozenset[BundleId] = frozenset()
+        """Both of these."""
         self._terms: Mapping[BundleId, BundleTerms] = {}
         self.knows_assignment = False
         """Whether ZooKeeper has said since the start what this host was told to keep. Until then no
@@ -76,8 +71,20 @@ class Keeper:
         self._changed = asyncio.Condition()
 
     def assign(self, bundles: frozenset[BundleId], terms: Mapping[BundleId, BundleTerms]) -> None:
-        """Sets which bundles this host keeps, and how it fetches some of them."""
-        self._assigned, self._terms = bundles, terms
+        """Sets which bundles the assignment names, and how this host fetches some of them."""
+        self._told, self._terms = bundles, terms
+        self._assign()
+
+    def need(self, bundles: frozenset[BundleId]) -> None:
+        """Sets which bundles the workers of this host need."""
+        if bundles != self._needed:
+            self._needed = bundles
+            self._assign()
+
+    def _assign(self) -> None:
+        before, self._assigned = self._assigned, self._told | self._needed
+        if before - self._assigned:
+            self._tell_masters()  # They may have been removed: the swarm directory knows.
         for bundle in self._fetches:
             if (digest := self._runtime.store.lookup(bundle)) is not None:
                 self._limit(bundle, digest)
@@ -131,6 +138,11 @@ class Keeper:
         if path is None:
             self.request(bundle)
         return path
+
+    def trouble(self, bundle: BundleId) -> str:
+        """Returns why the last fetch of a bundle failed; empty if it has not failed."""
+        error = self.error(bundle)
+        return "" if error is None else error.message
 
     async def checked_view(self, bundle: BundleId) -> HostBundleView:
         """Checks a bundle that is about to be read from disk, and returns its view."""

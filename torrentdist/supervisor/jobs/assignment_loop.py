@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
 
 import msgspec
 
@@ -19,8 +18,7 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import JobId
 from torrentdist.model.records import AssignmentRecord
 from torrentdist.supervisor.jobs import placement
-from torrentdist.supervisor.jobs.local_state import LocalStateFile
-from torrentdist.supervisor.jobs.worker_services import Facts
+from torrentdist.supervisor.jobs.local_state import Facts, LocalStateFile
 
 log = get_logger()
 
@@ -31,11 +29,9 @@ GONE_LOOK_SECS = 0.05
 
 
 class AssignmentLoop:
-    def __init__(self, local: LocalStateFile, facts: Facts, on_needs: Callable[[], None]) -> None:
-        """`on_needs` is called when the set of bundles that the workers need may have changed."""
+    def __init__(self, local: LocalStateFile, facts: Facts) -> None:
         self._local = local
         self._facts = facts
-        self._on_needs = on_needs
         self._ask = asyncio.Event()
         self._again = Retry(FIRST_PAUSE_SECS, LONGEST_PAUSE_SECS)
 
@@ -44,7 +40,6 @@ class AssignmentLoop:
         if placement.follow(self._local.state, record) != self._local.state:
             await self._local.note(lambda state: placement.follow(state, record))
             self._ask.set()
-            self._on_needs()
 
     async def bind_to_cluster(self, cluster: str) -> None:
         """Binds the local state to `cluster`. Returns once no worker of another cluster runs
@@ -54,7 +49,6 @@ class AssignmentLoop:
             await self._local.note(lambda state: placement.follow(state, AssignmentRecord(generation=0)))
             while self._local.state.places:  # noqa: ASYNC110  # the worker plan removes each place
                 await asyncio.sleep(GONE_LOOK_SECS)
-            self._on_needs()
         if self._local.state.cluster != cluster:
             await self._local.note(lambda state: msgspec.structs.replace(state, cluster=cluster))
 
@@ -86,5 +80,4 @@ class AssignmentLoop:
             return job in self._local.state.jobs
         if facts != self._local.state.jobs.get(job):
             await self._local.note(lambda state: placement.informed(state, job, facts))
-            self._on_needs()
         return True

@@ -8,10 +8,10 @@ Never: fetch a bundle, or send anything to a master.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine
-from typing import Any
+from collections.abc import Callable, Collection
 
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.host.process.room import Loop
 from torrentdist.launcher.job_users import NOBODY, job_users
 from torrentdist.launcher.launcher_client import starter
 from torrentdist.log import get_logger
@@ -28,9 +28,8 @@ from torrentdist.supervisor.jobs.assignment_loop import AssignmentLoop
 from torrentdist.supervisor.jobs.local_state import LeftBehind, LocalStateFile
 from torrentdist.supervisor.jobs.worker_ends import WorkerEnds
 from torrentdist.supervisor.jobs.worker_loop import WorkerLoop
-from torrentdist.supervisor.jobs.worker_services import WorkerServices
 from torrentdist.supervisor.jobs.worker_starts import WorkerStarts
-from torrentdist.supervisor.jobs.worker_table import WorkerTable
+from torrentdist.supervisor.jobs.worker_table import WorkerServices, WorkerTable
 from torrentdist.supervisor.process import worker_homes
 from torrentdist.supervisor.process.job_isolation import IsolationCheck, IsolationPolicy, isolation_of, own_users
 from torrentdist.supervisor.process.running import Running
@@ -65,9 +64,9 @@ class HostWorkers:
         self._job_key = services.job_key
         self.homes = Homes(services.store.data_dir.absolute(), launcher.remove)
         self._local = LocalStateFile(services.store.data_dir, left.state, self._changed)
-        self.assigning = AssignmentLoop(self._local, services.facts, services.needs_changed)
+        self.assigning = AssignmentLoop(self._local, services.facts)
         heartbeats = HeartbeatWatch()
-        self._ends = WorkerEnds(self._local, self.homes, heartbeats, services.needs_changed)
+        self._ends = WorkerEnds(self._local, self.homes, heartbeats)
         self._running = Running(launcher, self._ends.ended, self._changed)
         self._barriers = Barriers(zk, self._save_seat, self._changed, services.lease_sent)
         self._table = WorkerTable(self._local, self._running, self._barriers, heartbeats, services)
@@ -78,21 +77,22 @@ class HostWorkers:
             # Include workers that never ran: we may still own their barriers.
             self._leases.resume(left.seat, [resource_of(place.key) for place in left.state.places])
 
-    def loops(self) -> list[tuple[str, Coroutine[Any, Any, None]]]:
-        """Takes over the runs of the previous process, and returns the loops to run. Call it
-        once."""
+    def loops(self) -> tuple[Loop, ...]:
+        return (
+            Loop("workers", self._run),
+            Loop("barriers", self._barriers.run),
+            Loop("assigning", self.assigning.run),
+            Loop("isolation", lambda: self._leases.watch_isolation(self)),
+            Loop("output", self._watch_output),
+            Loop("applications", lambda: self._applications.run(self._table.drivers)),
+        )
+
+    async def _run(self) -> None:
+        """Takes over the runs of the previous process, and then looks after all workers."""
         for place in self._local.state.places:
             if place.run is not None:
                 self._running.adopt(place.key, place.run, self.homes.guard(place.key))
-        loop = WorkerLoop(self._table, self._leases, self._starts, self._ends, self._wake)
-        return [
-            ("workers", loop.run()),
-            ("barriers", self._barriers.run()),
-            ("assigning", self.assigning.run()),
-            ("isolation", self._leases.watch_isolation(self)),
-            ("output", self._watch_output()),
-            ("applications", self._applications.run(self._table.drivers)),
-        ]
+        await WorkerLoop(self._table, self._leases, self._starts, self._ends, self._wake).run()
 
     # queries
 

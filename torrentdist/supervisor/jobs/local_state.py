@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,6 +48,10 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def needs(self) -> frozenset[BundleId]:
         return frozenset((self.bundle, *self.dependencies))
+
+
+Facts = Callable[[JobId], Awaitable[JobFacts | None]]
+"""Asks the masters about a job. Returns None if the job does not exist."""
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,6 +134,10 @@ class LeftBehind:
     boot: str
     state: LocalState
     seat: Seat | None
+
+    @property
+    def session(self) -> SessionId | None:
+        return None if self.seat is None else self.seat.session
 
 
 def read_left(data_dir: Path, user: str = "") -> LeftBehind:

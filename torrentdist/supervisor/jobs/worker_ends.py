@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 
 from torrentdist.log import get_logger
 from torrentdist.model.jobs.job import JobKind
@@ -28,13 +27,10 @@ SILENT_CODE = 1
 
 
 class WorkerEnds:
-    def __init__(
-        self, local: LocalStateFile, homes: Homes, heartbeats: HeartbeatWatch, needs_changed: Callable[[], None]
-    ) -> None:
+    def __init__(self, local: LocalStateFile, homes: Homes, heartbeats: HeartbeatWatch) -> None:
         self._local = local
         self._homes = homes
         self._heartbeats = heartbeats
-        self._needs_changed = needs_changed
 
     async def ended(self, key: Key, run: RunRecord, status: GuardianStatus | None) -> None:
         """Records the end of a run. `status` is its guardian's last status, or None if the guardian
@@ -61,7 +57,6 @@ class WorkerEnds:
             log.exception("cannot remove what a worker left", job=key[0], worker=key[1])
             return
         await self._local.note(lambda state: placement.forgotten(state, key))
-        self._needs_changed()
 
     def _life_after(self, place: WorkerPlace, run: RunRecord, status: GuardianStatus | None) -> tuple[Life, str]:
         """Returns the worker's life on the host's clock, and why the run ended."""

@@ -23,8 +23,7 @@ from torrentdist.supervisor.exclusivity.barriers import resource_of
 from torrentdist.supervisor.exclusivity.lease_keeper import LeaseKeeper
 from torrentdist.supervisor.jobs import placement
 from torrentdist.supervisor.jobs.local_state import JobFacts, RunRecord
-from torrentdist.supervisor.jobs.worker_services import WorkerServices
-from torrentdist.supervisor.jobs.worker_table import WorkerTable
+from torrentdist.supervisor.jobs.worker_table import WorkerServices, WorkerTable
 from torrentdist.supervisor.process import last_words, launching
 from torrentdist.supervisor.process.job_isolation import IsolationCheck
 from torrentdist.supervisor.process.launching import Surroundings
@@ -107,7 +106,7 @@ class WorkerStarts:
             raise TorrentdistError("closing", what=f"worker {key[1]} of {key[0]}")
         facts = msgspec.structs.replace(facts, spec=await self._services.spec_of(key[0], facts, stored))
         contents = {bundle: held.content for bundle, held in stored.items()}
-        program = launching.program_of(place, facts, contents, self._services.gateway())
+        program = launching.program_of(place, facts, contents, self._services.gateway)
         program = replace(program, surroundings=await self._surroundings(key[0]))
         await asyncio.to_thread(launching.prepare, self._homes, program, run)
 

@@ -8,22 +8,52 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 
+from torrentdist.bundle.store.store import StoredBundle, StoreView
 from torrentdist.launcher.run.run_lease import clock
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import BundleId
+from torrentdist.model.ids import BundleId, JobId
 from torrentdist.model.jobs.job import JobKind, JobSpec, OnIsolation
-from torrentdist.model.wire.job_messages import WorkerReport
+from torrentdist.model.jobs.report_bounds import bounded
+from torrentdist.model.wire.job_messages import WorkerReport, WorkerState
 from torrentdist.supervisor.exclusivity.barriers import Barriers, resource_of
 from torrentdist.supervisor.jobs import placement
-from torrentdist.supervisor.jobs.local_state import JobFacts, LocalStateFile, WorkerPlace
-from torrentdist.supervisor.jobs.worker_reports import report_of
-from torrentdist.supervisor.jobs.worker_services import WorkerServices
+from torrentdist.supervisor.jobs.local_state import Facts, JobFacts, LocalStateFile, WorkerPlace
 from torrentdist.supervisor.process.running import Handle, Running
 from torrentdist.supervisor.process.spark_applications import Application, SparkDriver
 from torrentdist.supervisor.worker.heartbeat_files import HeartbeatWatch
-from torrentdist.supervisor.worker.worker_types import Key, Launch, Run, Worker
+from torrentdist.supervisor.worker.worker_types import Barrier, Key, Launch, Measure, Run, Worker
+
+FOR_BUNDLES = "for its bundles"
+
+
+@dataclass(frozen=True)
+class WorkerServices:
+    store: StoreView
+    facts: Facts
+    checked: Callable[[BundleId], Awaitable[StoredBundle | None]]
+    """Returns a bundle if its files here are as they were published."""
+    spec_of: Callable[[JobId, JobFacts, Mapping[BundleId, StoredBundle]], Awaitable[JobSpec]]
+    """Returns what to run. Raises an error if this host must not run the job."""
+    trouble: Callable[[BundleId], str]
+    """Returns why fetching a bundle failed; empty if it has not failed."""
+    lease_sent: Callable[[], None]
+    """Called when a write that renews the host's lease has been sent to ZooKeeper."""
+    gateway: str
+    """The URL of this host's gateway."""
+    host: str
+    """Address at which other hosts reach this host."""
+    job_key: bytes = b""
+    """The key of job tokens; empty: the cluster has no secret to make them of."""
+
+    def content(self, bundle: BundleId) -> Path | None:
+        """Returns the directory of a published bundle."""
+        digest = self.store.lookup(bundle)
+        stored = self.store.get(digest) if digest is not None else None
+        return None if stored is None else stored.content
 
 
 class WorkerTable:
@@ -119,3 +149,46 @@ def _run(handle: Handle, silent: bool) -> Run:
     run = handle.run
     isolation = OnIsolation.RUN if run.lenient else OnIsolation.STOP
     return Run(run.incarnation, run.session, run.grace_secs, isolation, handle.measure, handle.measured_at, silent)
+
+
+def report_of(
+    place: WorkerPlace, worker: Worker, handle: Handle | None, application: Application, trouble: str, now: float
+) -> WorkerReport:
+    """Returns the report of one worker. `trouble` says why its bundles could not be fetched."""
+    state, waits = state_of(worker, now)
+    if waits == FOR_BUNDLES and trouble:
+        waits = f"{waits}: {trouble}"
+    report = WorkerReport(
+        job=place.job,
+        worker=place.worker,
+        state=state,
+        pid=handle.pid if handle is not None else 0,
+        slot=place.slot,
+        exit_code=place.exit_code,
+        restarts=place.restarts,
+        fencing=place.fencing,
+        since=handle.run.since if handle is not None else 0.0,
+        fetched_at=place.fetched_at,
+        ended_at=place.ended_at,
+        detail=place.detail or waits,
+        application=application.id,
+        ui=application.ui if handle is not None else "",
+    )
+    return bounded(report)
+
+
+def state_of(worker: Worker, now: float) -> tuple[WorkerState, str]:
+    """Returns the state of a worker, and what it is waiting for."""
+    if worker.run is not None:
+        return (WorkerState.RUNNING if worker.run.measure is Measure.NONE else WorkerState.STOPPING), ""
+    if worker.life.ended:
+        return WorkerState.ENDED, ""
+    if not worker.assigned or not worker.active:
+        return WorkerState.INACTIVE, ""
+    if worker.launch is None:
+        return WorkerState.WAITING, "for the job's record"
+    if not worker.bundles_here:
+        return WorkerState.WAITING, FOR_BUNDLES
+    if now < worker.life.not_before:
+        return WorkerState.BACKOFF, ""
+    return WorkerState.WAITING, "" if worker.barrier is Barrier.HELD else "for its barrier"

@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.records.mirror import Mirror, of_supervisor
@@ -25,6 +25,7 @@ from torrentdist.model.backoff import Retry
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import MasterId, SupervisorId
 from torrentdist.model.records import AssignmentRecord
+from torrentdist.security.passes import admits, host_key
 
 log = get_logger()
 
@@ -38,8 +39,17 @@ FIRST_PAUSE_SECS = 0.5
 LONGEST_PAUSE_SECS = 10.0
 
 
+def own_key(zk: ZooKeeper) -> str:
+    """Returns what this host and the masters alone know; empty if it has no identity of its own in
+    ZooKeeper."""
+    identity = zk.identity
+    return "" if identity.host is None else host_key(identity.credentials[0].password)
+
+
 class ZnodeWatch:
-    def __init__(self, zk: ZooKeeper, supervisor: SupervisorId) -> None:
+    def __init__(self, zk: ZooKeeper, supervisor: SupervisorId, configured: Sequence[str] = ()) -> None:
+        """`configured`: the URLs of masters that the configuration names."""
+        self._configured = configured
         self._zk = zk
         self._supervisor = supervisor
         self._mirror = Mirror(zk, of_supervisor(supervisor))
@@ -56,6 +66,10 @@ class ZnodeWatch:
         """Returns the URLs of the registered masters."""
         return {master.id: master.url for master in self._mirror.snapshot.masters.values()}
 
+    def master_urls(self) -> list[str]:
+        """Returns the registered masters, followed by those of the configuration."""
+        return list(dict.fromkeys([*self.masters().values(), *self._configured]))
+
     def assignment(self) -> AssignmentRecord | None:
         entry = self._mirror.snapshot.assignments.get(self._supervisor)
         return None if entry is None else entry.record
@@ -69,11 +83,11 @@ class ZnodeWatch:
         cluster = self._mirror.snapshot.cluster
         return None if cluster is None else cluster.id
 
-    def shared_pass_key(self) -> str:
-        """Returns the key under which masters give passes for hosts without an identity of their
-        own; empty while it is not known."""
+    def is_admitted(self, given: str, path: str) -> bool:
+        """Whether a master's pass lets its holder read this path here."""
         cluster = self._mirror.snapshot.cluster
-        return "" if cluster is None else cluster.announce_key
+        shared = "" if cluster is None else cluster.announce_key
+        return admits(own_key(self._zk) or shared, given, path, self._zk.server_now() or time.time())
 
     async def founded(self) -> str:
         """Returns the id of the cluster in the tree as soon as there is one."""
