@@ -118,7 +118,7 @@ async def master(tmp_path: Path) -> AsyncIterator[Master]:
 async def operations(master: Master) -> dict[str, Any]:
     """The operations that a master describes, by method and path."""
     async with httpx.AsyncClient(trust_env=False, timeout=60.0) as http:
-        described = (await http.get(f"{master.url()}/openapi.json")).json()
+        described = (await http.get(f"{master.core.url}/openapi.json")).json()
     return {
         f"{method.upper()} {unnamed(path)}": operation
         for path, methods in described["paths"].items()

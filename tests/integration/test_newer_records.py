@@ -17,9 +17,9 @@ from torrentdist.cluster import paths
 from torrentdist.host.http.authentication import Authentication
 from torrentdist.host.http.operation import api_app
 from torrentdist.master.access.host_bundles import HostBundles
-from torrentdist.master.http.swarm_api import SwarmApi
 from torrentdist.master.policies.distribution_orders import DistributionOrder
 from torrentdist.master.swarm.newer_records import NewerRecords, knows_more
+from torrentdist.master.swarm.swarm_api import SwarmApi
 from torrentdist.model.ids import Digest, PeerId, SupervisorId
 from torrentdist.model.records import encode
 from torrentdist.model.wire.swarm_messages import PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry

@@ -15,7 +15,7 @@ from torrentdist.cluster import paths
 from torrentdist.cluster.records.record_index import PerBundle, RecordIndex
 from torrentdist.cluster.records.snapshot import Changes, ClusterSnapshot, ReadTree, updated
 from torrentdist.cluster.session.znode_operations import Stat
-from torrentdist.master.bundles.replication_plan import Local, is_settled, plan
+from torrentdist.master.replication.replication_plan import Local, is_settled, plan
 from torrentdist.model.ids import BundleId, Digest, JobId, MasterId, SupervisorId
 from torrentdist.model.records import (
     AssignmentRecord,

@@ -27,7 +27,7 @@ from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.host.http.authentication import authenticate
 from torrentdist.master.access import host_operations
 from torrentdist.master.changes.predicted_records import predicted
-from torrentdist.master.http.swarm_api import MEMBERS_ONLY
+from torrentdist.master.swarm.swarm_api import MEMBERS_ONLY
 from torrentdist.model.access.host_messages import InvitationBody
 from torrentdist.model.access.token_record import TokenRecord
 from torrentdist.model.configuration.config import Config

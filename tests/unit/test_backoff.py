@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torrentdist.master.bundles.fetch_attempts import FetchAttempts
+from torrentdist.master.replication.fetch_attempts import FetchAttempts
 from torrentdist.model.backoff import SHORTEST_PAUSE_SECS, Retry, pause_secs, secs_until_retry
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest

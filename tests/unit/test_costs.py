@@ -13,8 +13,8 @@ from torrentdist.cluster.records.record_index import RecordIndex
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.cluster.session.znode_operations import Set
 from torrentdist.master.bundles.bundle_operations import removal_ops
-from torrentdist.master.bundles.replication_plan import Abandon, DropReplica, Local, WithdrawReplica, plan
 from torrentdist.master.changes.predicted_records import predicted
+from torrentdist.master.replication.replication_plan import Abandon, DropReplica, Local, WithdrawReplica, plan
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, MasterId
 from torrentdist.model.records import BundleState

@@ -18,10 +18,10 @@ from torrentdist.master.jobs.job_duties import (
     cleanup_ops,
     drain_ops,
     happened,
+    lacking,
     next_due,
     ops_of,
 )
-from torrentdist.master.jobs.job_replication import lacking
 from torrentdist.master.jobs.lifecycle import Due, Replicated, WorkerEnded
 from torrentdist.model.ids import JobId, SupervisorId
 from torrentdist.model.jobs.job import JobSpec, Replication, Restart, RestartPolicy

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from torrentdist.master.jobs.job_validation import Validation
+from torrentdist.master.jobs.job_requests import Validation
 from torrentdist.model.configuration.config import JobsConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.jobs.job import JobSpec, RestartPolicy

@@ -7,7 +7,7 @@ from typing import Any
 
 from records_of import bundle, digest_of, snapshot, store_of
 
-from torrentdist.master.bundles.replication_plan import (
+from torrentdist.master.replication.replication_plan import (
     SILENT_SECS,
     Abandon,
     DropReplica,

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from torrentdist.cluster.records.mirror import Mirror
-from torrentdist.host.process.host_daemon import HostDaemon
 from torrentdist.host.telemetry.host_metrics import host_samples
 from torrentdist.host.telemetry.metrics import Sample
 from torrentdist.master.bundles.bundle_views import bundle_counts
 from torrentdist.master.jobs.heartbeats import Heartbeats
 from torrentdist.master.leading.leadership import Leadership
+from torrentdist.master.master_core import MasterCore
 from torrentdist.master.swarm.swarms import Swarms
 
 COUNTED = ("change_queue_seconds", "commit_seconds", "failover_seconds", "console_parts_total", "console_seconds_total")
@@ -18,10 +17,10 @@ COUNTED = ("change_queue_seconds", "commit_seconds", "failover_seconds", "consol
 
 
 def master_samples(
-    host: HostDaemon, mirror: Mirror, leadership: Leadership, heartbeats: Heartbeats, swarms: Swarms
+    core: MasterCore, leadership: Leadership, heartbeats: Heartbeats, swarms: Swarms
 ) -> Iterator[Sample]:
-    yield from host_samples(host)
-    snapshot = mirror.snapshot
+    yield from host_samples(core.host)
+    snapshot = core.session.mirror.snapshot
     counts = bundle_counts(snapshot)
     yield Sample("leader", float(leadership.is_leader()))
     yield Sample("epoch", snapshot.epoch)

@@ -10,7 +10,7 @@ import hashlib
 import hmac
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -28,11 +28,11 @@ NONCE_LENGTHS = range(16, 129)
 
 
 class ProofApi:
-    """`url` returns the URL under which others know this master. `token` is the shared one."""
+    """`url` is the one under which others know this master. `token` is the shared one."""
 
-    def __init__(self, records: Records, url: Callable[[], str], token: str | None) -> None:
+    def __init__(self, records: Records, url: str, token: str | None) -> None:
         self._records = records
-        self._url = url
+        self._url = _normal(url)
         self._shared = None if token is None else name_and_key(token)
         self._nobody = secrets.token_hex(32)
 
@@ -42,15 +42,9 @@ class ProofApi:
 
     async def proof(self, request: Request) -> Response:
         nonce, url = request.query_params.get("nonce", ""), request.query_params.get("url", "")
-        if len(nonce) not in NONCE_LENGTHS or url != self._own():
+        if len(nonce) not in NONCE_LENGTHS or url != self._url:
             raise TorrentdistError("invalid_request", detail="a proof is for a nonce, and for this master's own URL")
         return Response(proof(self._key(request.query_params.get("name", "")), nonce, url), media_type="text/plain")
-
-    def _own(self) -> str:
-        try:
-            return url_of(origin_of(self._url()))
-        except InvalidUrl:
-            return ""
 
     def _key(self, name: str) -> str:
         if not name and self._shared is not None:
@@ -62,3 +56,10 @@ class ProofApi:
             return entry.record.hash
         secret = self._nobody if snapshot.cluster is None else self._records.secrets.text()
         return hmac.new(secret.encode(), b"torrentdist nobody\0" + name.encode(), hashlib.sha256).hexdigest()
+
+
+def _normal(url: str) -> str:
+    try:
+        return url_of(origin_of(url))
+    except InvalidUrl:
+        return ""

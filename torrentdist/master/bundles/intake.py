@@ -29,11 +29,11 @@ from torrentdist.host.runtime import HostRuntime
 from torrentdist.host.telemetry.upload_opening import tell_files, tell_opened
 from torrentdist.master.bundles.bundle_operations import BundleOperations
 from torrentdist.master.bundles.bundle_views import other_content
-from torrentdist.master.bundles.fetch_attempts import FetchAttempts
 from torrentdist.master.bundles.recipes import Recipes
-from torrentdist.master.bundles.replication_plan import awaits_bytes, may_go_on, was_never_complete
 from torrentdist.master.changes.answered_requests import Mutation
 from torrentdist.master.changes.commit import LeaderChanges
+from torrentdist.master.replication.fetch_attempts import FetchAttempts
+from torrentdist.master.replication.replication_plan import awaits_bytes, may_go_on, was_never_complete
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.records import BundleState

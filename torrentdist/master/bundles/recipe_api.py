@@ -17,8 +17,8 @@ from torrentdist.host.http.operation import Operation, body_of
 from torrentdist.host.http.web import json_response
 from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.host.runtime import HostRuntime
+from torrentdist.master.bundles.metafile_api import ARRIVES_SECS
 from torrentdist.master.bundles.recipes import Recipes
-from torrentdist.master.http.metafile_api import ARRIVES_SECS
 from torrentdist.master.http.mutation_requests import bundle_of, bundle_target, digest_of
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.reads.saved_records import Records

@@ -9,7 +9,7 @@ Never: decide anything. Handlers check what comes in, call one collaborator, and
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
 from starlette.datastructures import Headers
@@ -17,19 +17,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Scope
 
-from torrentdist.cluster.records.mirror import Mirror
 from torrentdist.host.http.authentication import Authentication, OtherProof, bearer_of
 from torrentdist.host.http.openapi import with_description
 from torrentdist.host.http.operation import Router, api_app, open_prefixes, operations_of
 from torrentdist.host.http.web import on_torrentdist_error
-from torrentdist.host.process.port_guard import PortGuard
 from torrentdist.host.telemetry.audit_log import Audit
 from torrentdist.master.access.host_bundles import HostBundles
 from torrentdist.master.access.job_keys import JobKeys
 from torrentdist.master.console.console_door import ConsoleDoor
 from torrentdist.master.console.visits import Sessions
 from torrentdist.master.http.dry_runs import DryRuns
-from torrentdist.master.leading.leadership import Leadership
+from torrentdist.master.master_core import MasterCore
 from torrentdist.master.reads.answer_freshness import Fresh, confirmed
 from torrentdist.master.reads.saved_records import Records
 from torrentdist.model.access.token_record import TokenRecord
@@ -44,16 +42,14 @@ from torrentdist.security.tokens import principal_of_token
 class Senders:
     """What the application knows of those who send requests."""
 
-    guard: PortGuard
     audit: Audit
     sessions: Sessions
     bundles: HostBundles
     job_keys: JobKeys
 
 
-def master_app(
-    routers: list[Router], mirror: Mirror, records: Records, leadership: Leadership, senders: Senders
-) -> ASGIApp:
+def master_app(core: MasterCore, routers: Iterable[Router], leads: Callable[[], bool], senders: Senders) -> ASGIApp:
+    mirror, records, guard = core.session.mirror, core.records, core.host.guard
     operations = with_description(operations_of(*routers), "torrentdist master")
     app = api_app(
         operations,
@@ -61,15 +57,15 @@ def master_app(
         on_error=_error_answer(records),
         audit=senders.audit,
     )
-    fresh = Fresh(app, mirror, records, leadership.is_leader)
+    fresh = Fresh(app, mirror, records, leads)
     by_token = _by_token(records, senders.job_keys)
     known = Authentication(
         fresh,
-        senders.guard.token,
+        guard.token,
         open_prefixes(operations),
         lambda scope: by_token(scope) or senders.sessions.principal(scope),
         audit=senders.audit,
-        certificates=senders.guard.rules(lambda peer: _is_revoked(records, peer)),
+        certificates=guard.rules(lambda peer: _is_revoked(records, peer)),
     )
     return DryRuns(ConsoleDoor(known))
 

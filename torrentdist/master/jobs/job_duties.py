@@ -1,6 +1,7 @@
 """Decides what the leader does for jobs: end waits, do what is due, place workers. Pure.
 
-Always: a job starts only when all of its bundles have reached their minimum, or its wait is over.
+Always: a job starts only when all of its bundles have reached their minimum, or its wait is over;
+the job's own setting overrides those of its bundles and of the cluster.
 Deadlines are by ZooKeeper's clock. A worker has one place. It moves only when the leader has
 listened for a while: after an outage supervisors need time to register again, and until then they
 run their workers because the masters promise to move none (docs/decisions/0008-isolation.md).
@@ -18,12 +19,13 @@ from torrentdist.cluster.records.snapshot import AssignmentEntry, ClusterSnapsho
 from torrentdist.cluster.session.znode_operations import Create, Delete, Op, Set
 from torrentdist.master.changes.predicted_records import predicted
 from torrentdist.master.jobs.job_operations import event_ops
-from torrentdist.master.jobs.job_replication import lacking, wait_ends
 from torrentdist.master.jobs.lifecycle import Due, Event, Replicated, Replicating, WorkerEnded, keeps_places, runs
 from torrentdist.master.jobs.scheduling import Demand, HostSlots, Worker, place
 from torrentdist.model.ids import JobId, SupervisorId
-from torrentdist.model.records import AssignmentRecord, JobStatus, WorkerAssignment, encode
+from torrentdist.model.jobs.job import Replication
+from torrentdist.model.records import AssignmentRecord, JobRecord, JobStatus, WorkerAssignment, encode
 from torrentdist.model.wire.job_messages import WorkerReport, WorkerState
+from torrentdist.model.wording import counted
 
 SETTLE_SECS = 4.0
 """Longer than a proof of isolation is valid."""
@@ -108,6 +110,36 @@ def next_due(
     moments += [end for end in ends if end is not None]
     moments += [entry.mtime + keep_secs for entry in _useless(snapshot).values()]
     return min(moments, default=None)
+
+
+def lacking(snapshot: ClusterSnapshot, job: JobRecord) -> str:
+    """Says which bundle of the job, dependencies included, has too few holders; empty if none has
+    (A6)."""
+    for bundle in job.needs:
+        entry = snapshot.bundles.get(bundle)
+        if entry is None:
+            return f"bundle {bundle} is not there"
+        here, wanted = len(snapshot.holders(bundle)), _replication_of(job).min_count or entry.record.min_replicas
+        if here < wanted:
+            return f"bundle {bundle} has {here} of {counted(wanted, 'replica')}"
+    return ""
+
+
+def wait_ends(entry: JobEntry, max_wait_secs: float) -> float | None:
+    """Returns the time, by ZooKeeper's clock, at which the job stops waiting. None: it waits for
+    ever, or not at all.
+
+    `max_wait_secs`: the cluster's setting.
+    """
+    if entry.record.status is not JobStatus.REPLICATING:
+        return None
+    own = _replication_of(entry.record).max_wait_secs
+    secs = max_wait_secs if own is None else own
+    return None if secs < 0 else entry.mtime + secs
+
+
+def _replication_of(job: JobRecord) -> Replication:
+    return Replication() if job.spec is None else job.spec.replication
 
 
 def placement(snapshot: ClusterSnapshot) -> dict[Worker, SupervisorId]:

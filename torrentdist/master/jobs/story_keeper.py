@@ -19,8 +19,7 @@ from torrentdist.cluster.records.record_index import Follower
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.cluster.session.znode_operations import Create, Delete, Op, Set, TransactionFailed
 from torrentdist.log import get_logger
-from torrentdist.master.jobs.job_duties import placement
-from torrentdist.master.jobs.job_replication import lacking
+from torrentdist.master.jobs.job_duties import lacking, placement
 from torrentdist.master.jobs.job_story import continued, shortened
 from torrentdist.master.master_session import MasterSession
 from torrentdist.model.errors import TorrentdistError

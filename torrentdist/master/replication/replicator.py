@@ -17,10 +17,11 @@ from torrentdist.cluster.records.record_index import Follower, RecordIndex
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.log import get_logger
-from torrentdist.master.bundles.fetch_attempts import FetchAttempts
-from torrentdist.master.bundles.replica_fetches import ReplicaFetches
-from torrentdist.master.bundles.replica_records import ReplicaRecords
-from torrentdist.master.bundles.replication_plan import (
+from torrentdist.master.leading.leadership import Leadership
+from torrentdist.master.replication.fetch_attempts import FetchAttempts
+from torrentdist.master.replication.replica_fetches import ReplicaFetches
+from torrentdist.master.replication.replica_records import ReplicaRecords
+from torrentdist.master.replication.replication_plan import (
     Abandon,
     Action,
     DropReplica,
@@ -32,7 +33,6 @@ from torrentdist.master.bundles.replication_plan import (
     is_settled,
     plan,
 )
-from torrentdist.master.leading.leadership import Leadership
 from torrentdist.model.configuration.config import ReplicationConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest

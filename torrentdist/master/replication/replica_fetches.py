@@ -15,8 +15,8 @@ from torrentdist.bundle.metafile import Metafile
 from torrentdist.host.master_links import MasterLinks
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.log import get_logger
-from torrentdist.master.bundles.fetch_attempts import FetchAttempts
 from torrentdist.master.bundles.intake import Intake
+from torrentdist.master.replication.fetch_attempts import FetchAttempts
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 

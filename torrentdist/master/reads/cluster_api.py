@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from torrentdist.cluster.records.tree_backup import make_backup
 from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.operation import Operation
 from torrentdist.host.http.web import json_response
 from torrentdist.master.bundles import bundle_views
 from torrentdist.master.jobs.heartbeats import Heartbeats
 from torrentdist.master.leading.leadership import Leadership
+from torrentdist.master.master_core import MasterCore
 from torrentdist.master.reads.answer_freshness import require_zookeeper
-from torrentdist.master.reads.saved_records import Records
 from torrentdist.master.swarm.swarms import Swarms
-from torrentdist.model.backup import Backup
+from torrentdist.model.backup import Backup, encode_backup
 from torrentdist.model.errors import NO_CLUSTER, TorrentdistError
 from torrentdist.model.wire.cluster_messages import ClusterView
 from torrentdist.security.certificate_identity import CertificateRole
@@ -27,21 +28,12 @@ from torrentdist.security.principal import Role
 
 
 class ClusterApi:
-    """`backup` reads every persistent record from ZooKeeper and returns them as one document."""
-
-    def __init__(
-        self,
-        records: Records,
-        leadership: Leadership,
-        heartbeats: Heartbeats,
-        swarms: Swarms,
-        backup: Callable[[], Awaitable[bytes]],
-    ) -> None:
-        self._records = records
+    def __init__(self, core: MasterCore, leadership: Leadership, heartbeats: Heartbeats, swarms: Swarms) -> None:
+        self._zookeeper = core.session.zookeeper
+        self._records = core.records
         self._leadership = leadership
         self._heartbeats = heartbeats
         self._swarms = swarms
-        self._backup = backup
 
     def operations(self) -> Iterator[Operation]:
         summary = "masters, supervisors and counts"
@@ -68,4 +60,5 @@ class ClusterApi:
 
     async def backup(self, _: Request) -> Response:
         require_zookeeper(self._records)
-        return Response(await self._backup(), media_type="application/json")
+        backup = await make_backup(self._zookeeper)
+        return Response(await asyncio.to_thread(encode_backup, backup), media_type="application/json")

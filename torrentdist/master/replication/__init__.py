@@ -1,0 +1,1 @@
+"""Which bundles a master holds: it fetches what it lacks and drops what was removed."""

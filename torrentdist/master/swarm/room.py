@@ -1,0 +1,44 @@
+"""The swarm's room of a master: the directory of swarms, announces, and certificates of members."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torrentdist.host.process.room import Loop, Room
+from torrentdist.master.access.host_bundles import HostBundles
+from torrentdist.master.master_core import MasterCore
+from torrentdist.master.swarm.newer_records import NewerRecords
+from torrentdist.master.swarm.swarm_api import SwarmApi
+from torrentdist.master.swarm.swarm_certificate_api import SwarmCertificateApi
+from torrentdist.master.swarm.swarms import Swarms
+from torrentdist.model.ids import PeerId
+from torrentdist.security.authority.swarm_issuing import SwarmIssuing
+
+
+@dataclass(frozen=True, kw_only=True)
+class SwarmRoom(Room):
+    swarms: Swarms
+    host_bundles: HostBundles
+
+
+def swarm_room(core: MasterCore) -> SwarmRoom:
+    mirror = core.session.mirror
+    swarms = Swarms(
+        PeerId(core.session.me),
+        core.host.runtime,
+        core.records,
+        sees_records=lambda: mirror.connected,
+        own_host=core.address,
+        config=core.config.swarm,
+    )
+    allowed = HostBundles(core.records.snapshot, swarms.names)
+    newer = NewerRecords(mirror, swarms.directory.lists)
+    return SwarmRoom(
+        swarms=swarms,
+        host_bundles=allowed,
+        routers=[
+            SwarmApi(newer, swarms, allowed, members_only=core.config.swarm_is_closed),
+            SwarmCertificateApi(SwarmIssuing(core.config)),
+        ],
+        loops=[Loop("directory", swarms.run)],
+    )
