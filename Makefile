@@ -9,10 +9,12 @@ SOURCES := torrentdist cli scripts tests $(if $(wildcard bench/*.py),bench)
 PYTEST_ARGS ?=
 # pytest ends with 5 if the arguments choose none of the tests
 NONE_CHOSEN = { [ $$? = 5 ] && $(if $(PYTEST_ARGS),true,false); }
+# Rings that `make coverage-map` records. A map holds what was recorded before, so that one ring at a time can be added.
+MAPPED ?= tests/unit tests/property
 DURATIONS := --durations=25 --durations-min=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast breaks lint style format docs site bench bench-short bench-spark bench-versions swarm chaos cases size property fuzz wheel deb lock sbom clean
+.PHONY: help setup demo test test-fast breaks coverage-map lint style format docs site bench bench-short bench-spark bench-versions swarm chaos cases size property fuzz wheel deb lock sbom clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.* ## /  make \1 \t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -32,8 +34,11 @@ test: style ## style, then types and every ring of tests, the fastest first
 test-fast: lint ## lint, then the rings that need no cluster, unit and property: about two minutes
 	@$(PY) -m pytest -q -n 2 --dist worksteal -m "not alone" $(DURATIONS) $(PYTEST_ARGS) tests/unit tests/property
 
-breaks: setup ## break the code on purpose, line by line, and see that a test notices: make breaks [WORDS=conductor]
-	@$(PY) scripts/breaks.py $(WORDS)
+breaks: setup ## break the code on purpose, and see that a test notices: make breaks [COUNT=100] [SEED=n] [WORDS=conductor] [KIND=deciding]
+	@$(PY) -m scripts.breaks $(WORDS) --count $(or $(COUNT),100) $(if $(SEED),--seed $(SEED)) $(if $(KIND),--kind $(KIND))
+
+coverage-map: setup ## record which test covers which line, for make breaks: make coverage-map [MAPPED=tests/integration]
+	@$(PY) -m scripts.breaks --record -n 2 --dist worksteal -m "not alone" $(MAPPED)
 
 lint: style ## style and types
 	@$(PY) -m mypy $(SOURCES)

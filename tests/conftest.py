@@ -3,11 +3,12 @@ need it."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 from property_size import TIMES, examples
 from xdist.scheduler.loadfile import LoadFileScheduling  # type: ignore[import-untyped]
 
@@ -16,7 +17,11 @@ settings.register_profile("house", deadline=None)
 # `make property` prints a failure in a form that runs again anywhere, and keeps it in no
 # database.
 settings.register_profile("thorough", deadline=None, max_examples=examples(100), print_blob=True, database=None)
-settings.load_profile("house" if TIMES == 1 else "thorough")
+# `make breaks` tries the same examples each time, and has no use for the smallest one that fails.
+NO_SHRINKING = (Phase.explicit, Phase.generate)
+settings.register_profile("breaks", deadline=None, derandomize=True, database=None, phases=NO_SHRINKING)
+BREAKS = "TORRENTDIST_BREAKS" in os.environ
+settings.load_profile("breaks" if BREAKS else "house" if TIMES == 1 else "thorough")
 
 REPORTS = {f"tests/spark/test_{name}.py" for name in ("report", "store", "tables", "demo")}
 
@@ -39,6 +44,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileSche
 
 # modules beside this file
 pytest_plugins = [
+    "processor_time",
     "quick_callbacks",
     "zookeeper_fixtures",
     "cluster_fixtures",

@@ -1,0 +1,207 @@
+"""Breaks the code on purpose, one place at a time, and reports the breaks that no test notices.
+
+Always: a break is made in a copy of the tree, never in the tree itself. The tests that run are
+those that cover the line, the cheapest first; without a coverage map, those that import the module.
+Never: count a break as noticed because of a test that fails without it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from math import comb
+from pathlib import Path
+from typing import Any
+
+from scripts.breaks import coverage_map
+from scripts.breaks.break_choice import Kind, Terms, importing_tests, read_terms, sample, source_of
+from scripts.breaks.break_sites import Break
+from scripts.breaks.coverage_map import CoverageMap
+from scripts.breaks.fresh_tests import FreshTests, copy_tree, environment
+
+BARS = {Kind.DECIDING: 0.03, Kind.SHELLS: 0.15}
+"""Share of the breaks that may survive."""
+UNLUCKY = 0.01
+"""A sample is too bad if a module just at its bar gave one like it less often than this."""
+TEST_SECS = 40.0
+"""Processor time of the tests that are run for one break, at most."""
+RING_SECS = 180.0
+FAST = ("tests/unit", "tests/property")
+
+
+@dataclass
+class Outcome:
+    broken: Break
+    tests: tuple[str, ...]
+    kind: Kind
+    noticed_by: str = ""
+    seconds: float = 0.0
+    files: tuple[str, ...] = field(default=())
+    """Test files of other rings that cover the line."""
+
+
+def chosen_tests(known: CoverageMap | None, broken: Break) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns the tests for a break, and the files of slower rings, as far as time allows."""
+    covering = known.covering(broken.file, source_of(broken.file), broken.line) if known else []
+    tests, files, secs = [], [], 0.0
+    for test in covering:
+        if "::" not in test:
+            files.append(test)
+        elif known and test.startswith(FAST) and (secs := secs + known.secs(test)) < TEST_SECS:
+            tests.append(test)
+    return tuple(tests or importing_tests(broken.file)), tuple(files)
+
+
+def run_warm(outcomes: Sequence[Outcome], work: Path, processes: int) -> Iterator[dict[str, Any]]:
+    """Runs the tests of all breaks in forks of one process, and yields what becomes of each."""
+    tree, plan, results = work / "warm", work / "plan.json", work / "plan.results"
+    copy_tree(tree)
+    tasks = [
+        {"number": number, "file": o.broken.file, "source": o.broken.applied_to(source_of(o.broken.file)),
+         "tests": o.tests, "secs": 30 + 4 * TEST_SECS}
+        for number, o in enumerate(outcomes) if o.broken.place
+    ]  # fmt: skip
+    plan.write_text(json.dumps({"tasks": tasks, "processes": processes}), encoding="utf-8")
+    results.touch()
+    home = work / "home"
+    home.mkdir()
+    files = sorted({test.partition("::")[0] for o in outcomes if o.broken.place for test in o.tests})
+    if not files:
+        return
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "scripts.breaks.warm_tests", "-p", "no:cacheprovider"]
+    env = environment(tree, home) | {"TORRENTDIST_BREAKS_PLAN": str(plan)}
+    with (work / "warm.log").open("wb") as log:
+        process = subprocess.Popen(
+            [*command, "-m", "not alone", *files], cwd=tree, env=env, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+        )
+        try:
+            with results.open(encoding="utf-8") as file:
+                is_over = False
+                while not is_over:
+                    is_over = process.poll() is not None
+                    while line := file.readline():
+                        yield json.loads(line)
+                    time.sleep(0.05)
+        finally:
+            with suppress(ProcessLookupError):
+                process.kill()
+            process.wait()
+    if process.returncode not in (0, 5):
+        print((work / "warm.log").read_text(encoding="utf-8", errors="replace")[-3000:], file=sys.stderr)
+        raise SystemExit("the tests could not be collected")
+
+
+def judge(outcomes: Sequence[Outcome], processes: int, *, slow_rings: bool) -> None:
+    with tempfile.TemporaryDirectory(prefix="torrentdist-breaks-") as name:
+        work = Path(name)
+        done = 0
+        again = {number for number, outcome in enumerate(outcomes) if not outcome.broken.place}
+        for said in run_warm(outcomes, work, processes):
+            if "unfit" in said:
+                print(f"  left out, since it is red without a break: {said['unfit']}", flush=True)
+            elif "number" in said:
+                outcome = outcomes[said["number"]]
+                outcome.seconds = said["secs"]
+                done += 1
+                if said["verdict"] == "red":
+                    outcome.noticed_by = said["test"]
+                    tell(f"{done}", outcome)
+                elif said["verdict"] == "green":
+                    outcome.noticed_by = ""
+                    tell(f"{done}", outcome)
+                else:
+                    again.add(said["number"])
+        fresh = FreshTests(work)
+
+        def run(number: int) -> None:
+            outcome = outcomes[number]
+            broken = outcome.broken
+            began = time.monotonic()
+            text = broken.applied_to(source_of(broken.file))
+            outcome.noticed_by = (outcome.tests and fresh.first_red(broken.file, text, outcome.tests, RING_SECS)) or ""
+            if not outcome.noticed_by and slow_rings:
+                for file in outcome.files:
+                    if red := fresh.first_red(broken.file, text, [file], RING_SECS):
+                        outcome.noticed_by = red
+                        break
+            outcome.seconds = time.monotonic() - began
+            tell("anew", outcome)
+
+        if slow_rings:
+            again |= {number for number, o in enumerate(outcomes) if not o.noticed_by and o.files}
+        with ThreadPoolExecutor(processes) as pool:
+            list(pool.map(run, sorted(again)))
+
+
+def tell(number: str, outcome: Outcome) -> None:
+    ends = f"noticed by {outcome.noticed_by}" if outcome.noticed_by else f"SURVIVED {len(outcome.tests)} tests"
+    print(f"{number:>5} {outcome.seconds:5.1f} s  {outcome.broken}  {ends}", flush=True)
+
+
+def report(outcomes: Sequence[Outcome]) -> None:
+    folders: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        folders.setdefault(outcome.broken.file.rpartition("/")[0], []).append(outcome)
+    print()
+    for folder, some in sorted(folders.items()):
+        noticed = sum(bool(outcome.noticed_by) for outcome in some)
+        print(f"{noticed:5} of {len(some):3} noticed  {100 * noticed / len(some):4.0f} %  {folder}")
+    survivors = [outcome for outcome in outcomes if not outcome.noticed_by]
+    if survivors:
+        print("\nNo test noticed:")
+        for outcome in survivors:
+            print(f"  {outcome.broken}" + ("" if outcome.tests else "  (no test covers it)"))
+
+
+def is_too_bad(survivors: int, count: int, bar: float) -> bool:
+    """Whether modules that keep the bar would hardly ever give so many survivors."""
+    worse = sum(comb(count, k) * bar**k * (1 - bar) ** (count - k) for k in range(survivors, count + 1))
+    return survivors > bar * count and worse < UNLUCKY
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="breaks", description="Break the code, and see that a test turns red.")
+    parser.add_argument("words", nargs="*", help="only modules whose path contains one of these")
+    parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--kind", type=Kind, default=Kind.ALL, choices=list(Kind))
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--fast-rings", action="store_true", help="only unit and property tests")
+    parser.add_argument("--record", nargs=argparse.REMAINDER, help="run these tests, and add them to the coverage map")
+    options = parser.parse_args()
+    if options.record is not None:
+        return coverage_map.record(options.record)
+    seed = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
+    terms: Terms = read_terms()
+    known = coverage_map.load()
+    breaks = sample(terms, options.kind, options.words, options.count, seed)
+    no_map = "" if known else "; there is no coverage map: make coverage-map"
+    print(f"{len(breaks)} breaks, SEED={seed}{no_map}", flush=True)
+    outcomes = []
+    for broken in breaks:
+        tests, files = chosen_tests(known, broken)
+        outcomes.append(Outcome(broken, tests, terms.kind_of(broken.file), files=files))
+    judge(outcomes, options.processes, slow_rings=not options.fast_rings)
+    report(outcomes)
+    failed = False
+    for kind, bar in BARS.items():
+        if of_kind := [outcome for outcome in outcomes if outcome.kind is kind]:
+            lost = sum(not outcome.noticed_by for outcome in of_kind)
+            share = lost / len(of_kind)
+            print(f"{kind}: {lost} of {len(of_kind)} survived, {share:.1%}; the bar is {bar:.0%}")
+            failed |= is_too_bad(lost, len(of_kind), bar)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

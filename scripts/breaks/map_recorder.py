@@ -1,0 +1,72 @@
+"""A pytest plug-in that records which test covers which line of the product, and what it costs.
+
+Always: the context is a test for what runs in the test's own process. A daemon or command that a
+test starts gets its file as the context, by the environment, since tests of a file share daemons.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FOLDER = "TORRENTDIST_COVERAGE"
+"""Environment variable: where the records go."""
+CONTEXT = "TORRENTDIST_COVERAGE_CONTEXT"
+"""Environment variable: the context of a process that a test starts."""
+
+
+def started(context: str = "") -> Any:
+    """Returns a coverage measurement that has begun."""
+    product = [str(ROOT / "torrentdist"), str(ROOT / "cli")]
+    found = importlib.import_module("coverage").Coverage(
+        data_file=None, config_file=False, source=product, context=context or None
+    )
+    found.start()
+    return found
+
+
+def lines_of(measured: Any) -> dict[str, dict[str, list[int]]]:
+    """Returns the lines of each file by context."""
+    data = measured.get_data()
+    found: dict[str, dict[str, list[int]]] = {}
+    for file in data.measured_files():
+        name = Path(file).relative_to(ROOT).as_posix()
+        for line, contexts in data.contexts_by_lineno(file).items():
+            for context in filter(None, contexts):
+                found.setdefault(context, {}).setdefault(name, []).append(line)
+    return found
+
+
+class Recorder:
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._costs = folder, dict[str, float]()
+        self._measured = started()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        os.environ[CONTEXT] = item.nodeid.partition("::")[0]
+        self._measured.switch_context(item.nodeid)
+        try:
+            return (yield)
+        finally:
+            self._measured.switch_context("")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._costs[report.nodeid] = self._costs.get(report.nodeid, 0.0) + report.duration
+
+    def pytest_sessionfinish(self) -> None:
+        self._measured.stop()
+        whole = {"costs": self._costs, "lines": lines_of(self._measured)}
+        (self._folder / f"{os.getpid()}.json").write_text(json.dumps(whole), encoding="utf-8")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
+        config.pluginmanager.register(Recorder(Path(os.environ[FOLDER])))

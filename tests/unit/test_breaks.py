@@ -1,0 +1,128 @@
+"""`make breaks`: which places are broken, and which tests are chosen for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scripts.breaks.break_choice import Equivalent, Kind, Terms, importing_tests, read_terms, sample, source_of
+from scripts.breaks.break_sites import breaks_of
+from scripts.breaks.coverage_map import CoverageMap, functions_of
+from scripts.breaks.warm_tests import CannotSwap, swap
+
+SOURCE = '''"""A docstring."""
+LIMIT = 3
+
+
+def is_full(count: int, *, is_open: bool) -> bool:
+    """Another docstring."""
+    log.info("asked")
+    assert count >= 0
+    if is_open and count < LIMIT:
+        return False
+    return count + 1 > LIMIT
+'''
+
+
+def broken_texts() -> set[tuple[str, str]]:
+    return {(found.old, found.new) for found in breaks_of("a.py", SOURCE)}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("3", "4"),
+        ("count < LIMIT", "count <= LIMIT"),
+        ("count < LIMIT", "count >= LIMIT"),
+        ("is_open and count < LIMIT", "is_open or count < LIMIT"),
+        ("is_open and count < LIMIT", "is_open"),
+        ("is_open and count < LIMIT", "not (is_open and count < LIMIT)"),
+        ("False", "True"),
+        ("count + 1", "count - 1"),
+        ("count + 1 > LIMIT", "None"),
+    ],
+)
+def test_every_kind_of_place_is_broken(old: str, new: str) -> None:
+    """Holes in the tests of such places would stay unknown."""
+    assert (old, new) in broken_texts()
+
+
+def test_what_nobody_observes_stays() -> None:
+    """Logs, assertions and docstrings would count as holes in the tests."""
+    touched = [old for old, _ in broken_texts() if "log" in old or ">= 0" in old or "docstring" in old]
+
+    assert [] == touched
+
+
+def test_a_break_keeps_the_numbers_of_the_lines() -> None:
+    """The coverage map would name the tests of other lines."""
+    source = "def f(a, b):\n    return (a and\n        b)\n\nX = 1\n"
+    lines = {found.applied_to(source).count("\n") for found in breaks_of("a.py", source)}
+
+    assert {5} == lines
+
+
+def test_a_seed_repeats_its_sample() -> None:
+    """A developer could not try the breaks of a failed run again."""
+    terms = read_terms()
+    one, again, other = (sample(terms, Kind.DECIDING, ["jobs"], 20, seed) for seed in (1, 1, 2))
+
+    assert one == again
+    assert one != other
+
+
+def test_a_break_that_changes_nothing_is_in_no_sample() -> None:
+    """The bar could not be reached, however good the tests are."""
+    file = "torrentdist/master/leading/gate.py"
+    first = breaks_of(file, source_of(file))[0]
+    terms = Terms((file,), (), (Equivalent(file, first.place, first.old, first.new, "why"),))
+
+    assert first not in sample(terms, Kind.DECIDING, [file], 10_000, 1)
+
+
+def test_the_lists_name_what_is_there() -> None:
+    """A module that was renamed would no longer count as one that decides, and a break that was
+    listed as harmless would be forgotten."""
+    terms = read_terms()
+    root = Path(__file__).parents[2]
+    gone = [pattern for pattern in (*terms.decides, *terms.left_out) if not list(root.glob(pattern))]
+    unknown = [
+        listed
+        for listed in terms.equivalents
+        if not any(terms.is_equivalent(found) for found in breaks_of(listed.file, source_of(listed.file)))
+    ]
+
+    assert [] == gone
+    assert [] == unknown
+
+
+def test_a_function_gets_the_broken_code() -> None:
+    """The tests would run with the whole code, and every break would survive."""
+    scope: dict[str, object] = {}
+    whole = compile("def f():\n    return 1\n", "x.py", "exec")
+    exec(whole, scope)
+    swap([scope["f"]], whole, compile("def f():\n    return 2\n", "x.py", "exec"))  # type: ignore[list-item]
+
+    assert 2 == scope["f"]()  # type: ignore[operator]
+
+
+def test_a_change_of_a_module_itself_is_refused() -> None:
+    """A break that no running function shows would survive."""
+    with pytest.raises(CannotSwap):
+        swap([], compile("X = 1\n", "x.py", "exec"), compile("X = 2\n", "x.py", "exec"))
+
+
+def test_the_cheapest_tests_of_a_line_come_first() -> None:
+    """A run of breaks would take hours."""
+    (function,) = functions_of(SOURCE)
+    lines = {"5": ["dear", "cheap"], "6": ["other"]}
+    known = CoverageMap({"dear": 9.0, "cheap": 0.1, "other": 1.0}, {"a.py": {"is_full": (function.text, lines)}})
+
+    assert ["cheap", "dear"] == known.covering("a.py", SOURCE, 10)
+    assert ["cheap", "other", "dear"] == known.covering("a.py", SOURCE.replace("+ 1", "+ 2"), 10)
+
+
+def test_without_a_map_the_tests_are_those_that_import_the_module() -> None:
+    """A break of a module that was just added would run no test."""
+    assert "tests/unit/test_gate.py" in importing_tests("torrentdist/master/leading/gate.py")
