@@ -12,8 +12,16 @@ import pytest
 from torrentdist.http.connection_pool import Http
 from torrentdist.model.ids import Digest, PeerId
 from torrentdist.model.swarm_place import SwarmPlace
-from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmAnswer, SwarmEntry, SwarmPeers
+from torrentdist.model.wire.swarm_messages import (
+    PeerAddress,
+    PeerRole,
+    SwarmAnnounce,
+    SwarmAnswer,
+    SwarmEntry,
+    SwarmPeers,
+)
 from torrentdist.swarm.agent import LocalPeer, MasterAccess, SwarmAgent
+from torrentdist.swarm.announce_schedule import AnnounceSchedule
 from torrentdist.swarm.swarm_picture import SwarmPicture, merge
 
 D1, D2 = Digest("1" * 64), Digest("2" * 64)
@@ -155,3 +163,59 @@ def test_an_agent_without_masters_waits_for_some() -> None:
                 await task
 
     asyncio.run(play())
+
+
+OWN = "http://127.0.0.1:9"
+
+
+def own_agent(http: Http, heard: list[SwarmAnnounce]) -> SwarmAgent:
+    """Returns the agent of a master that runs in this process, and fills `heard`."""
+
+    def here(url: str, announce: SwarmAnnounce) -> SwarmAnswer | None:
+        heard.append(announce)
+        return SwarmAnswer(interval=60.0, you="127.0.0.1", swarms={}) if url == OWN else None
+
+    peer = LocalPeer(id=PeerId("m1"), role=PeerRole.MASTER, ports=lambda: (0, 0), swarms=list)
+    return SwarmAgent(peer, MasterAccess(http=http, masters=lambda: [OWN], here=here), lambda _: None)
+
+
+def test_a_master_hears_its_own_announces_without_a_request() -> None:
+    """Each change would cost a master a request to itself, which was a third of all of them."""
+
+    async def play() -> int:
+        async with Http() as http:  # nothing listens on that port
+            return (await own_agent(http, []).announce()).answered
+
+    assert 1 == asyncio.run(play())
+
+
+def test_an_announce_that_begins_meanwhile_is_not_repeated() -> None:
+    """Every upload would tell each master the same twice before it begins."""
+    heard: list[SwarmAnnounce] = []
+
+    async def play() -> None:
+        async with Http() as http:
+            agent = own_agent(http, heard)
+            task = asyncio.create_task(agent.run())
+            await agent.announce()
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(play())
+
+    assert 1 == len(heard)
+
+
+def test_news_that_can_wait_travels_with_news_that_cannot() -> None:
+    """Leaving a swarm would cost a request to each master, although nobody waits for it."""
+    schedule = AnnounceSchedule()
+    schedule.know([OWN], [], 0.0, announcing=set())
+    (master,) = schedule.masters()
+    master.begin(1, 0.0)
+    master.answered(SwarmAnswer(interval=60.0, you="", swarms={}), 0.0)
+    due = []
+    for by in (10.5, 10.0):
+        schedule.poke(by)
+        due.append(master.due)
+
+    assert [10.5, 10.0] == due

@@ -25,7 +25,7 @@ from torrentdist.bundle.store.store import StoredBundle
 from torrentdist.distributor.loader import joins_uploads
 from torrentdist.distributor.plugin_failures import plugin_failures
 from torrentdist.distributor.protocol import CodeDistributor
-from torrentdist.host.host_parts import HostParts
+from torrentdist.host.host_parts import AT_ONCE, HostParts
 from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.host.swarm_transfers import SwarmTransfers
 from torrentdist.host.telemetry.download_story import Download, reported_download
@@ -110,7 +110,7 @@ class Fetches:
             self._store.index_soon()
         else:
             self._failures[meta.digest] = (meta.size, as_failure(error, self._store.data_dir))
-        self._tell_masters()
+        self._tell_masters(AT_ONCE)
 
     async def _fetch(self, bundle_id: BundleId, meta: Metafile, plugin_metafile: bytes | None) -> StoredBundle:
         stored = self._store.get(meta.digest)
@@ -235,7 +235,7 @@ class Fetches:
     async def _publish_verified(self, meta: Metafile) -> StoredBundle:
         stored = await self._store.publish(meta.digest)
         await self._transfers.seed(meta.digest)
-        self._tell_masters()
+        self._tell_masters(AT_ONCE)
         return stored
 
     async def raw_metafile(self, digest: Digest, within: float) -> bytes | None:
@@ -270,7 +270,7 @@ class Fetches:
     def refuse(self, meta: Metafile, error: TorrentdistError) -> None:
         """Records why a bundle is not fetched here, so that the masters hear of it."""
         self._failures[meta.digest] = meta.size, error
-        self._tell_masters()
+        self._tell_masters(AT_ONCE)
 
     def cancel(self, digest: Digest) -> asyncio.Task[StoredBundle] | None:
         """Cancels the fetch of this digest and returns its task."""

@@ -5,10 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from torrentdist.host.host_store import HostStore
 from torrentdist.host.telemetry.event_log import EventLog
 from torrentdist.swarm.engine.engine import Engine
+
+AT_ONCE: Final = 0.0
+ENTERED_SECS: Final = 0.05
+"""When masters hear that this host has entered a swarm. A tiny bundle has arrived by then, and they
+hear only that."""
+LEFT_SECS: Final = 0.5
+"""When masters hear that this host has left a swarm. Nobody waits for that, so it usually travels
+with other news."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,5 +25,5 @@ class HostParts:
     store: HostStore
     engine: Engine
     events: EventLog
-    tell_masters: Callable[[], None]
-    """Announces this host's swarms to the masters at once, because something has changed."""
+    tell_masters: Callable[[float], None]
+    """Announces this host's swarms within so many seconds, because something has changed."""

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from torrentdist.bundle.files.durability import is_shortage
 from torrentdist.host.fetches import Fetches
-from torrentdist.host.host_parts import HostParts
+from torrentdist.host.host_parts import AT_ONCE, LEFT_SECS, HostParts
 from torrentdist.host.known_swarms import KnownSwarms
 from torrentdist.host.peerless_transfers import PeerlessTransfers
 from torrentdist.host.swarm_transfers import SwarmTransfers
@@ -144,7 +144,7 @@ class HostRuntime:
         else:
             await self.store.abandon(digest)
         self.store.index_soon()
-        self._tell_masters()
+        self._tell_masters(LEFT_SECS)
 
     async def verify(self, digest: Digest) -> list[str]:
         """Reads every byte of a published bundle. Returns the paths that are damaged.
@@ -168,4 +168,4 @@ class HostRuntime:
             self.transfers.forget(digest)
         finally:
             await self.store.set_aside(digest, reason)
-        self._tell_masters()
+        self._tell_masters(AT_ONCE)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from torrentdist.bundle.metafile import Metafile
-from torrentdist.host.host_parts import HostParts
+from torrentdist.host.host_parts import AT_ONCE, ENTERED_SECS, LEFT_SECS, HostParts
 from torrentdist.host.known_swarms import KnownSwarms
 from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.model.errors import TorrentdistError
@@ -61,7 +61,7 @@ class SwarmTransfers:
     def note_filled(self, meta: Metafile, done: int) -> None:
         """Announces how much of a bundle that arrives this host had already."""
         self._joining[meta.digest] = Joining(size=meta.size, local=done)
-        self._tell_masters()
+        self._tell_masters(AT_ONCE)
 
     def trust_pieces(self, digest: Digest, have: Sequence[bool]) -> None:
         """Records which pieces of a bundle that is about to be fetched are on disk and verified."""
@@ -120,7 +120,7 @@ class SwarmTransfers:
             ready.params.download_limit = limit or -1
             transfer = self._engine.fetch(meta, home, peers, self._known.place(meta.digest), ready)
             transfer.limit(limit)
-            self._tell_masters()
+            self._tell_masters(ENTERED_SECS)
         try:
             await _unless_stalled(transfer, stall_secs)
         except TorrentdistError:
@@ -129,8 +129,10 @@ class SwarmTransfers:
         self._verified.add(meta.digest)
 
     async def _first_peers(self, meta: Metafile) -> list[PeerAddress]:
+        if peers := self._peers_at_hand(meta.digest):
+            return peers
         self._joining.setdefault(meta.digest, Joining(size=meta.size))
-        self._tell_masters()
+        self._tell_masters(AT_ONCE)
         try:
             async with asyncio.timeout(FIRST_PEERS_SECS):
                 while not (peers := self._peers_at_hand(meta.digest)):
@@ -161,11 +163,11 @@ class SwarmTransfers:
         """Seeds a plug-in's content where it is, unless the bundle already has a transfer."""
         if self._engine.transfer(meta.digest) is None:
             self._engine.seed(meta, directory, ready)
-            self._tell_masters()
+            self._tell_masters(AT_ONCE)
 
     async def stop_seeding(self, digest: Digest) -> None:
         await self._engine.remove(digest)
-        self._tell_masters()
+        self._tell_masters(LEFT_SECS)
 
 
 async def _unless_stalled(transfer: Transfer, stall_secs: float) -> None:

@@ -15,7 +15,7 @@ from torrentdist.master.master_core import MasterCore
 from torrentdist.master.master_metrics import COUNTED
 from torrentdist.master.swarm.room import SwarmRoom
 from torrentdist.model.ids import BundleId, Digest
-from torrentdist.model.wire.swarm_messages import PeerAddress, SwarmEntry
+from torrentdist.model.wire.swarm_messages import PeerAddress, SwarmAnnounce, SwarmAnswer, SwarmEntry
 from torrentdist.swarm.swarm_picture import SwarmPicture
 
 
@@ -39,6 +39,9 @@ class HostAnswers:
 
     def swarm_entries(self) -> list[SwarmEntry]:
         return self.swarm.swarms.own_entries()
+
+    def hear_own(self, url: str, announce: SwarmAnnounce) -> SwarmAnswer | None:
+        return self.swarm.swarms.hear_own(announce) if url == self.core.url else None
 
     def hear_picture(self, picture: SwarmPicture) -> None:
         """Does nothing: a master's records and directory contain all that the picture does."""

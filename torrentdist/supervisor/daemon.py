@@ -30,7 +30,7 @@ from torrentdist.log import get_logger
 from torrentdist.model import ids
 from torrentdist.model.configuration.config import Config
 from torrentdist.model.ids import BundleId, Digest, SupervisorId
-from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmEntry
+from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry
 from torrentdist.supervisor.bundles.room import BundleRoom, bundle_room
 from torrentdist.supervisor.gateway.doors import bind_doors, gateway_url
 from torrentdist.supervisor.gateway.room import GatewayRoom, gateway_room
@@ -137,6 +137,10 @@ class Supervisor:
     def swarm_entries(self) -> list[SwarmEntry]:
         assert self._host is not None
         return self._host.runtime.swarm_entries()
+
+    def hear_own(self, url: str, announce: SwarmAnnounce) -> SwarmAnswer | None:
+        """Returns None: no master runs in this process."""
+        return None
 
     def hear_picture(self, picture: SwarmPicture) -> None:
         assert self._host is not None

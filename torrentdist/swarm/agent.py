@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import math
 import random
@@ -73,6 +74,8 @@ class MasterAccess:
     """The configured masters. Answers name others."""
     deadline_secs: float = DEADLINE_SECS
     """Timeout of one announce to one master, in seconds."""
+    here: Callable[[str, SwarmAnnounce], SwarmAnswer | None] = lambda url, announce: None
+    """Answers for the master that runs in this process. None: `url` is another master's."""
 
 
 class SwarmAgent:
@@ -102,6 +105,7 @@ class SwarmAgent:
         self._picture = SwarmPicture()
         self._nearest = math.inf
         """Round-trip time to the nearest master in seconds."""
+        self._numbers = itertools.count(1)
         self._wake = asyncio.Event()
         self._left = False
 
@@ -112,9 +116,9 @@ class SwarmAgent:
     def statistics(self) -> tuple[MasterContact, ...]:
         return self._schedule.contacts(self._clock())
 
-    def poke(self) -> None:
-        """Announces a change to the masters at once, except to dead ones."""
-        self._schedule.poke()
+    def poke(self, within: float = 0.0) -> None:
+        """Announces a change to the masters within this many seconds, except to dead ones."""
+        self._schedule.poke(self._clock() + within)
         self._wake.set()
 
     async def run(self) -> None:
@@ -127,7 +131,9 @@ class SwarmAgent:
                 self._know_masters(now)
                 for master in self._schedule.masters():
                     if master.due <= now and master.url not in self._announcing:
-                        task = asyncio.create_task(self._tell(master), name=f"announce to {master.url}")
+                        task = asyncio.create_task(
+                            self._tell(master, next(self._numbers)), name=f"announce to {master.url}"
+                        )
                         task.add_done_callback(lambda _: self._wake.set())
                         self._announcing[master.url] = task
                 due = [master.due for master in self._schedule.masters() if master.url not in self._announcing]
@@ -140,9 +146,10 @@ class SwarmAgent:
 
     async def announce(self) -> SwarmPicture:
         """Announces to every master once, even to dead ones. Returns when all have answered or
-        timed out."""
+        timed out. An announce that `run` begins meanwhile counts."""
         self._know_masters(self._clock())
-        await asyncio.gather(*(self._tell(master) for master in self._schedule.masters()))
+        number = next(self._numbers)
+        await asyncio.gather(*(self._tell(master, number) for master in self._schedule.masters()))
         return self._picture
 
     async def leave(self) -> None:
@@ -184,12 +191,13 @@ class SwarmAgent:
     def _turn_of(self, master: AnnouncedMaster) -> asyncio.Lock:
         return self._turns.setdefault(master.url, asyncio.Lock())
 
-    async def _tell(self, master: AnnouncedMaster) -> None:
+    async def _tell(self, master: AnnouncedMaster, number: int) -> None:
+        """Announces to one master, unless that was done since this `number` was drawn."""
         async with self._turn_of(master):
-            if self._left:
+            if self._left or master.begun > number:
                 return
             host = await self._own_address()
-            master.begin(self._clock())
+            master.begin(next(self._numbers), self._clock())
             port, tls_port = self._peer.ports()
             request = SwarmAnnounce(
                 peer=self._peer.id,
@@ -203,13 +211,16 @@ class SwarmAgent:
                 full=self._peer.full(),
             )
             try:
-                async with asyncio.timeout(self._access.deadline_secs):
-                    response = await self._post(master, request)
-                self._nearest = min(self._nearest, round_trip(response))
-                self._answered(master, _answer_in(response))
+                self._answered(master, self._access.here(master.url, request) or await self._asked(master, request))
             except _FAILURES as exc:
                 self._failed(master, exc)
             self._wake.set()
+
+    async def _asked(self, master: AnnouncedMaster, request: SwarmAnnounce) -> SwarmAnswer:
+        async with asyncio.timeout(self._access.deadline_secs):
+            response = await self._post(master, request)
+        self._nearest = min(self._nearest, round_trip(response))
+        return _answer_in(response)
 
     async def _post(self, master: AnnouncedMaster, request: SwarmAnnounce) -> Answer:
         body = msgspec.json.encode(request)

@@ -49,12 +49,14 @@ class AnnouncedMaster(msgspec.Struct, eq=False):
     failures: int = 0
     problem: str = ""
     announced_at: float = float("-inf")
+    begun: int = 0
+    """Number of the last announce that was begun, among all of this peer."""
     answer: SwarmAnswer | None = None
     """The last answer. None after a failure."""
 
-    def begin(self, now: float) -> None:
+    def begin(self, number: int, now: float) -> None:
         """Records that an announce starts."""
-        self.announced_at, self.due = now, math.inf
+        self.begun, self.announced_at, self.due = number, now, math.inf
 
     def answered(self, answer: SwarmAnswer, now: float) -> None:
         self.failures, self.problem, self.alive_at, self.answer = 0, "", now, answer
@@ -89,11 +91,12 @@ class AnnounceSchedule:
             for m in self._masters.values()
         )
 
-    def poke(self) -> None:
-        """Makes an announce due now at every master that answers. Many pokes cause one announce."""
+    def poke(self, by: float = -math.inf) -> None:
+        """Makes an announce due at every master that answers: at `by`, or now. Many pokes cause one
+        announce."""
         for master in self._masters.values():
             if not master.failures:
-                master.due = min(master.due, master.announced_at + POKE_SPACING_SECS)
+                master.due = min(master.due, max(by, master.announced_at + POKE_SPACING_SECS))
 
     def know(self, configured: Iterable[str], named: Iterable[str], now: float, *, announcing: Set[str]) -> None:
         """Adopts the configured masters and those that other masters name, and forgets masters that

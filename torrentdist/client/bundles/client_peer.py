@@ -19,6 +19,8 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from msgspec.structs import replace
+
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.client.swarm_access import stay_member, swarm_memberships
@@ -124,7 +126,8 @@ async def client_peer(
     """`membership`: the file that keeps this command's certificates of the swarm; None: no file
     does."""
     memberships = await swarm_memberships(client, membership)
-    engine = Engine(engine_config(swarm, listen_host(client.masters), tls=bool(memberships)))
+    settings = engine_config(swarm, listen_host(client.masters), tls=bool(memberships))
+    engine = Engine(replace(settings, sends_at_once=True))
     engine.join(memberships)
     await engine.start()
     # Admit no address until a master has named one.

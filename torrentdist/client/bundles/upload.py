@@ -160,7 +160,7 @@ class _Upload:
                 if self.signer is not None:  # now, so that no host meets it unsigned
                     await self.client.add_signature(self.id, self.signer.bundle(self.id, self.meta.digest))
                 self.replicas, self.wanted = opened.replicas, _wanted(opened, self.min_replicas)
-                peer.agent.poke()
+                peer.agent.poke(REFRESH_SECS)  # a master that nobody can connect to is dialled from here
                 return await self._until_replicated(transfer, peer.agent.poke)
 
     async def _until_replicated(self, transfer: Transfer, announce: Callable[[], None]) -> BundleView:

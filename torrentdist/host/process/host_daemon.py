@@ -57,7 +57,7 @@ from torrentdist.model.configuration.config import Config
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.events import DaemonStarted, Writer
 from torrentdist.model.ids import BundleId, Digest, PeerId
-from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmEntry
+from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry
 from torrentdist.security.live_tls import LiveTls
 from torrentdist.swarm.agent import LocalPeer, MasterAccess, SwarmAgent
 from torrentdist.swarm.engine.engine import Engine
@@ -94,6 +94,10 @@ class DaemonRole(Protocol):
 
     def swarm_entries(self) -> list[SwarmEntry]:
         """Returns what to announce about this host's swarms."""
+        ...
+
+    def hear_own(self, url: str, announce: SwarmAnnounce) -> SwarmAnswer | None:
+        """Answers this host's own announce if it is the master at `url`."""
         ...
 
     def hear_picture(self, picture: SwarmPicture) -> None:
@@ -183,7 +187,8 @@ class HostDaemon:
             swarms=role.swarm_entries,
             full=lambda: self._full,
         )
-        self.agent = SwarmAgent(peer, MasterAccess(http=self.http, masters=role.masters), self._on_picture)
+        access_here = MasterAccess(http=self.http, masters=role.masters, here=role.hear_own)
+        self.agent = SwarmAgent(peer, access_here, self._on_picture)
         parts = HostParts(HostStore(taken.store, role.claims, role.make_room), engine, events, self.agent.poke)
         known = KnownSwarms(engine)
         transfers = SwarmTransfers(parts, known, role.peers_at_hand)

@@ -165,6 +165,10 @@ class Swarms:
         wanted = [entry.digest for entry in announce.swarms if entry.digest in self._wanted]
         return shortened(msgspec.structs.replace(answer, wanted=wanted), announce)
 
+    def hear_own(self, announce: SwarmAnnounce) -> SwarmAnswer:
+        """Hears this master's own announce, which needs no proof and no request."""
+        return self.hear(announce, AnnounceSender(address=announce.host or "127.0.0.1"))
+
     def hear_stock(self, query: bytes, key: str, source: str) -> bytes:
         """Hears the announce of a stock BitTorrent client, and returns the bencoded answer."""
         body = self._stock.answer(query, key, source)

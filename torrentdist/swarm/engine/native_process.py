@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterator
+import socket
+import stat
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -20,6 +22,7 @@ from typing import Final
 _libc: Final = ctypes.CDLL(None)
 _M_ARENA_MAX: Final = -8
 _TASKS: Final = Path("/proc/self/task")
+_DESCRIPTORS: Final = Path("/proc/self/fd")
 
 
 def share_one_heap() -> None:
@@ -34,6 +37,22 @@ def return_free_memory() -> None:
     the heap."""
     if hasattr(_libc, "malloc_trim"):
         _libc.malloc_trim(0)
+
+
+def send_at_once(ports: Collection[int]) -> None:
+    """Makes connections that are accepted on these ports send small messages at once.
+
+    Without it the end of a tiny bundle waits 40 ms for an acknowledgement. libtorrent has no
+    setting for it, but accepted sockets inherit it from the listening one.
+    """
+    for name in os.listdir(_DESCRIPTORS) if _DESCRIPTORS.is_dir() else ():
+        with suppress(OSError):
+            if not stat.S_ISSOCK(os.fstat(int(name)).st_mode):
+                continue
+            with socket.socket(fileno=os.dup(int(name))) as found:
+                is_listening = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+                if is_listening and found.getsockname()[1] in ports:
+                    found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 @contextmanager

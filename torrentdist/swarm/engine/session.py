@@ -114,6 +114,8 @@ class LibtorrentSession:
             raise session_settings.port_in_use(self.config, "no answer") from None
         self.tls_port = self._ports.get(_TLS, 0)
         self.port = self._ports.get(_PLAIN, self.tls_port)
+        if self.config.sends_at_once:
+            native_process.send_at_once(self._ports.values())
         self.apply({"user_agent": session_settings.user_agent(self.port)})
 
     @property

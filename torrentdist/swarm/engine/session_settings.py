@@ -47,6 +47,9 @@ class EngineConfig(msgspec.Struct, frozen=True):
     """With `tls`: peers without TLS are served too, on `port`, and those with TLS on another."""
     tls_port: int = 0
     """The port for TLS, where both kinds of peers are served. 0 means any free port."""
+    sends_at_once: bool = False
+    """Accepted connections send small messages at once. Many hosts that share a link do better
+    without: what is held back for an acknowledgement, 40 ms at most, travels with data."""
 
 
 def engine_config(swarm: SwarmConfig, listen_host: str, *, tls: bool, plain_too: bool = False) -> EngineConfig:
