@@ -1,4 +1,4 @@
-"""The contract of every LeaderElector, in memory or on ZooKeeper."""
+"""The contract of a LeaderElector, which the one on ZooKeeper keeps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from torrentdist.cluster.election.elector import Elector, LeaderElector
 from torrentdist.cluster.records.registration import Registration
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import MasterId
-from torrentdist.testing.memory_elector import MemoryElection, MemoryElector
 
 pytestmark = pytest.mark.anyio
 
@@ -48,22 +47,16 @@ class Polls:
         return sum(elector.is_leader() for elector in self.electors)
 
 
-@pytest.fixture(params=["memory", "zookeeper"])
-async def polls(request: pytest.FixtureRequest, connect: Connect) -> AsyncIterator[Polls]:
+@pytest.fixture
+async def polls(connect: Connect) -> AsyncIterator[Polls]:
     registrations: list[Registration] = []
-    if request.param == "memory":
-        election = MemoryElection()
 
-        async def make(name: str, gate: Gate) -> LeaderElector:
-            return MemoryElector(election, MasterId(name), gate)
-    else:
-
-        async def make(name: str, gate: Gate) -> LeaderElector:
-            zk = await connect()
-            registration = Registration(zk, master_record(name))
-            await registration.start()
-            registrations.append(registration)
-            return Elector(zk, MasterId(name), gate, pause_secs=0.05)
+    async def make(name: str, gate: Gate) -> LeaderElector:
+        zk = await connect()
+        registration = Registration(zk, master_record(name))
+        await registration.start()
+        registrations.append(registration)
+        return Elector(zk, MasterId(name), gate, pause_secs=0.05)
 
     made = Polls(make)
     yield made

@@ -16,12 +16,10 @@ from torrentdist.model.jobs.job import OnIsolation, Restart, RestartPolicy
 from torrentdist.supervisor.worker.worker_life import after_exit, free_slot
 from torrentdist.supervisor.worker.worker_plan import (
     CarryOver,
-    Destroy,
+    EndRun,
     Forget,
-    KillWorker,
     ReleaseBarrier,
     StartWorker,
-    StopWorker,
     TakeBarrier,
     due_at,
     plan,
@@ -89,14 +87,11 @@ class World(RuleBasedStateMachine):
                 self.start(key)
             case CarryOver(key, session):
                 self.carry_over(key, session)
-            case StopWorker(key):
-                self.measure(key, Measure.STOP)
-            case KillWorker(key):
-                self.measure(key, Measure.KILL)
-            case Destroy(key):
-                self.real[key].deaf = False
-                self.measure(key, Measure.DESTROY)
-                self.end(key)
+            case EndRun(key, measure):
+                self.real[key].deaf &= measure is not Measure.DESTROY
+                self.measure(key, measure)
+                if measure is Measure.DESTROY:
+                    self.end(key)
             case Forget(key):
                 real = self.real[key].worker
                 assert real.run is None

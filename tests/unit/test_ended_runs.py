@@ -8,7 +8,7 @@ from torrentdist.launcher.launcher_client import OwnStarter
 from torrentdist.model.ids import JobId
 from torrentdist.supervisor.jobs.local_state import RunRecord
 from torrentdist.supervisor.process.guardian_processes import GuardianStatus
-from torrentdist.supervisor.process.running import Running
+from torrentdist.supervisor.process.running import SIGNALS, Running
 
 KEY = JobId("etl"), 0
 
@@ -22,5 +22,5 @@ def test_a_run_that_has_just_ended_is_left_alone() -> None:
     running = Running(OwnStarter(), unexpected, lambda: None)
     running.carry_over(KEY, 7)
 
-    assert [False] * 3 == [running.stop(KEY), running.kill(KEY), running.destroy(KEY)]
+    assert [False] * 3 == [running.end(KEY, measure) for measure in SIGNALS]
     assert running.get(KEY) is None

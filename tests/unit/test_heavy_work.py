@@ -11,9 +11,9 @@ from zookeeper_fixtures import eventually
 
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile
-from torrentdist.host.parsed_metafiles import KEPT, ParsedMetafiles
 from torrentdist.host.process.heavy_work import AT_ONCE, in_heavy_thread
 from torrentdist.host.process.slow_callbacks import SlowCallback, watched_callbacks
+from torrentdist.host.recent_results import KEPT, RecentResults
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
 
@@ -93,17 +93,21 @@ async def test_a_metafile_is_parsed_once_for_all_who_ask(tmp_path_factory: pytes
             raise TorrentdistError("corrupt", path="p", detail="d")
         return None if digest == "missing" else meta
 
-    parsed = ParsedMetafiles(lambda digest: in_heavy_thread(parse, digest))
-    many = await asyncio.gather(*(parsed.get(meta.digest) for _ in range(50)))
+    recent: RecentResults[Metafile | None] = RecentResults()
+
+    async def parsed(digest: Digest) -> Metafile | None:
+        return await recent.get(digest, lambda: in_heavy_thread(parse, digest))
+
+    many = await asyncio.gather(*(parsed(meta.digest) for _ in range(50)))
     for name in ("missing", "missing"):
-        assert await parsed.get(Digest(name)) is None
+        assert await parsed(Digest(name)) is None
     for _ in range(2):
         with pytest.raises(TorrentdistError):
-            await parsed.get(Digest("broken"))
+            await parsed(Digest("broken"))
     assert [meta.digest, "missing", "missing", "broken", "broken"] == read
     assert [meta] * 50 == many
 
     for number in range(KEPT):
-        await parsed.get(Digest(f"other-{number}"))
-    await parsed.get(meta.digest)
+        await parsed(Digest(f"other-{number}"))
+    await parsed(meta.digest)
     assert 2 == read.count(meta.digest)

@@ -10,9 +10,11 @@ import asyncio
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from msgspec.structs import asdict
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
@@ -32,36 +34,38 @@ OPTIONS = ("path", "table", "masters", "tokenfile", "config")
 
 class Table(NamedTuple):
     schema: str
+    """Its columns, which are the attributes of its records, and their types."""
     read: Callable[[MasterClient], Any]
-    """Coroutine function that returns the rows."""
+    """Coroutine function that returns the records: views, or mappings."""
+
+    def columns(self) -> list[tuple[str, str]]:
+        # Spark's own parser is in the JVM, which this process cannot reach.
+        return re.findall(r"(\w+) (.+?)(?:, (?=\w+ )|$)", self.schema)
+
+    async def rows(self, client: MasterClient) -> list[Row]:
+        return [
+            tuple(_value(record, name, kind) for name, kind in self.columns()) for record in await self.read(client)
+        ]
 
 
-def _moment(at: float) -> datetime:
-    return datetime.fromtimestamp(at, UTC)
+def _value(record: Any, name: str, kind: str) -> Any:
+    value = record[name] if isinstance(record, dict) else getattr(record, name)
+    if isinstance(value, StrEnum):
+        return value.value
+    return datetime.fromtimestamp(value, UTC) if kind == "timestamp" else value
 
 
-async def _masters(client: MasterClient) -> list[Row]:
-    view = await client.cluster()
-    return [(m.id, m.host, m.port, m.url, m.is_leader, m.version, m.uptime_secs, m.swarm_port) for m in view.masters]
+async def _masters(client: MasterClient) -> Any:
+    return (await client.cluster()).masters
 
 
-async def _supervisors(client: MasterClient) -> list[Row]:
-    view = await client.cluster()
-    return [
-        (s.id, s.host, s.gateway, s.slots, s.slots_used, dict(s.labels), s.bundles, s.version, s.uptime_secs)
-        for s in view.supervisors
-    ]
+async def _supervisors(client: MasterClient) -> Any:
+    return (await client.cluster()).supervisors
 
 
-async def _bundles(client: MasterClient) -> list[Row]:
-    return [
-        (b.id, b.digest, b.size, b.files, b.replicas, b.min_replicas, b.state.value, b.pinned, _moment(b.created_at))
-        for b in await client.bundles()
-    ]
-
-
-async def _replicas(client: MasterClient) -> list[Row]:
-    return [(b.id, b.digest, master) for b in await client.bundles() for master in b.holders]
+async def _replicas(client: MasterClient) -> list[dict[str, Any]]:
+    bundles = await client.bundles()
+    return [{"bundle": b.id, "digest": b.digest, "master": master} for b in bundles for master in b.holders]
 
 
 def _running(job: JobView) -> int | None:
@@ -70,31 +74,12 @@ def _running(job: JobView) -> int | None:
     return None if None in states else states.count(WorkerState.RUNNING)
 
 
-async def _jobs(client: MasterClient) -> list[Row]:
-    return [
-        (j.id, j.name, j.status.value, j.bundle, list(j.dependencies), j.wanted,
-         _running(j), _moment(j.created_at), j.reason)
-        for j in await job_client.jobs(client)
-    ]  # fmt: skip
+async def _jobs(client: MasterClient) -> list[dict[str, Any]]:
+    return [asdict(job) | {"running": _running(job)} for job in await job_client.jobs(client)]
 
 
-async def _workers(client: MasterClient) -> list[Row]:
-    return [
-        (
-            j.id,
-            w.worker,
-            w.supervisor,
-            w.slot,
-            w.state and w.state.value,
-            w.pid,
-            w.exit_code,
-            w.restarts,
-            w.application,
-            w.ui,
-        )
-        for j in await job_client.jobs(client)
-        for w in j.workers
-    ]
+async def _workers(client: MasterClient) -> list[dict[str, Any]]:
+    return [asdict(worker) | {"job": job.id} for job in await job_client.jobs(client) for worker in job.workers]
 
 
 TABLES: Mapping[str, Table] = {
@@ -111,7 +96,7 @@ TABLES: Mapping[str, Table] = {
     "bundles": Table(
         "id string, digest string, size long, files long, replicas int, min_replicas int, state string, "
         "pinned boolean, created_at timestamp",
-        _bundles,
+        MasterClient.bundles,
     ),
     "replicas": Table("bundle string, digest string, master string", _replicas),
     "jobs": Table(
@@ -161,9 +146,7 @@ class TorrentdistDataSource(DataSource):
 
 def columns_of(asked: StructType, table: Table, name: str) -> list[int]:
     """Returns the position of every column of `asked` in the table's rows."""
-    # Spark's own parser is in the JVM, which this process cannot reach.
-    declared = re.findall(r"(\w+) (.+?)(?:, (?=\w+ )|$)", table.schema)
-    there = {column: (at, _simple(kind)) for at, (column, kind) in enumerate(declared)}
+    there = {column: (at, _simple(kind)) for at, (column, kind) in enumerate(table.columns())}
     for field in asked:
         if field.name not in there:
             detail = f"table {name!r} has no column {field.name!r}, only {', '.join(there)}"
@@ -216,8 +199,7 @@ class _TableReader(DataSourceReader):
         flags = {key: self._options[name] for name, key in keys.items() if name in self._options}
         file = Path(self._options["config"]) if "config" in self._options else None
         async with MasterClient(load(config_file=file, flags=flags).config.client) as client:
-            rows: list[Row] = await TABLES[self._table].read(client)
-            return rows
+            return await TABLES[self._table].rows(client)
 
 
 def register(spark: SparkSession) -> None:

@@ -11,14 +11,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from torrentdist.bundle.bundle_tree import BundleTree
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.host.http.file_answers import FILE_TYPE, Selection, file_response, no_body, select
 from torrentdist.host.http.http_conditions import Representation
-from torrentdist.host.parsed_metafiles import ParsedMetafiles
+from torrentdist.host.process.heavy_work import in_heavy_thread
+from torrentdist.host.recent_results import RecentResults
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.events import ReadStalled
@@ -47,7 +50,8 @@ class BundleReader:
         """When each stall was last told to the log of events. Many readers stall at once."""
         self._runtime = runtime
         self._keeper = keeper
-        self._metafiles = ParsedMetafiles(runtime.store.metafile)
+        self._metafiles: RecentResults[Metafile | None] = RecentResults()
+        self._trees: RecentResults[BundleTree] = RecentResults()
 
     async def file(self, request: Request, bundle: BundleId, relative: str) -> Response:
         """Answers with one file, whose symlinks are followed within the bundle."""
@@ -73,7 +77,7 @@ class BundleReader:
             fetching = self._runtime.fetches.under_way()
             begun = digest is not None and (store.get(digest) is not None or digest in fetching)
             if begun and digest is not None:
-                meta = await self._metafiles.get(digest)
+                meta = await self._metafiles.get(digest, partial(store.metafile, digest))
                 if meta is not None:  # else its directory is about to be made
                     await self._keeper.verify(bundle, digest)
                     return self._content_of(bundle, meta)
@@ -82,6 +86,10 @@ class BundleReader:
             if time.monotonic() > deadline:
                 raise TorrentdistError("timed_out", what=f"asking for {bundle}", seconds=BEGIN_SECS)
             await asyncio.sleep(LOOK_SECS)
+
+    async def tree(self, content: HostContent) -> BundleTree:
+        """Returns the content's files and directories by path."""
+        return await self._trees.get(content.meta.digest, lambda: in_heavy_thread(BundleTree, content.meta))
 
     def failure(self, bundle: BundleId) -> TorrentdistError | None:
         """Returns why the bundle does not arrive; None if it does."""

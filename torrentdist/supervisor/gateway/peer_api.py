@@ -60,21 +60,18 @@ class PeerApi:
                 raise TorrentdistError("forbidden", detail="a supervisor gets this from here by a master's pass")
 
     async def recipe(self, request: Request) -> Response:
-        digest = ids.digest(request.path_params["digest"])
-        self._check(request)
-        raw = await self._raw_recipe(digest, number_parameter(request, "wait", 0.0, low=0.0, high=LONGEST_WAIT_SECS))
-        if raw is None:
-            raise TorrentdistError("not_found", what=f"a recipe of {digest} on this host")
-        return Response(raw, media_type="application/octet-stream")
+        return Response(await self._awaited(request, self._raw_recipe), media_type="application/octet-stream")
 
     async def metafile(self, request: Request) -> Response:
+        return Response(await self._awaited(request, self._raw_metafile), media_type="application/x-bittorrent")
+
+    async def _awaited(self, request: Request, read: Awaited) -> bytes:
         digest = ids.digest(request.path_params["digest"])
         self._check(request)
-        within = number_parameter(request, "wait", 0.0, low=0.0, high=LONGEST_WAIT_SECS)
-        raw = await self._raw_metafile(digest, within)
+        raw = await read(digest, number_parameter(request, "wait", 0.0, low=0.0, high=LONGEST_WAIT_SECS))
         if raw is None:
-            raise TorrentdistError("not_found", what=f"a metafile of {digest} on this host")
-        return Response(raw, media_type="application/x-bittorrent")
+            raise TorrentdistError("not_found", what=f"{request.url.path} on this host")
+        return raw
 
 
 def outside_app(

@@ -9,7 +9,6 @@ Never: upload, or ask the internet.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -28,7 +27,7 @@ from torrentdist.host.http.web import json_response, on_torrentdist_error
 from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import BundleId, Digest
+from torrentdist.model.ids import BundleId
 from torrentdist.security.authorization import check_own
 from torrentdist.security.principal import Principal, Role
 from torrentdist.supervisor.bundles.host_content import HostContent
@@ -40,7 +39,6 @@ from torrentdist.supervisor.hub.hub_names import MAIN, Repository, RepositoryKin
 HUB_PATH: Final = "/hub/"
 PAGE_ENTRIES: Final = 1000
 """Most entries of one answer about a directory. Its Link header leads to the next ones."""
-_TREES_KEPT: Final = 4
 _COMMIT: Final = "torrentdist.hub_commit"
 """Key in a request's scope: the commit that the request is about, once it is known."""
 
@@ -87,8 +85,6 @@ class HubApi:
     def __init__(self, runtime: HostRuntime, reader: BundleReader) -> None:
         self._store = runtime.store
         self._reader = reader
-        self._trees: OrderedDict[Digest, BundleTree] = OrderedDict()
-        """Ordered by last use, the oldest first."""
 
     def operations(self) -> Iterator[Operation]:
         about = "/hub/api/{kind:hub_kind}/{repo:hub_repository}"
@@ -179,22 +175,12 @@ class HubApi:
         content = await self._reader.content(bundle)
         commit = revision if is_commit(revision) else commit_of(content.meta.digest)
         request.scope[_COMMIT] = commit
-        return Snapshot(bundle, commit, content, await self._tree(content))
+        return Snapshot(bundle, commit, content, await self._reader.tree(content))
 
     def _bundle(self, repository: Repository, revision: str, principal: Principal) -> BundleId:
         found = repository.bundles_at(revision, self._store.bindings()) if is_commit(revision) else []
         own = [bundle for bundle in found if principal.role is not Role.JOB or bundle in principal.own_bundles]
         return next(iter(own or found), None) or repository.bundle(revision)
-
-    async def _tree(self, content: HostContent) -> BundleTree:
-        digest = content.meta.digest
-        tree = self._trees.get(digest)
-        if tree is None:
-            tree = self._trees[digest] = await in_heavy_thread(BundleTree, content.meta)
-        self._trees.move_to_end(digest)
-        if len(self._trees) > _TREES_KEPT:
-            self._trees.popitem(last=False)
-        return tree
 
 
 def _page(tree: BundleTree, path: str, after: str, *, recursive: bool) -> list[HubEntry] | None:

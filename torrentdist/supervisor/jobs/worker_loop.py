@@ -20,15 +20,13 @@ from torrentdist.supervisor.jobs.worker_table import WorkerTable
 from torrentdist.supervisor.worker import worker_plan
 from torrentdist.supervisor.worker.worker_plan import (
     CarryOver,
-    Destroy,
+    EndRun,
     Forget,
-    KillWorker,
     ReleaseBarrier,
     StartWorker,
-    StopWorker,
     TakeBarrier,
 )
-from torrentdist.supervisor.worker.worker_types import Key, Worker
+from torrentdist.supervisor.worker.worker_types import Key, Measure, Worker
 
 log = get_logger()
 
@@ -101,14 +99,9 @@ class WorkerLoop:
                 self._starts.begin(key)
             case CarryOver(key, session):
                 running.carry_over(key, session)
-            case StopWorker(key, reason):
-                if running.stop(key):
-                    log.info("stopping a worker", job=key[0], worker=key[1], reason=reason)
-            case KillWorker(key, reason):
-                if running.kill(key):
-                    log.info("killing a worker", job=key[0], worker=key[1], reason=reason)
-            case Destroy(key):
-                if running.destroy(key):
-                    log.warning("a guardian does not end its worker", job=key[0], worker=key[1])
+            case EndRun(key, measure, reason):
+                if running.end(key, measure):
+                    say = log.warning if measure is Measure.DESTROY else log.info
+                    say("ending a worker", job=key[0], worker=key[1], how=measure, reason=reason)
             case Forget(key):
                 await self._ends.forget(key)

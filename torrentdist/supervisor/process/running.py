@@ -31,6 +31,8 @@ log = get_logger()
 LOOK_SECS = 0.02
 """Interval between checks for something that another process is about to do."""
 
+SIGNALS = {Measure.STOP: signal.SIGTERM, Measure.KILL: signal.SIGUSR1, Measure.DESTROY: signal.SIGKILL}
+
 Ended = Callable[[Key, RunRecord, GuardianStatus | None], Awaitable[None]]
 
 
@@ -121,25 +123,17 @@ class Running:
 
     # ending
 
-    def stop(self, key: Key) -> bool:
-        """Tells the guardian to stop its run. Returns False if the run has just ended, or if the
-        guardian is not known yet; then the next round tries again."""
-        return self._take(key, Measure.STOP, signal.SIGTERM)
+    def end(self, key: Key, measure: Measure) -> bool:
+        """Tells the guardian to stop or kill its run, or kills the guardian itself.
 
-    def kill(self, key: Key) -> bool:
-        """Tells the guardian to kill its run. Returns as `stop` does."""
-        return self._take(key, Measure.KILL, signal.SIGUSR1)
-
-    def destroy(self, key: Key) -> bool:
-        """Kills the guardian itself. Returns as `stop` does."""
-        return self._take(key, Measure.DESTROY, signal.SIGKILL)
-
-    def _take(self, key: Key, measure: Measure, number: signal.Signals) -> bool:
+        Returns False if the run has just ended, or if the guardian is not known yet; then the next
+        round tries again.
+        """
         handle = self._handles.get(key)
         if handle is None or handle.living is None:
             return False
         handle.measure, handle.measured_at = measure, time.monotonic()
-        guardian_processes.send(handle.living, number)
+        guardian_processes.send(handle.living, SIGNALS[measure])
         return True
 
     # following

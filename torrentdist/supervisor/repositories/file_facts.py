@@ -10,14 +10,15 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-from collections import OrderedDict, defaultdict
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
 from torrentdist.bundle.metafile import FileEntry
+from torrentdist.host.recent_results import RecentResults
 from torrentdist.log import get_logger
 from torrentdist.model.ids import Digest
 from torrentdist.model.json_decoding import decode_json
@@ -42,23 +43,28 @@ class KeptFact(msgspec.Struct, frozen=True):
     value: str
 
 
+@dataclass(frozen=True)
+class BundleFacts:
+    values: dict[tuple[str, str], str]
+    """Facts by root and kind."""
+    room: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+    """One for each bundle, so that a bundle that does not arrive delays no other."""
+
+
 class FileFacts:
     def __init__(self, directory: Path, is_here: Callable[[Digest], bool]) -> None:
         """`is_here` tells whether this host has a bundle, or fetches it. Facts about others go."""
         self._directory = directory
         self._is_here = is_here
-        self._known: OrderedDict[Digest, asyncio.Task[dict[tuple[str, str], str]]] = OrderedDict()
-        """Facts by root and kind, of the bundles that were used last."""
+        self._known: RecentResults[BundleFacts] = RecentResults(KEPT)
         self._computing: dict[tuple[Digest, str, str], asyncio.Task[str]] = {}
-        self._rooms: defaultdict[Digest, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(AT_ONCE))
-        """One for each bundle, so that a bundle that does not arrive delays no other."""
 
     async def get(self, content: HostContent, file: FileEntry, kind: str, compute: Compute) -> str:
         """Returns a fact of this kind about a file, which `compute` finds out if it is not
         known."""
         digest, root = content.meta.digest, file.root.hex()
         known = await self._of(digest)
-        if (found := known.get((root, kind))) is not None:
+        if (found := known.values.get((root, kind))) is not None:
             return found
         name = (digest, root, kind)
         task = self._computing.get(name)
@@ -69,16 +75,16 @@ class FileFacts:
         return await asyncio.shield(task)  # a client that leaves does not end it for others
 
     async def close(self) -> None:
-        tasks = [*self._computing.values(), *self._known.values()]
-        for task in tasks:
+        for task in self._computing.values():
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._computing.values(), return_exceptions=True)
 
     async def _compute(self, content: HostContent, file: FileEntry, kind: str, compute: Compute) -> str:
-        async with self._rooms[content.meta.digest]:
+        known = await self._of(content.meta.digest)
+        async with known.room:
             value = await compute(content, file)
         fact = KeptFact(file.root.hex(), kind, value)
-        (await self._of(content.meta.digest))[fact.root, kind] = value
+        known.values[fact.root, kind] = value
         await asyncio.to_thread(self._append, content.meta.digest, fact)
         return value
 
@@ -87,20 +93,11 @@ class FileFacts:
         if not task.cancelled():
             task.exception()  # all who asked may have left
 
-    async def _of(self, digest: Digest) -> dict[tuple[str, str], str]:
-        task = self._known.get(digest)
-        if task is None:
-            task = self._known[digest] = asyncio.create_task(asyncio.to_thread(self._load, digest))
-            task.add_done_callback(lambda done: self._forget_failure(digest, done))
-            if len(self._known) > KEPT:
-                forgotten, _ = self._known.popitem(last=False)
-                self._rooms.pop(forgotten, None)
-        self._known.move_to_end(digest)
-        return await asyncio.shield(task)
+    async def _of(self, digest: Digest) -> BundleFacts:
+        async def load() -> BundleFacts:
+            return BundleFacts(await asyncio.to_thread(self._load, digest))
 
-    def _forget_failure(self, digest: Digest, task: asyncio.Task[dict[tuple[str, str], str]]) -> None:
-        if (task.cancelled() or task.exception() is not None) and self._known.get(digest) is task:
-            del self._known[digest]
+        return await self._known.get(digest, load)
 
     def _path(self, digest: Digest) -> Path:
         return self._directory / f"{digest}.jsonl"

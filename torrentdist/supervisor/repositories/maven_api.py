@@ -7,7 +7,6 @@ Always: a file of the bundle comes before what is made for it.
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Final
 
@@ -19,7 +18,6 @@ from torrentdist.host.http.operation import FILE, Operation
 from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.model import ids
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import Digest
 from torrentdist.security.principal import Role
 from torrentdist.supervisor.bundles.host_content import HostContent
 from torrentdist.supervisor.gateway.bundle_reader import BundleReader
@@ -27,8 +25,6 @@ from torrentdist.supervisor.repositories.file_facts import FileFacts, hashed_by
 from torrentdist.supervisor.repositories.made_answers import made_answer
 from torrentdist.supervisor.repositories.maven_layout import CHECKSUMS, found_file, split_checksum, version_list
 
-KEPT: Final = 4
-"""Trees in memory, of the bundles that were used last."""
 _HASHES: Final = {kind: hashed_by(kind) for kind in CHECKSUMS}
 
 
@@ -36,7 +32,6 @@ class MavenApi:
     def __init__(self, reader: BundleReader, facts: FileFacts) -> None:
         self._reader = reader
         self._facts = facts
-        self._trees: OrderedDict[Digest, BundleTree] = OrderedDict()
 
     def operations(self) -> Iterator[Operation]:
         summary = "a file of the bundle as a Maven repository; checksums and maven-metadata.xml are made if need be"
@@ -46,7 +41,7 @@ class MavenApi:
     async def artifact(self, request: Request) -> Response:
         bundle, path = ids.bundle_id(request.path_params["id"]), request.path_params["path"]
         content = await self._reader.content(bundle)
-        tree = await self._tree_of(content)
+        tree = await self._reader.tree(content)
         file = found_file(tree, path)
         if file is not None:
             return await self._reader.file(request, bundle, file.path)
@@ -66,13 +61,3 @@ class MavenApi:
             return await self._facts.get(content, file, kind, _HASHES[kind])
         versions = await in_heavy_thread(version_list, tree, base)
         return None if versions is None else hashlib.new(kind, versions, usedforsecurity=False).hexdigest()
-
-    async def _tree_of(self, content: HostContent) -> BundleTree:
-        digest = content.meta.digest
-        tree = self._trees.get(digest)
-        if tree is None:
-            tree = self._trees[digest] = await in_heavy_thread(BundleTree, content.meta)
-            if len(self._trees) > KEPT:
-                self._trees.popitem(last=False)
-        self._trees.move_to_end(digest)
-        return tree

@@ -8,20 +8,18 @@ may arrive later. A file comes from bundle_reader.py, as under /bundles/.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
 from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from torrentdist.bundle.metafile import Metafile
 from torrentdist.host.http.file_answers import FILE_TYPE
 from torrentdist.host.http.operation import FILE, Operation
 from torrentdist.host.process.heavy_work import in_heavy_thread
+from torrentdist.host.recent_results import RecentResults
 from torrentdist.model import ids
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import Digest
 from torrentdist.security.principal import Role
 from torrentdist.supervisor.bundles.host_content import HostContent
 from torrentdist.supervisor.gateway.bundle_reader import BundleReader
@@ -45,8 +43,6 @@ FIRST_SECS: Final = 5.0
 silence."""
 BATCH: Final = 64
 """Files of a page whose facts are looked for at once. file_facts.py reads fewer of them at once."""
-KEPT: Final = 4
-"""Indexes in memory, of the bundles that were used last."""
 _SHA256: Final = hashed_by("sha256")
 
 
@@ -55,7 +51,7 @@ class PythonIndexApi:
         self._reader = reader
         self._facts = facts
         self._metadata = DistributionMetadata()
-        self._indexes: OrderedDict[Digest, PythonIndex] = OrderedDict()
+        self._indexes: RecentResults[PythonIndex] = RecentResults()
 
     def operations(self) -> Iterator[Operation]:
         index, page = "/simple/{id}/", (200, 304)
@@ -105,17 +101,8 @@ class PythonIndexApi:
 
     async def _open(self, request: Request) -> tuple[HostContent, PythonIndex]:
         content = await self._reader.content(ids.bundle_id(request.path_params["id"]))
-        return content, await self._index_of(content.meta)
-
-    async def _index_of(self, meta: Metafile) -> PythonIndex:
-        found = self._indexes.get(meta.digest)
-        if found is None:
-            found = await in_heavy_thread(python_index, meta)
-            self._indexes[meta.digest] = found
-            if len(self._indexes) > KEPT:
-                self._indexes.popitem(last=False)
-        self._indexes.move_to_end(meta.digest)
-        return found
+        meta = content.meta
+        return content, await self._indexes.get(meta.digest, lambda: in_heavy_thread(python_index, meta))
 
     async def _facts_of(self, content: HostContent, one: PythonDistribution) -> DistributionFacts:
         file, facts = one.file, self._facts

@@ -16,6 +16,7 @@ from torrentdist.supervisor.worker.worker_types import Barrier, Key, Measure, Ru
 
 PATIENCE_SECS = 2.0
 """How long a guardian may exceed its time limit before the next harder measure."""
+DISOBEDIENT = "its guardian does not end it"
 
 
 @dataclass(frozen=True)
@@ -43,22 +44,13 @@ class CarryOver:
 
 
 @dataclass(frozen=True)
-class StopWorker:
+class EndRun:
+    """Have the guardian stop or kill its run. DESTROY kills a guardian that does not obey, and all
+    processes of its run."""
+
     key: Key
+    measure: Measure
     reason: str
-
-
-@dataclass(frozen=True)
-class KillWorker:
-    key: Key
-    reason: str
-
-
-@dataclass(frozen=True)
-class Destroy:
-    """Kill a guardian that does not obey, and all processes of its run."""
-
-    key: Key
 
 
 @dataclass(frozen=True)
@@ -66,7 +58,7 @@ class Forget:
     key: Key
 
 
-Action = TakeBarrier | ReleaseBarrier | StartWorker | CarryOver | StopWorker | KillWorker | Destroy | Forget
+Action = TakeBarrier | ReleaseBarrier | StartWorker | CarryOver | EndRun | Forget
 
 
 def plan(workers: Iterable[Worker], lease: RunLease, now: float) -> list[Action]:
@@ -105,14 +97,14 @@ def _about_run(worker: Worker, run: Run, lease: RunLease, now: float) -> Action 
     if run.measure is not Measure.DESTROY and (lost := _why_gone(worker, run, lease, now)):
         harder = run.measure is Measure.KILL and now >= _next_measure_at(run)
         if harder:
-            return Destroy(worker.key)
-        return None if run.measure is Measure.KILL else KillWorker(worker.key, lost)
+            return EndRun(worker.key, Measure.DESTROY, DISOBEDIENT)
+        return None if run.measure is Measure.KILL else EndRun(worker.key, Measure.KILL, lost)
     if run.session != lease.session and (action := _into_current_session(worker, run, lease, now)):
         return action
     if run.measure is not Measure.NONE:
         return _next_measure(worker, run, now)
     reason = _why_stop(worker, run, lease, now)
-    return StopWorker(worker.key, reason) if reason else None
+    return EndRun(worker.key, Measure.STOP, reason) if reason else None
 
 
 def _why_gone(worker: Worker, run: Run, lease: RunLease, now: float) -> str:
@@ -157,7 +149,9 @@ def _next_measure(worker: Worker, run: Run, now: float) -> Action | None:
     """Returns the next harder measure if the last one did not work in time."""
     if now < _next_measure_at(run):
         return None
-    return KillWorker(worker.key, "it did not stop") if run.measure is Measure.STOP else Destroy(worker.key)
+    if run.measure is Measure.STOP:
+        return EndRun(worker.key, Measure.KILL, "it did not stop")
+    return EndRun(worker.key, Measure.DESTROY, DISOBEDIENT)
 
 
 def _next_measure_at(run: Run) -> float:
