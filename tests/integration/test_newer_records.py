@@ -84,7 +84,7 @@ async def test_an_announce_is_answered_from_the_newer_records(enter: Enter, prox
     await leader.mirror.sync(5.0)
     known: list[set[SupervisorId]] = []
 
-    def hear(announce: SwarmAnnounce, sender: AnnounceSender) -> SwarmAnswer:
+    def hear(announce: SwarmAnnounce, sender: AnnounceSender, _: object) -> SwarmAnswer:
         known.append(set(behind.mirror.snapshot.assignments))
         return SwarmAnswer(interval=1.0, you=sender.address)
 

@@ -51,7 +51,7 @@ HAS, LACKS = SwarmEntry(digest=DIGEST, complete=True), SwarmEntry(digest=DIGEST,
 
 
 def lines(of: ConsoleSight) -> list[tuple[int, int]]:
-    return [(line.done, line.hosts) for line in of.distributions()]
+    return [(line.done, line.hosts) for line in of.distributions(of.snapshot())]
 
 
 def test_other_hosts_that_have_a_bundle_do_not_hide_a_distribution() -> None:
@@ -65,12 +65,12 @@ def test_hosts_whose_wave_has_not_begun_are_waited_for() -> None:
     """If this fails, a distribution looks complete as soon as its canary has the bundle."""
     running = DistributionRecord(bundle=ETL, hosts=tuple(map(SupervisorId, ALL)), canary=1)
     over = msgspec.structs.replace(running, state=DistributionState.STOPPED, reason="a canary failed")
-    fleet = sight(told("a", order=running), a=HAS).fleet(ETL)
+    fleet = sight(told("a", order=running), a=HAS).fleet(told("a", order=running), ETL)
 
     assert [(1, 3)] == lines(sight(told("a", order=running), a=HAS))
     assert [] == lines(sight(told("a", order=over), a=HAS))
     assert ["its wave has not begun"] * 2 == [host.reason for host in fleet.hosts if host.supervisor != "a"]
-    assert "a canary failed" == sight(told("a", order=over), a=HAS).fleet(ETL).stopped
+    assert "a canary failed" == sight(told("a", order=over), a=HAS).fleet(told("a", order=over), ETL).stopped
 
 
 CLUSTER = ClusterView(
@@ -83,7 +83,8 @@ def test_a_stopped_distribution_and_a_host_without_room_need_attention() -> None
     """If this fails, the console says that all is well while nobody gets the bundle."""
     stopped = DistributionRecord(bundle=ETL, state=DistributionState.STOPPED, reason="a canary failed: a")
     full = SwarmEntry(digest=DIGEST, complete=False, problem="its disk is full")
-    troubles = sight(told("a", "b", order=stopped), a=full, b=LACKS).troubles()
+    seen = told("a", "b", order=stopped)
+    troubles = sight(seen, a=full, b=LACKS).troubles(seen)
     found = {(item.what, item.subject): item.detail for item in attention(CLUSTER, troubles, 0.0)}
 
     assert "a canary failed: a" == found["stopped", "etl"]

@@ -8,12 +8,14 @@ Pure: no I/O and no clock.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from fnmatch import fnmatchcase
+from collections.abc import Callable, Iterable, Mapping
+from fnmatch import fnmatchcase, translate
+from functools import lru_cache
 from typing import Final
 
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import MAX_ID_LENGTH
+from torrentdist.security.certificate_identity import CertificateRole
 from torrentdist.security.principal import STRANGER, Principal, Role
 
 ALL_BUNDLES: Final = "*"
@@ -43,11 +45,15 @@ def may_read(principal: Principal, bundle: str) -> bool:
     """Whether a bundle exists for this principal. What it may not read is not there: no answer may
     differ from that about an id that nobody has used.
     """
-    return (
-        ALL_BUNDLES in principal.reads
-        or bundle in principal.own_bundles
-        or any(fnmatchcase(bundle, pattern) for pattern in principal.reads)
-    )
+    if ALL_BUNDLES in principal.reads or bundle in principal.own_bundles:
+        return True
+    return bool(principal.reads) and _matcher(principal.reads)(bundle) is not None
+
+
+@lru_cache(maxsize=1024)
+def _matcher(patterns: tuple[str, ...]) -> Callable[[str], object]:
+    """Compiles patterns into one expression, since a list asks for each of its bundles."""
+    return re.compile("|".join(map(translate, patterns))).match
 
 
 def reads_everything(principal: Principal) -> bool:
@@ -73,6 +79,13 @@ def check_role(principal: Principal, needed: Role, operation: str) -> None:
     raise TorrentdistError("role_needed", name=principal.name, role=principal.role, needed=needed, operation=operation)
 
 
+def check_master(principal: Principal, what: str) -> None:
+    """Raises an error for a certificate that is not a master's. `what` is for masters alone."""
+    certificate = principal.certificate
+    if certificate is not None and certificate.role is not CertificateRole.MASTER:
+        raise TorrentdistError("forbidden", detail=f"{what} for masters alone")
+
+
 def check_bundles(principal: Principal, bundles: Iterable[str]) -> None:
     """Raises the error that names the pattern that none of these ids matches."""
     bundles = sorted(bundles)
@@ -93,14 +106,9 @@ def check_own(principal: Principal, named: Mapping[str, object]) -> None:
             raise TorrentdistError("forbidden", name=principal.name, detail=detail)
 
 
-def may_have(pattern: str, assigned: Iterable[str], names: Iterable[str]) -> bool:
-    """Whether a host may have some content: the pattern of its bundles allows one of the ids under
-    which it is known, or one of them is assigned to it.
-    """
-    if pattern == ALL_BUNDLES:
-        return True
-    given = {*assigned}
-    return any(name in given or fnmatchcase(name, pattern) for name in names)
+def may_read_content(principal: Principal, names: Iterable[str]) -> bool:
+    """Whether a principal may read content that is known under these ids: one of them is enough."""
+    return reads_everything(principal) or any(may_read(principal, name) for name in names)
 
 
 def checked_pattern(text: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from starlette.requests import Request
 from starlette.responses import Response
 
+from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.operation import Operation
 from torrentdist.host.http.web import json_response, number_parameter
 from torrentdist.master.access.audit_trail import MOST_ENTRIES, AuditTrail
@@ -29,4 +30,4 @@ class AuditApi:
         within = number_parameter(request, "within", LONGEST_WAIT, low=0.0, high=LONGEST_WAIT)
         most = int(number_parameter(request, "n", DEFAULT_ENTRIES, low=1, high=MOST_ENTRIES))
         who, bundle = request.query_params.get("who", ""), request.query_params.get("bundle", "")
-        return json_response(self._trail.entries(within, who, bundle, most))
+        return json_response(self._trail.entries(principal_of(request), within, who, bundle, most))

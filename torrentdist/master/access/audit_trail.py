@@ -21,6 +21,8 @@ from torrentdist.host.telemetry.event_log import EventLog
 from torrentdist.model.access.audit_messages import AuditView
 from torrentdist.model.events import AccessAudited
 from torrentdist.model.json_decoding import decode_json
+from torrentdist.security.authorization import may_read, reads_everything
+from torrentdist.security.principal import Principal
 
 MOST_ENTRIES: Final = 10_000
 MOST_BYTES: Final = 64 * 1024 * 1024
@@ -42,8 +44,9 @@ class AuditTrail:
         """Reads the changes from the events that this master has written."""
         self._entries.extend(await asyncio.to_thread(lambda: deque(told_in(directory), maxlen=MOST_ENTRIES)))
 
-    def entries(self, within: float, who: str, bundle: str, most: int) -> list[AuditView]:
-        """Returns the entries of the last `within` seconds that match, the newest first.
+    def entries(self, sender: Principal, within: float, who: str, bundle: str, most: int) -> list[AuditView]:
+        """Returns the entries of the last `within` seconds that match and that the sender may see,
+        the newest first.
 
         Empty text matches all.
         """
@@ -51,7 +54,8 @@ class AuditTrail:
         pending = [self._view(fact) for fact in self.log.pending()]
         found: list[AuditView] = []
         for entry in (*pending, *reversed(self._entries)):
-            if entry.at >= since and who in ("", entry.who) and bundle in ("", entry.bundle):
+            matches = entry.at >= since and who in ("", entry.who) and bundle in ("", entry.bundle)
+            if matches and may_see(sender, entry):
                 found.append(entry)
                 if len(found) == most:
                     break
@@ -63,6 +67,14 @@ class AuditTrail:
 
     def _view(self, fact: AccessAudited) -> AuditView:
         return _view_of(fact, self._now(), self._master)
+
+
+def may_see(sender: Principal, entry: AuditView) -> bool:
+    """Whether an entry tells nothing of what is hidden from the sender. Everybody sees the own
+    changes.
+    """
+    is_own = entry.who == sender.name
+    return is_own or reads_everything(sender) or (entry.bundle != "" and may_read(sender, entry.bundle))
 
 
 def _view_of(fact: AccessAudited, at: float, master: str) -> AuditView:

@@ -20,7 +20,7 @@ from torrentdist.host.http.operation import Handler, Operation, body_of
 from torrentdist.host.http.web import decode_body, flag_parameter, json_response
 from torrentdist.master.access.host_issuing import HostIssuing
 from torrentdist.master.access.host_operations import host_views
-from torrentdist.master.http.mutation_requests import answered, mutation_of
+from torrentdist.master.http.mutation_requests import answered, mutation_of, records_for
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.reads.saved_records import Records
 from torrentdist.model import ids
@@ -92,8 +92,8 @@ class HostApi:
             raise TorrentdistError("forbidden", detail="the CA's key is for masters with a certificate alone")
         return Response(await asyncio.to_thread(self._key.key_text), media_type=PEM)
 
-    async def host_table(self, _: Request) -> Response:
-        return json_response(host_views(self._records.snapshot(), time.time(), self._now()))
+    async def host_table(self, request: Request) -> Response:
+        return json_response(host_views(records_for(request, self._records), time.time(), self._now()))
 
     async def revocations(self, _: Request) -> Response:
         hosts = self._records.snapshot().hosts

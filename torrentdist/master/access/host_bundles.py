@@ -9,18 +9,20 @@ Never: decide by what the sender says about itself; its certificate and the reco
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 
-from msgspec.structs import replace
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.operation import Operation
+from torrentdist.host.http.web import PRINCIPAL
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest, SupervisorId
 from torrentdist.model.wire.swarm_messages import SwarmAnnounce
-from torrentdist.security.authorization import ALL_BUNDLES, may_have
+from torrentdist.security.authorization import ALL_BUNDLES, may_read_content, reads_everything
 from torrentdist.security.certificate_identity import CertificateRole
 from torrentdist.security.principal import Principal
 
@@ -36,44 +38,47 @@ class HostBundles:
 
     def checked(self, operation: Operation) -> Handler:
         """Returns the operation's handler, which now refuses a host what it may not have."""
-        target = operation.hands_out
-        if target is None:
-            return operation.handler
 
         async def handle(request: Request) -> Response:
-            principal = principal_of(request)
-            if _supervisor(principal) is not None:
-                self._check(principal, await target(request))
+            principal = request.scope[PRINCIPAL] = self.with_rights(principal_of(request))
+            if operation.hands_out is not None and _supervisor(principal) is not None:
+                _check(principal, await operation.hands_out(request), _named(request))
             return await operation.handler(request)
 
         return handle
 
-    def may_have(self, principal: Principal, digest: Digest) -> bool:
-        """Whether the sender may have this content, as far as it is a host."""
-        return self._allows(principal, lambda: self._names(digest))
-
-    def allowed(self, principal: Principal, announce: SwarmAnnounce) -> SwarmAnnounce:
-        """Returns the announce without the swarms from which its sender may fetch nothing."""
-        if _supervisor(principal) is None:
-            return announce
-        kept = [entry for entry in announce.swarms if entry.complete or self.may_have(principal, entry.digest)]
-        return replace(announce, swarms=kept)
-
-    def _check(self, principal: Principal, asked: Iterable[BundleId]) -> None:
-        bundles = self._snapshot().bundles
-        digests = {bundles[name].record.digest for name in asked if name in bundles}
-        names = sorted({*asked}.union(*map(self._names, digests)))
-        if not self._allows(principal, lambda: names):
-            named = ", ".join(sorted(asked) or names) or "of an unknown name"
-            raise TorrentdistError("not_for_host", name=principal.name, id=named)
-
-    def _allows(self, principal: Principal, names: Callable[[], Iterable[BundleId]]) -> bool:
+    def with_rights(self, principal: Principal) -> Principal:
+        """Returns the sender with what it may read by the records, if it is a supervisor."""
         host = _supervisor(principal)
         if host is None:
-            return True
+            return principal
         snapshot = self._snapshot()
         pattern = pattern_of(snapshot, host)
-        return pattern == ALL_BUNDLES or may_have(pattern, assigned_to(snapshot, host), names())
+        own = frozenset() if pattern == ALL_BUNDLES else assigned_to(snapshot, host)
+        return replace(principal, reads=(pattern,) if pattern else (), own_bundles=own)
+
+    def allowed(self, principal: Principal, announce: SwarmAnnounce) -> SwarmAnnounce:
+        """Returns the announce without the swarms of what its sender may not have, whatever it
+        claims to have. A person may bring new content, which no bundle has yet."""
+        if reads_everything(principal):
+            return announce
+        brings = _supervisor(principal) is None
+        kept = [entry for entry in announce.swarms if self._may_join(principal, entry.digest, brings)]
+        return msgspec.structs.replace(announce, swarms=kept)
+
+    def _may_join(self, principal: Principal, digest: Digest, brings: bool) -> bool:
+        names = [*self._names(digest)]
+        return may_read_content(principal, names) or (brings and not names)
+
+
+def _check(principal: Principal, asked: Iterable[BundleId], named: str) -> None:
+    if not may_read_content(principal, asked):
+        raise TorrentdistError("not_for_host", name=principal.name, id=named)
+
+
+def _named(request: Request) -> str:
+    """Returns what a refusal names: the id of the path, and no other that the content has."""
+    return str(request.path_params.get("id", "of this content"))
 
 
 def _supervisor(principal: Principal) -> SupervisorId | None:

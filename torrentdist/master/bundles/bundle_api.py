@@ -16,7 +16,7 @@ from torrentdist.host.http.operation import FILE, Operation
 from torrentdist.host.http.web import flag_parameter, json_response, number_parameter
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.master.bundles import bundle_views
-from torrentdist.master.http.mutation_requests import bundle_of, bundle_target, page_of
+from torrentdist.master.http.mutation_requests import bundle_of, bundle_target, page_of, records_for
 from torrentdist.master.reads.saved_records import Records
 from torrentdist.master.swarm.swarms import Swarms
 from torrentdist.model.errors import EXIT_DISK, TorrentdistError
@@ -44,30 +44,32 @@ class BundleApi:
     def operations(self) -> Iterator[Operation]:
         summary = "every bundle that can be downloaded, or is lost"
         yield Operation("GET", "/v1/bundles", self.bundles, list[BundleView], summary, Role.READER, paged=True)
-        yield Operation("GET", "/v1/bundles/{id}", self.bundle, BundleView, "one bundle", Role.JOB)
+        one, target = "/v1/bundles/{id}", bundle_target
+        yield Operation("GET", one, self.bundle, BundleView, "one bundle", Role.JOB, hands_out=target)
         summary = "long poll until enough masters hold it"
-        yield Operation("GET", "/v1/bundles/{id}/wait", self.wait, BundleView, summary, Role.READER)
+        yield Operation("GET", f"{one}/wait", self.wait, BundleView, summary, Role.READER, hands_out=target)
         summary = "one file of a bundle held here"
         yield Operation(
             "GET",
-            "/v1/bundles/{id}/files/{path:any_path}",
+            f"{one}/files/{{path:any_path}}",
             self.file,
             None,
             summary,
             Role.JOB,
             statuses=FILE,
-            hands_out=bundle_target,
+            hands_out=target,
         )
         summary = "how far each host is that is told to keep it"
-        yield Operation("GET", "/v1/bundles/{id}/hosts", self.hosts, FleetView, summary, Role.READER)
+        yield Operation("GET", f"{one}/hosts", self.hosts, FleetView, summary, Role.READER, hands_out=target)
 
     async def bundles(self, request: Request) -> Response:
         now = self._records.server_now()
         own_bytes = self._runtime.store.own_bytes
-        return json_response(bundle_views.bundle_list(self._records.snapshot(), now, page_of(request), own_bytes))
+        snapshot = records_for(request, self._records)
+        return json_response(bundle_views.bundle_list(snapshot, now, page_of(request), own_bytes))
 
     async def bundle(self, request: Request) -> Response:
-        bundle, snapshot = bundle_of(request), self._records.snapshot()
+        bundle, snapshot = bundle_of(request), records_for(request, self._records)
         is_uploading = flag_parameter(request, "uploading")
         bundle_views.entry_of(snapshot, bundle, *(bundle_views.ALIVE if is_uploading else bundle_views.LISTED))
         view = bundle_views.bundle_view(snapshot, bundle)
@@ -77,7 +79,7 @@ class BundleApi:
         bundle = bundle_of(request)
         replicas = int(number_parameter(request, "replicas", 1, low=0, high=1000))
         timeout = min(LONGEST_POLL, number_parameter(request, "timeout", LONGEST_POLL, low=0, high=MOST_POLL))
-        bundle_views.entry_of(self._records.snapshot(), bundle, *bundle_views.ALIVE)
+        bundle_views.entry_of(records_for(request, self._records), bundle, *bundle_views.ALIVE)
         with contextlib.suppress(TorrentdistError):  # the time is up: answer the current state
             await self._mirror.wait_for(lambda s: bundle_views.replicated(s, bundle, replicas), timeout)
         snapshot = self._records.snapshot()
@@ -92,7 +94,7 @@ class BundleApi:
 
     async def file(self, request: Request) -> Response:
         bundle = bundle_of(request)
-        entry = bundle_views.entry_of(self._records.snapshot(), bundle, *bundle_views.ALIVE)
+        entry = bundle_views.entry_of(records_for(request, self._records), bundle, *bundle_views.ALIVE)
         stored = self._runtime.store.get(entry.record.digest)
         if stored is None:
             raise TorrentdistError("bundle_unavailable", id=bundle, detail="this master does not hold it")
@@ -102,6 +104,6 @@ class BundleApi:
         return await asyncio.to_thread(file_response, request, stored.content, path, stored.digest, stored.published_at)
 
     async def hosts(self, request: Request) -> Response:
-        bundle, snapshot = bundle_of(request), self._records.snapshot()
+        bundle, snapshot = bundle_of(request), records_for(request, self._records)
         entry = bundle_views.entry_of(snapshot, bundle, *bundle_views.LISTED)
         return json_response(bundle_views.fleet_view(snapshot, bundle, self._swarms.members(entry.record.digest)))

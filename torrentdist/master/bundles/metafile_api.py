@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from torrentdist.bundle.metafile import parse_metafile, with_trackers
+from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.file_answers import FILE_TYPE, path_response
 from torrentdist.host.http.http_conditions import Representation
 from torrentdist.host.http.operation import FILE, Operation, body_of
@@ -21,12 +22,13 @@ from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.master.bundles import bundle_views
 from torrentdist.master.bundles.raw_metafiles import RawMetafiles
-from torrentdist.master.http.mutation_requests import bundle_of, bundle_target, digest_of
+from torrentdist.master.http.mutation_requests import bundle_of, bundle_target, digest_of, records_for
 from torrentdist.master.reads.saved_records import Records
 from torrentdist.master.swarm.swarms import Swarms
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.wire.headers import DIGEST
+from torrentdist.security.authorization import may_read_content
 from torrentdist.security.passes import PARAMETER
 from torrentdist.security.principal import Role
 
@@ -98,8 +100,11 @@ class MetafileApi:
     async def _names_of_digest(self, request: Request) -> list[BundleId]:
         return self._swarms.names(digest_of(request))
 
+    def _may_read(self, request: Request) -> bool:
+        return may_read_content(principal_of(request), self._swarms.names(digest_of(request)))
+
     async def metafile(self, request: Request) -> Response:
-        entry = bundle_views.entry_of(self._records.snapshot(), bundle_of(request), *bundle_views.LISTED)
+        entry = bundle_views.entry_of(records_for(request, self._records), bundle_of(request), *bundle_views.LISTED)
         digest = entry.record.digest
         raw = await self._raw_metafiles.of(digest)
         asker = request.query_params.get("for", "")
@@ -115,7 +120,7 @@ class MetafileApi:
 
     async def metafile_by_digest(self, request: Request) -> Response:
         digest = digest_of(request)
-        raw = await self._runtime.store.raw_metafile(digest)
+        raw = await self._runtime.store.raw_metafile(digest) if self._may_read(request) else None
         if raw is None:
             raise TorrentdistError("not_found", what=f"a metafile of {digest} on this master")
         return await _metafile_response(request, raw, digest)
@@ -126,7 +131,7 @@ class MetafileApi:
         The digest proves that it is the right one.
         """
         digest = digest_of(request)
-        entries = self._records.snapshot().bundles.values()
+        entries = records_for(request, self._records).bundles.values()
         if not any(e.record.digest == digest and e.record.state in bundle_views.ALIVE for e in entries):
             raise TorrentdistError("not_found", what=f"a bundle with digest {digest}")
         meta = await in_heavy_thread(parse_metafile, await body_of(request))
@@ -140,7 +145,7 @@ class MetafileApi:
     async def plugin_metafile(self, request: Request) -> Response:
         digest = digest_of(request)
         path = self._runtime.store.object_dir(digest) / "distributor-metafile"
-        if not await asyncio.to_thread(path.is_file):
+        if not self._may_read(request) or not await asyncio.to_thread(path.is_file):
             raise TorrentdistError("not_found", what=f"a plug-in's metafile of {digest} on this master")
         shown = await asyncio.to_thread(lambda: Representation(f"{digest}.plugin", path.stat().st_size))
         return path_response(request, path, shown, digest, FILE_TYPE)

@@ -13,12 +13,13 @@ from starlette.responses import RedirectResponse, Response
 
 from torrentdist.bundle.metafile import parse_metafile
 from torrentdist.bundle.reuse.recipe import parse_recipe, recipe_hash, split_recipe
+from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.operation import Operation, body_of
 from torrentdist.host.http.web import json_response
 from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.master.bundles.metafile_api import ARRIVES_SECS
-from torrentdist.master.bundles.recipes import Recipes
+from torrentdist.master.bundles.recipes import Recipes, no_recipe
 from torrentdist.master.http.mutation_requests import bundle_of, bundle_target, digest_of
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.reads.saved_records import Records
@@ -27,6 +28,7 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.wire.bundle_messages import ReuseView, UploadOffset
 from torrentdist.model.wire.headers import DIGEST
+from torrentdist.security.authorization import may_read, may_read_content
 from torrentdist.security.passes import PARAMETER
 from torrentdist.security.principal import Role
 
@@ -92,6 +94,8 @@ class RecipeApi:
 
     async def recipe(self, request: Request) -> Response:
         bundle = bundle_of(request)
+        if not may_read(principal_of(request), bundle):
+            raise no_recipe(bundle)
         raw = await self._recipes.of_bundle(bundle)
         headers = {DIGEST: recipe_hash(raw)}
         asker = request.query_params.get("for", "")
@@ -105,7 +109,8 @@ class RecipeApi:
 
     async def recipe_by_digest(self, request: Request) -> Response:
         digest = digest_of(request)
-        raw = await self._runtime.store.raw_recipe(digest)
+        is_readable = may_read_content(principal_of(request), self._swarms.names(digest))
+        raw = await self._runtime.store.raw_recipe(digest) if is_readable else None
         if raw is None:
             raise TorrentdistError("not_found", what=f"a recipe of {digest} on this master")
         return Response(raw, media_type="application/octet-stream", headers={DIGEST: recipe_hash(raw)})

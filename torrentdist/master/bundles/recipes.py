@@ -70,4 +70,8 @@ class Recipes:
                     raw = await self._links.recipe_of(digest)
             if raw is not None and recipe_hash(raw) == entry.record.recipe:
                 return raw
-        raise TorrentdistError("not_found", what=f"a recipe of bundle {bundle!r}")
+        raise no_recipe(bundle)
+
+
+def no_recipe(bundle: BundleId) -> TorrentdistError:
+    return TorrentdistError("not_found", what=f"a recipe of bundle {bundle!r}")

@@ -1,7 +1,8 @@
 """What the pages of the console read: records, the directory of swarms, and what supervisors say.
 
 Always: a page costs one walk over what it shows at most. Which bundles are on their way is told by
-an index that follows the records' changes.
+an index that follows the records' changes. What is shown comes from `seen`, the records as the
+visitor may see them.
 Never: change anything.
 """
 
@@ -28,7 +29,7 @@ from torrentdist.model.ids import BundleId, JobId, PeerId, SupervisorId
 from torrentdist.model.policies.distribution_record import DistributionState
 from torrentdist.model.records import BundleState, FailoverRecord
 from torrentdist.model.wire.cluster_messages import ClusterView, SupervisorView
-from torrentdist.model.wire.fleet_messages import FleetView, HostProgress
+from torrentdist.model.wire.fleet_messages import FleetView
 from torrentdist.model.wire.job_messages import WorkerReport
 
 
@@ -61,14 +62,14 @@ class ConsoleSight:
         """Returns the time by ZooKeeper's clock; by ours while it is unknown."""
         return self.records.server_now() or time.time()
 
-    def cluster(self) -> ClusterView:
+    def cluster(self, seen: ClusterSnapshot) -> ClusterView:
         """Returns the cluster with those supervisors only that are silent or full. The overview
         shows no others, and need not pay for them."""
-        snapshot, now = self.snapshot(), time.time()
-        silent, full = self._heartbeats.silent_secs(snapshot), self._swarms.directory.full
+        now = time.time()
+        silent, full = self._heartbeats.silent_secs(seen), self._swarms.directory.full
         named = {id_ for id_, secs in (silent or {}).items() if secs} | {SupervisorId(peer) for peer in full}
-        some = {id_: snapshot.supervisors[id_] for id_ in named & snapshot.supervisors.keys()}
-        few = dataclasses.replace(snapshot, supervisors=some)
+        some = {id_: seen.supervisors[id_] for id_ in named & seen.supervisors.keys()}
+        few = dataclasses.replace(seen, supervisors=some)
         view = bundle_views.cluster_view(few, self.leadership.leader_id(), now, silent, self._swarms.held, full)
         problem = NO_CLUSTER if self.records.lacks_cluster() else ""
         return msgspec.structs.replace(view, stale_secs=self.records.stale_secs(), problem=problem)
@@ -90,62 +91,30 @@ class ConsoleSight:
         except (TimeoutError, TorrentdistError):
             return None
 
-    def fleet(self, bundle: BundleId) -> FleetView:
-        snapshot = self.snapshot()
-        entry = bundle_views.entry_of(snapshot, bundle, *bundle_views.LISTED)
-        self._index.follow(snapshot)
+    def fleet(self, seen: ClusterSnapshot, bundle: BundleId) -> FleetView:
+        entry = bundle_views.entry_of(seen, bundle, *bundle_views.LISTED)
+        self._index.follow(self.snapshot())
         digest, size = entry.record.digest, entry.record.size
         said = self._swarms.directory.entry
         hosts = [
-            bundle_views.host_progress(snapshot, host, said(PeerId(host), digest), size)
+            bundle_views.host_progress(seen, host, said(PeerId(host), digest), size)
             for host in self._index.told_to_keep(bundle)
         ]
-        return bundle_views.with_later_waves(snapshot, bundle, hosts)
+        return bundle_views.with_later_waves(seen, bundle, hosts)
 
-    def problems(self, bundle: BundleId) -> dict[str, str]:
-        """Returns the peers on which a bundle does not arrive, with their reasons."""
-        digest = self.snapshot().bundles[bundle].record.digest
-        return {str(peer): entry.problem for peer, entry in self._swarms.members(digest).items() if entry.problem}
-
-    def progress(self, bundle: BundleId, host: SupervisorId) -> HostProgress | None:
-        """Returns how far a bundle is on one host; None: the host is not told to keep it."""
-        return next((found for found in self.fleet(bundle).hosts if found.supervisor == host), None)
-
-    def troubles(self) -> Troubles:
+    def troubles(self, seen: ClusterSnapshot) -> Troubles:
         return Troubles(
-            lost=self._lost(),
-            short=self._short_of_copies(),
-            stopped=self._stopped(),
-            running=self.distributions(),
-            expiring=bundle_views.expiring_hosts(self.snapshot(), self.now()),
+            lost=sorted(id_ for id_, e in seen.bundles.items() if e.record.state is BundleState.LOST),
+            short=_short_of_copies(seen),
+            stopped=_stopped(seen),
+            running=self.distributions(seen),
+            expiring=bundle_views.expiring_hosts(seen, self.now()),
         )
 
-    def _lost(self) -> list[BundleId]:
-        return sorted(id_ for id_, e in self.snapshot().bundles.items() if e.record.state is BundleState.LOST)
-
-    def _short_of_copies(self) -> dict[str, str]:
-        """Returns the bundles with fewer holders than wanted, and how many they have."""
-        snapshot, found = self.snapshot(), {}
-        for id_, entry in sorted(snapshot.bundles.items()):
-            if entry.record.state is BundleState.AVAILABLE:
-                holders = len(snapshot.holders(id_))
-                if holders < entry.record.min_replicas:
-                    found[str(id_)] = f"{holders} of {entry.record.min_replicas} copies"
-        return found
-
-    def _stopped(self) -> dict[str, str]:
-        """Returns the bundles whose distribution was stopped, and why."""
-        return {
-            str(id_): entry.record.reason
-            for id_, entry in sorted(self.snapshot().distributions.items())
-            if entry.record.state is DistributionState.STOPPED
-        }
-
-    def distributions(self) -> list[DistributionLine]:
+    def distributions(self, seen: ClusterSnapshot) -> list[DistributionLine]:
         """Returns the bundles that some live host should have and has not said that it has."""
-        snapshot = self.snapshot()
-        self._index.follow(snapshot)
-        lines = (self._line(snapshot, id_, entry) for id_, entry in sorted(snapshot.bundles.items()))
+        self._index.follow(self.snapshot())
+        lines = (self._line(seen, id_, entry) for id_, entry in sorted(seen.bundles.items()))
         return [line for line in lines if line is not None and line.done < line.hosts]
 
     def _line(self, snapshot: ClusterSnapshot, bundle: BundleId, entry: BundleEntry) -> DistributionLine | None:
@@ -169,11 +138,31 @@ class ConsoleSight:
             reason="" if first is None else f"{first}: {stuck[first]}",
         )
 
-    def jobs_of(self, bundle: BundleId) -> list[JobId]:
+    def jobs_of(self, seen: ClusterSnapshot, bundle: BundleId) -> list[JobId]:
         self._index.follow(self.snapshot())
-        return self._index.live_jobs_of(bundle)
+        return [job for job in self._index.live_jobs_of(bundle) if job in seen.jobs]
 
-    def workers(self, host: SupervisorId) -> list[WorkerReport] | None:
+    def workers(self, seen: ClusterSnapshot, host: SupervisorId) -> list[WorkerReport] | None:
         """Returns what a supervisor said of its workers; None: this master has not heard it."""
         body = self._heartbeats.recent().get(host)
-        return None if body is None else body.workers
+        return None if body is None else [worker for worker in body.workers if worker.job in seen.jobs]
+
+
+def _short_of_copies(seen: ClusterSnapshot) -> dict[str, str]:
+    """Returns the bundles with fewer holders than wanted, and how many they have."""
+    found = {}
+    for id_, entry in sorted(seen.bundles.items()):
+        if entry.record.state is BundleState.AVAILABLE:
+            holders = len(seen.holders(id_))
+            if holders < entry.record.min_replicas:
+                found[str(id_)] = f"{holders} of {entry.record.min_replicas} copies"
+    return found
+
+
+def _stopped(seen: ClusterSnapshot) -> dict[str, str]:
+    """Returns the bundles whose distribution was stopped, and why."""
+    return {
+        str(id_): entry.record.reason
+        for id_, entry in sorted(seen.distributions.items())
+        if entry.record.state is DistributionState.STOPPED
+    }

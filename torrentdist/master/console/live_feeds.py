@@ -18,6 +18,7 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.web import number_parameter
 from torrentdist.host.telemetry.metrics import Metrics
 from torrentdist.model.errors import TorrentdistError
@@ -71,7 +72,9 @@ class LiveFeeds:
         self._streams = 0
 
     async def answer(self, request: Request, part: str, make: Make, state: State | None = None) -> Response:
-        """Answers with a stream of one part. `part` is its name, and `make` returns its content."""
+        """Answers with a stream of one part. `part` is its name, and `make` returns its content.
+        Only those who may read the same bundles share a part."""
+        part = f"{principal_of(request).reads} {part}"
         secs = number_parameter(request, "timeout", STREAM_SECS, low=0.0, high=STREAM_SECS)
         if self._streams >= MOST_STREAMS:
             raise TorrentdistError("not_ready", detail=f"{self._streams} pages of the console are open here")

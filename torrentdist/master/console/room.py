@@ -67,7 +67,7 @@ async def console_room(core: MasterCore, shown: Shown, api: Iterable[Operation])
     feeds, asking = LiveFeeds(core.metrics, sight.state), HostAsking(host.http, records)
     noted = NotedEvents(me, core.now)
     host.runtime.events.subscribe(noted.hear)
-    earlier = EarlierContent(records, host.runtime.store, shown.bundles.metafiles, shown.bundles.recipes)
+    earlier = EarlierContent(host.runtime.store, shown.bundles.metafiles, shown.bundles.recipes)
     return ConsoleRoom(
         sessions=sessions,
         routers=[

@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from starlette.requests import Request
 from starlette.responses import Response
 
+from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.operation import Operation
 from torrentdist.host.http.web import json_response, number_parameter
 from torrentdist.master.history.distribution_history import DistributionHistory
 from torrentdist.master.history.distribution_runs import MOST_OPEN, MOST_SUMMARIES
 from torrentdist.model import ids
 from torrentdist.model.wire.fleet_messages import DistributionSummary
+from torrentdist.security.authorization import check_master, may_read
 from torrentdist.security.principal import Role
 
 MOST = MOST_OPEN + MOST_SUMMARIES
@@ -32,8 +34,9 @@ class HistoryApi:
     async def distributions(self, request: Request) -> Response:
         most = int(number_parameter(request, "n", MOST, low=1, high=MOST))
         wanted = request.query_params.get("bundle", "")
-        found = self._history.summaries(ids.bundle_id(wanted) if wanted else None)
-        return json_response(found[:most])
+        sender, found = principal_of(request), self._history.summaries(ids.bundle_id(wanted) if wanted else None)
+        return json_response([one for one in found if may_read(sender, one.bundle)][:most])
 
-    async def copy(self, _: Request) -> Response:
+    async def copy(self, request: Request) -> Response:
+        check_master(principal_of(request), "the copy of the history is")
         return Response(await asyncio.to_thread(self._history.copy), media_type="application/json")

@@ -11,11 +11,15 @@ import asyncio
 from starlette.requests import Request
 from starlette.responses import Response
 
+from torrentdist.cluster.records.snapshot import ClusterSnapshot
+from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.openapi import MOST_PAGE
 from torrentdist.host.http.operation import is_dry_run
 from torrentdist.host.http.web import number_parameter
 from torrentdist.master.changes.answered_requests import A_DRY_RUN, Mutation, mutation
 from torrentdist.master.reads.paging import Page
+from torrentdist.master.reads.readable_records import readable
+from torrentdist.master.reads.saved_records import Records
 from torrentdist.model import ids
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.wire.headers import REQUEST_ID
@@ -50,6 +54,11 @@ async def mutation_of(request: Request, body: bytes = b"") -> Mutation | None:
         return None
     target, query = request.scope["raw_path"], request.scope["query_string"]
     return await asyncio.to_thread(mutation, ids.request_id(given), request.method, target, query, body)
+
+
+def records_for(request: Request, records: Records) -> ClusterSnapshot:
+    """Returns the records as the sender may see them."""
+    return readable(records.snapshot(), principal_of(request))
 
 
 def page_of(request: Request) -> Page:

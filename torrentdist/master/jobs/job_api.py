@@ -14,7 +14,14 @@ from starlette.responses import Response
 from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.operation import Handler, Operation, body_of
 from torrentdist.host.http.web import decode_body, flag_parameter, json_response, number_parameter
-from torrentdist.master.http.mutation_requests import LONGEST_WAIT, MAX_JSON_BYTES, answered, mutation_of, page_of
+from torrentdist.master.http.mutation_requests import (
+    LONGEST_WAIT,
+    MAX_JSON_BYTES,
+    answered,
+    mutation_of,
+    page_of,
+    records_for,
+)
 from torrentdist.master.jobs.heartbeats import Heartbeats
 from torrentdist.master.jobs.job_loop import JobLoop
 from torrentdist.master.jobs.job_operations import find_job
@@ -28,6 +35,7 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, SupervisorId
 from torrentdist.model.wire.ha_views import OutageView
 from torrentdist.model.wire.job_messages import HeartbeatAnswer, HeartbeatBody, JobView, SubmitBody
+from torrentdist.security.authorization import reads_everything
 from torrentdist.security.certificate_identity import CertificateRole
 from torrentdist.security.principal import Principal, Role
 
@@ -78,22 +86,25 @@ class JobApi:
 
     async def _bundle_of_job(self, request: Request) -> tuple[BundleId]:
         self._leadership.fence()
-        return (find_job(self._records.snapshot(), self._name(request)).record.bundle,)
+        return (find_job(records_for(request, self._records), self._name(request)).record.bundle,)
 
     async def jobs(self, request: Request) -> Response:
         self._only_leader_unless_any(request)
-        return json_response(self._jobs.views(self._records.snapshot(), page_of(request)))
+        return json_response(self._jobs.views(records_for(request, self._records), page_of(request)))
 
     async def job(self, request: Request) -> Response:
         self._only_leader_unless_any(request)
-        name = request.path_params["job"]
+        name, snapshot = request.path_params["job"], records_for(request, self._records)
         if flag_parameter(request, "events"):
-            return json_response(await self._jobs.told(self._records.snapshot(), name))
-        return json_response(self._jobs.view(self._records.snapshot(), name))
+            return json_response(await self._jobs.told(snapshot, name))
+        return json_response(self._jobs.view(snapshot, name))
 
     async def output_pass(self, request: Request) -> Response:
-        """Hosts keep the output of a job that is gone, so the job need not exist."""
+        """Hosts keep the output of a job that is gone, so the job need not exist. Nobody knows any
+        more which bundles such a job had, so its output is for those who read everything."""
         job = ids.job_id(request.path_params["job"])
+        if not reads_everything(principal_of(request)):
+            find_job(records_for(request, self._records), job)
         hosts, secrets = self._records.snapshot().supervisors, self._records.secrets
         return json_response(
             HostPassesView(hosts={host: secrets.new_pass(host, f"/v1/host/jobs/{job}/") for host in hosts})

@@ -18,7 +18,7 @@ from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.operation import Operation, about, body_of
 from torrentdist.host.http.web import decode_body, json_response
 from torrentdist.master.bundles.bundle_views import fleet_view
-from torrentdist.master.http.mutation_requests import answered, bundle_of, bundle_target, mutation_of
+from torrentdist.master.http.mutation_requests import answered, bundle_of, bundle_target, mutation_of, records_for
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.policies.distribution_changes import hosts_of
 from torrentdist.master.policies.distribution_operations import DistributionOperations, Members, distribution_view
@@ -99,12 +99,12 @@ class DistributionApi:
 
         return answered(await self._distributions.begin(await mutation_of(request, raw), order, render))
 
-    async def waves(self, _: Request) -> Response:
-        snapshot = self._records.snapshot()
+    async def waves(self, request: Request) -> Response:
+        snapshot = records_for(request, self._records)
         return json_response([distribution_view(snapshot, bundle) for bundle in sorted(snapshot.distributions)])
 
     async def distribution(self, request: Request) -> Response:
-        return json_response(distribution_view(self._records.snapshot(), bundle_of(request)))
+        return json_response(distribution_view(records_for(request, self._records), bundle_of(request)))
 
     async def cancel_distribution(self, request: Request) -> Response:
         self._leadership.fence()
@@ -138,8 +138,8 @@ class RetentionApi:
             "DELETE", path, self.end_retention, RetentionView, summary, Role.OPERATOR, changes=True, dry_runs=True
         )
 
-    async def retention_rules(self, _: Request) -> Response:
-        snapshot, now = self._records.snapshot(), self._records.server_now()
+    async def retention_rules(self, request: Request) -> Response:
+        snapshot, now = records_for(request, self._records), self._records.server_now()
         return json_response(await asyncio.to_thread(rule_views, snapshot, now))
 
     async def set_retention(self, request: Request) -> Response:

@@ -13,6 +13,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from torrentdist.cluster.records.record_index import RecordIndex
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.master.bundles.pruning import uses_of
@@ -34,10 +36,15 @@ class RoomOutlook:
         self._version = -1
         self._valid_until = -math.inf
 
-    async def of(self, bundles: Sequence[BundleId]) -> dict[BundleId, RoomView]:
-        """Returns what is known of these bundles; nothing while ZooKeeper's clock is not known."""
+    async def of(self, seen: ClusterSnapshot, bundles: Sequence[BundleId]) -> dict[BundleId, RoomView]:
+        """Returns what is known of these bundles; nothing while ZooKeeper's clock is not known. It
+        names only the rules that are `seen`."""
         snapshot, now = self._records.snapshot(), self._records.server_now()
-        return {} if now is None else await asyncio.to_thread(self._views, snapshot, bundles, now)
+        if now is None:
+            return {}
+        views = await asyncio.to_thread(self._views, snapshot, bundles, now)
+        named = {entry.record.pattern for entry in seen.retention.values()}
+        return {id_: replace(view, rules=[rule for rule in view.rules if rule in named]) for id_, view in views.items()}
 
     def _views(self, snapshot: ClusterSnapshot, bundles: Sequence[BundleId], now: float) -> dict[BundleId, RoomView]:
         with self._turn:

@@ -15,15 +15,16 @@ from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.operation import Operation
 from torrentdist.host.http.web import json_response
 from torrentdist.master.bundles import bundle_views
+from torrentdist.master.http.mutation_requests import records_for
 from torrentdist.master.jobs.heartbeats import Heartbeats
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.master_core import MasterCore
 from torrentdist.master.reads.answer_freshness import require_zookeeper
 from torrentdist.master.swarm.swarms import Swarms
 from torrentdist.model.backup import Backup, encode_backup
-from torrentdist.model.errors import NO_CLUSTER, TorrentdistError
+from torrentdist.model.errors import NO_CLUSTER
 from torrentdist.model.wire.cluster_messages import ClusterView
-from torrentdist.security.certificate_identity import CertificateRole
+from torrentdist.security.authorization import check_master
 from torrentdist.security.principal import Role
 
 
@@ -43,8 +44,8 @@ class ClusterApi:
         summary = "every persistent record, checksummed"
         yield Operation("GET", "/v1/backup", self.backup, Backup, summary, Role.OPERATOR)
 
-    async def cluster(self, _: Request) -> Response:
-        snapshot = self._records.snapshot()
+    async def cluster(self, request: Request) -> Response:
+        snapshot = records_for(request, self._records)
         silent = self._heartbeats.silent_secs(snapshot)
         held, full = self._swarms.held, self._swarms.directory.full
         view = bundle_views.cluster_view(snapshot, self._leadership.leader_id(), time.time(), silent, held, full)
@@ -53,9 +54,7 @@ class ClusterApi:
 
     async def saved(self, request: Request) -> Response:
         """They hold what a supervisor must not read, such as keys."""
-        certificate = principal_of(request).certificate
-        if certificate is not None and certificate.role is not CertificateRole.MASTER:
-            raise TorrentdistError("forbidden", detail="the saved records are for masters alone")
+        check_master(principal_of(request), "the saved records are")
         return Response(await asyncio.to_thread(self._records.file), media_type="application/octet-stream")
 
     async def backup(self, _: Request) -> Response:

@@ -23,7 +23,6 @@ from torrentdist.host.host_store import HostStore
 from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.master.bundles.raw_metafiles import RawMetafiles
 from torrentdist.master.bundles.recipes import Recipes
-from torrentdist.master.reads.saved_records import Records
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.records import BundleState
@@ -54,17 +53,16 @@ class _Comparison(msgspec.Struct, frozen=True):
 
 
 class EarlierContent:
-    def __init__(self, records: Records, store: HostStore, metafiles: RawMetafiles, recipes: Recipes) -> None:
-        self._records = records
+    def __init__(self, store: HostStore, metafiles: RawMetafiles, recipes: Recipes) -> None:
         self._store = store
         self._metafiles = metafiles
         self._recipes = recipes
         self._remembered: OrderedDict[BundleId, _Comparison] = OrderedDict()
 
-    async def of(self, bundle: BundleId) -> EarlierView | None:
-        """Returns what earlier bundles have of this one. None: this master does not know yet."""
-        snapshot = self._records.snapshot()
-        digest, earlier = snapshot.bundles[bundle].record.digest, earlier_bundles(snapshot, bundle)
+    async def of(self, seen: ClusterSnapshot, bundle: BundleId) -> EarlierView | None:
+        """Returns what earlier bundles among those that are `seen` have of this one. None: this
+        master does not know yet."""
+        digest, earlier = seen.bundles[bundle].record.digest, earlier_bundles(seen, bundle)
         known = self._remembered.pop(bundle, None)
         if known is None or not known.is_of(digest, earlier):
             task = asyncio.create_task(self._compared(bundle, digest, earlier), name="compare bundles")

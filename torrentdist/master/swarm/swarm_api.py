@@ -54,8 +54,11 @@ class SwarmApi:
     async def swarm(self, request: Request) -> Response:
         announce = decode_body(await body_of(request), SwarmAnnounce)
         await self._newer.wait_for_those_of(announce)
-        allowed = self._bundles.allowed(principal_of(request), announce)
-        return json_response(self._swarms.hear(allowed, _sender(request)))
+        sender = principal_of(request)
+        allowed = self._bundles.allowed(sender, announce)
+        left_out = {entry.digest for entry in announce.swarms} - {entry.digest for entry in allowed.swarms}
+        hidden = () if sender.is_host else left_out
+        return json_response(self._swarms.hear(allowed, _sender(request), hidden))
 
     async def tracker(self, request: Request) -> Response:
         if self._members_only:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -20,7 +20,14 @@ from torrentdist.master.swarm.swarm_records import SwarmRecords, registered_host
 from torrentdist.model.configuration.config import SwarmConfig
 from torrentdist.model.ids import BundleId, Digest, JobId, PeerId, SupervisorId
 from torrentdist.model.records import SupervisorRecord
-from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry
+from torrentdist.model.wire.swarm_messages import (
+    PeerAddress,
+    PeerRole,
+    SwarmAnnounce,
+    SwarmAnswer,
+    SwarmEntry,
+    SwarmPeers,
+)
 from torrentdist.swarm.directory.announce_binding import AnnounceSender, bound
 from torrentdist.swarm.directory.announce_delta import shortened
 from torrentdist.swarm.directory.directory import Periods, SwarmDirectory, SwarmMember
@@ -143,8 +150,11 @@ class Swarms:
     def got_metafile(self, digest: Digest) -> None:
         self._wanted.discard(digest)
 
-    def hear(self, announce: SwarmAnnounce, sender: AnnounceSender) -> SwarmAnswer:
-        """Hears the announce of a peer, as far as its sender has proven what it says."""
+    def hear(self, announce: SwarmAnnounce, sender: AnnounceSender, hidden: Iterable[Digest] = ()) -> SwarmAnswer:
+        """Hears the announce of a peer, as far as its sender has proven what it says.
+
+        `hidden`: digests that are answered as if nobody knew them.
+        """
         snapshot = self._records.follow()
         announce = bound(announce, sender, registered_host(snapshot, announce.peer))
         registered = self._records.registered_hosts(snapshot)
@@ -163,7 +173,8 @@ class Swarms:
                 self._crowds.add(digest)
                 self._runtime.engine.crowd(digest, said.place.receivers)
         wanted = [entry.digest for entry in announce.swarms if entry.digest in self._wanted]
-        return shortened(msgspec.structs.replace(answer, wanted=wanted), announce)
+        swarms = answer.swarms | {digest: SwarmPeers() for digest in hidden}
+        return shortened(msgspec.structs.replace(answer, swarms=swarms, wanted=wanted), announce)
 
     def hear_own(self, announce: SwarmAnnounce) -> SwarmAnswer:
         """Hears this master's own announce, which needs no proof and no request."""

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from torrentdist.charts.svg import legend
+from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.host.http.operation import Operation
 from torrentdist.master.bundles import bundle_views
 from torrentdist.master.console import console_markup as m
@@ -34,7 +35,7 @@ from torrentdist.master.console.pages.distribution_pages import (
 )
 from torrentdist.master.console.visits import Visits, answer
 from torrentdist.master.history.distribution_history import DistributionHistory
-from torrentdist.master.http.mutation_requests import bundle_of
+from torrentdist.master.http.mutation_requests import bundle_of, records_for
 from torrentdist.master.policies.room_outlook import RoomOutlook
 from torrentdist.master.reads.earlier_content import EarlierContent
 from torrentdist.master.reads.paging import Page
@@ -77,7 +78,7 @@ class BundlePages:
         yield Operation("GET", "/ui/live/bundles/{id}", self.bundle_live, None, summary, Role.READER)
 
     async def bundles_page(self, request: Request) -> Response:
-        snapshot, query = self._sight.snapshot(), request.query_params
+        snapshot, query = records_for(request, self._sight.records), request.query_params
         wanted, state, after = query.get("q", ""), query.get("state", ""), query.get("after", "")
 
         def listed(id_: BundleId) -> bool:
@@ -85,20 +86,20 @@ class BundlePages:
             return found in bundle_views.LISTED and wanted in id_ and state in ("", found)
 
         shown = Page(after, ROWS).of(snapshot.bundles, listed)
-        now, room = self._sight.records.server_now(), await self._room.of(shown)
+        now, room = self._sight.records.server_now(), await self._room.of(snapshot, shown)
         views = [bundle_line(bundle_views.bundle_view(snapshot, id_, now), room.get(id_)) for id_ in shown]
         kept = {"q": wanted, "state": state}
         return answer(request, lambda: bundles_html(self._visits.of(request), views, kept), views)
 
     async def bundle_page(self, request: Request) -> Response:
-        bundle = bundle_of(request)
+        bundle, seen = bundle_of(request), records_for(request, self._sight.records)
         state, after = request.query_params.get("state", ""), request.query_params.get("after", "")
-        part = self._distribution(bundle, state, after)
-        room, earlier = await asyncio.gather(self._room.of([bundle]), self._earlier.of(bundle))
+        part = self._distribution(seen, bundle, state, after)
+        room, earlier = await asyncio.gather(self._room.of(seen, [bundle]), self._earlier.of(seen, bundle))
         view = BundlePageView(
-            bundle=bundle_views.bundle_view(self._sight.snapshot(), bundle, self._sight.records.server_now()),
+            bundle=bundle_views.bundle_view(seen, bundle, self._sight.records.server_now()),
             distribution=part,
-            jobs=[str(job) for job in self._sight.jobs_of(bundle)],
+            jobs=[str(job) for job in self._sight.jobs_of(seen, bundle)],
             past=self._history.summaries(bundle)[:PAST],
             earlier=earlier,
             room=room.get(bundle),
@@ -110,12 +111,13 @@ class BundlePages:
         state, after = request.query_params.get("state", ""), request.query_params.get("after", "")
 
         async def part() -> str:
-            return distribution_part(self._distribution(bundle, state, after))
+            seen = records_for(request, self._sight.records)
+            return distribution_part(self._distribution(seen, bundle, state, after))
 
         return await self._feeds.answer(request, f"{bundle} {state} {after}", part)
 
-    def _distribution(self, bundle: BundleId, state: str, after: str) -> DistributionView:
-        fleet = self._sight.fleet(bundle)
+    def _distribution(self, seen: ClusterSnapshot, bundle: BundleId, state: str, after: str) -> DistributionView:
+        fleet = self._sight.fleet(seen, bundle)
         matching = (host for host in fleet.hosts if host.supervisor > after and state in ("", host.state))
         return distribution_view(fleet, [host for host, _ in zip(matching, range(HOST_ROWS), strict=False)])
 

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from torrentdist.charts.curves import Curve, step_plot
 from torrentdist.charts.strips import strip
 from torrentdist.charts.svg import legend
+from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.operation import Operation
 from torrentdist.master.console import console_markup as m
 from torrentdist.master.console.console_markup import Markup, Visit
@@ -21,7 +22,8 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wire.fleet_messages import DistributionSummary, HostArrival, HostState
 from torrentdist.model.wire.transfer_messages import Sources
 from torrentdist.model.wording import counted
-from torrentdist.security.principal import Role
+from torrentdist.security.authorization import may_read
+from torrentdist.security.principal import Principal, Role
 
 ROWS = 50
 SOURCES = ("was there", "from masters", "from hosts", "by the plug-in")
@@ -44,28 +46,29 @@ class DistributionPages:
         yield Operation("GET", "/ui/live/distributions/{run}", self.run_live, None, summary, Role.READER)
 
     async def list_page(self, request: Request) -> Response:
-        query = request.query_params
+        query, sender = request.query_params, principal_of(request)
         wanted, after = query.get("q", ""), query.get("after", "")
-        matching = [one for one in self._history.summaries() if wanted in one.bundle]
+        known = (one for one in self._history.summaries() if may_read(sender, one.bundle))
+        matching = [one for one in known if wanted in one.bundle]
         place = next((place + 1 for place, one in enumerate(matching) if one.run == after), 0)
         shown = matching[place : place + ROWS]
         return answer(request, lambda: list_html(self._visits.of(request), shown, wanted), shown)
 
     async def run_page(self, request: Request) -> Response:
-        found = self._found(request.path_params["run"])
+        found = self._found(principal_of(request), request.path_params["run"])
         return answer(request, lambda: run_html(self._visits.of(request), found), found)
 
     async def run_live(self, request: Request) -> Response:
-        run = request.path_params["run"]
+        run, sender = request.path_params["run"], principal_of(request)
 
         async def part() -> str:
-            return run_part(self._found(run))
+            return run_part(self._found(sender, run))
 
         return await self._feeds.answer(request, f"run {run}", part, lambda: self._history.state(run))
 
-    def _found(self, run: str) -> DistributionSummary:
+    def _found(self, sender: Principal, run: str) -> DistributionSummary:
         found = self._history.summary(run)
-        if found is None:
+        if found is None or not may_read(sender, found.bundle):
             raise TorrentdistError("not_found", what=f"the distribution {run[:200]!r}; the last ones are kept")
         return found
 

@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.operation import Operation
 from torrentdist.master.access.audit_trail import MOST_ENTRIES, AuditTrail
 from torrentdist.master.console import console_markup as m
@@ -29,7 +30,8 @@ from torrentdist.master.console.visits import Visits, answer
 from torrentdist.master.history.distribution_history import DistributionHistory
 from torrentdist.master.http.mutation_requests import LONGEST_WAIT
 from torrentdist.model.records import FailoverRecord
-from torrentdist.security.principal import Role
+from torrentdist.security.authorization import may_read, reads_everything
+from torrentdist.security.principal import Principal, Role
 
 ROWS = 100
 FILTERS = (
@@ -76,17 +78,26 @@ class EventPages:
             since=moment_of(kept["since"], 0.0),
             until=moment_of(kept["until"], float("inf")),
         )
-        lines = newest([*self._lines(), *map(of_failover, await self._failovers())], wanted, ROWS)
+        lines = newest([*self._lines(principal_of(request)), *map(of_failover, await self._failovers())], wanted, ROWS)
         return answer(request, lambda: events_html(self._visits.of(request), lines, kept), lines)
 
-    def _lines(self) -> Iterator[EventLine]:
-        yield from self._noted.lines
+    def _lines(self, sender: Principal) -> Iterator[EventLine]:
+        yield from (line for line in self._noted.lines if _may_see(sender, line))
         for one in self._history.summaries():
-            yield from of_distribution(one)
-        yield from map(of_audit, self._trail.entries(LONGEST_WAIT, "", "", MOST_ENTRIES))
+            if may_read(sender, one.bundle):
+                yield from of_distribution(one)
+        yield from map(of_audit, self._trail.entries(sender, LONGEST_WAIT, "", "", MOST_ENTRIES))
 
     async def _failovers(self) -> Sequence[FailoverRecord]:
         return await self._sight.failovers(ROWS) or ()
+
+
+def _may_see(sender: Principal, line: EventLine) -> bool:
+    """Whether an event of this master is about no bundle and no digest that the sender may not
+    read."""
+    if reads_everything(sender) or line.page == "masters":
+        return True
+    return line.page == "bundles" and may_read(sender, line.about)
 
 
 def events_html(visit: Visit, lines: Sequence[EventLine], kept: dict[str, str]) -> str:

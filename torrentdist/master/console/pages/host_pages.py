@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
+from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.operation import Operation
 from torrentdist.master.bundles import bundle_views
 from torrentdist.master.console import console_markup as m
@@ -18,13 +20,15 @@ from torrentdist.master.console.host_asking import HostAsking
 from torrentdist.master.console.overview_views import SILENT_SECS
 from torrentdist.master.console.pages.action_pages import action_links
 from torrentdist.master.console.visits import Visits, answer
+from torrentdist.master.http.mutation_requests import records_for
 from torrentdist.master.leading.roles import Roles
 from torrentdist.model import ids
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wire.cluster_messages import HostStateView, SupervisorView
 from torrentdist.model.wire.ha_views import MasterState, RoleView
 from torrentdist.model.wire.job_messages import WorkerState
-from torrentdist.security.principal import Role
+from torrentdist.security.authorization import may_read, reads_everything
+from torrentdist.security.principal import Principal, Role
 
 ROWS = 100
 MOST_BUNDLES = 200
@@ -59,7 +63,7 @@ class HostPages:
 
     async def host_page(self, request: Request) -> Response:
         id_ = ids.supervisor_id(request.path_params["supervisor"])
-        snapshot = self._sight.snapshot()
+        snapshot = records_for(request, self._sight.records)
         host = next(iter(self._sight.hosts([id_])), None)
         if host is None:
             raise TorrentdistError("not_found", what=f"supervisor {id_!r}")
@@ -67,8 +71,8 @@ class HostPages:
         view = HostPageView(
             host=host,
             bundles=[] if assignment is None else sorted(assignment.record.bundles)[:MOST_BUNDLES],
-            workers=self._sight.workers(id_),
-            state=await self._asking.state(id_),
+            workers=self._sight.workers(snapshot, id_),
+            state=_readable_state(principal_of(request), await self._asking.state(id_)),
             certificate_serial="" if known is None else known.record.serial,
             certificate_expires_at=None if known is None else known.record.expires_at,
             revoked=known is not None and known.record.is_revoked,
@@ -89,6 +93,14 @@ class HostPages:
         own = self._roles.own()
         view = own if own.id == id_ else await self._roles.ask(record)
         return answer(request, lambda: master_html(self._visits.of(request), view), view)
+
+
+def _readable_state(sender: Principal, state: HostStateView | None) -> HostStateView | None:
+    """Returns what a host says, without the errors of bundles that the sender may not read."""
+    if state is None or reads_everything(sender):
+        return state
+    errors = {bundle: why for bundle, why in state.errors.items() if may_read(sender, bundle)}
+    return replace(state, errors=errors)
 
 
 def _labels(labels: Mapping[str, str]) -> str:

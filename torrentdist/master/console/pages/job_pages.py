@@ -12,6 +12,7 @@ from torrentdist.master.console import console_markup as m
 from torrentdist.master.console.console_markup import Markup, Visit
 from torrentdist.master.console.pages.action_pages import action_links
 from torrentdist.master.console.visits import Visits, answer
+from torrentdist.master.http.mutation_requests import records_for
 from torrentdist.master.jobs.job_requests import JobRequests
 from torrentdist.master.reads.paging import Page
 from torrentdist.master.reads.saved_records import Records
@@ -45,7 +46,7 @@ class JobPages:
         yield Operation("GET", "/ui/jobs/{job}", self.job_page, JobView, summary, Role.READER)
 
     async def jobs_page(self, request: Request) -> Response:
-        snapshot, query = self._records.snapshot(), request.query_params
+        snapshot, query = records_for(request, self._records), request.query_params
         wanted, status = query.get("q", ""), query.get("status", "")
 
         def listed(id_: JobId) -> bool:
@@ -56,7 +57,7 @@ class JobPages:
         return answer(request, lambda: jobs_html(self._visits.of(request), views, kept), views)
 
     async def job_page(self, request: Request) -> Response:
-        view = await self._jobs.told(self._records.snapshot(), ids.job_id(request.path_params["job"]))
+        view = await self._jobs.told(records_for(request, self._records), ids.job_id(request.path_params["job"]))
         return answer(request, lambda: job_html(self._visits.of(request), view), view)
 
 

@@ -16,6 +16,7 @@ from torrentdist.master.console.console_views import JobOutputView, OutputLine
 from torrentdist.master.console.host_asking import ANY_WORKER, HostAsking
 from torrentdist.master.console.live_feeds import ALWAYS_NEW, LiveFeeds
 from torrentdist.master.console.visits import Visits, answer
+from torrentdist.master.http.mutation_requests import records_for
 from torrentdist.master.jobs.job_requests import JobRequests
 from torrentdist.master.reads.saved_records import Records
 from torrentdist.model import ids
@@ -42,19 +43,19 @@ class OutputPages:
         yield Operation("GET", "/ui/live/jobs/{job}/output", self.output_live, None, summary, Role.READER)
 
     async def output_page(self, request: Request) -> Response:
-        view = await self._view(ids.job_id(request.path_params["job"]), _wanted(request))
+        view = await self._view(request, ids.job_id(request.path_params["job"]), _wanted(request))
         return answer(request, lambda: output_html(self._visits.of(request), view), view)
 
     async def output_live(self, request: Request) -> Response:
         job, wanted = ids.job_id(request.path_params["job"]), _wanted(request)
 
         async def part() -> str:
-            return output_part(await self._view(job, wanted))
+            return output_part(await self._view(request, job, wanted))
 
         return await self._feeds.answer(request, f"output {job} {_query(wanted)}", part, ALWAYS_NEW)
 
-    async def _view(self, job: JobId, wanted: OutputLine) -> JobOutputView:
-        told = await self._jobs.told(self._records.snapshot(), job)
+    async def _view(self, request: Request, job: JobId, wanted: OutputLine) -> JobOutputView:
+        told = await self._jobs.told(records_for(request, self._records), job)
         hosts = [worker.supervisor for worker in told.workers] + [event.supervisor for event in told.events or ()]
         return await self._asking.output(told.id, (SupervisorId(host) for host in hosts if host), wanted)
 

@@ -15,6 +15,7 @@ from torrentdist.master.console.console_sight import ConsoleSight
 from torrentdist.master.console.live_feeds import LiveFeeds
 from torrentdist.master.console.overview_views import OverviewView, attention, overview_view
 from torrentdist.master.console.visits import Visits, answer
+from torrentdist.master.http.mutation_requests import records_for
 from torrentdist.security.principal import Role
 
 _TONES = {"lost": "bad", "problem": "bad", "silent": "bad", "stopped": "bad"}
@@ -33,19 +34,20 @@ class OverviewPages:
         summary = "the same again and again, as server-sent events"
         yield Operation("GET", "/ui/live/overview", self.overview_live, None, summary, Role.READER)
 
-    def _view(self) -> OverviewView:
-        sight, cluster = self._sight, self._sight.cluster()
-        troubles = sight.troubles()
+    def _view(self, request: Request) -> OverviewView:
+        sight = self._sight
+        seen = records_for(request, sight.records)
+        cluster, troubles = sight.cluster(seen), sight.troubles(seen)
         found = attention(cluster, troubles, sight.now())
-        return overview_view(cluster, len(sight.snapshot().supervisors), found, troubles.running)
+        return overview_view(cluster, len(seen.supervisors), found, troubles.running)
 
     async def overview_page(self, request: Request) -> Response:
-        view = self._view()
+        view = self._view(request)
         return answer(request, lambda: overview_html(self._visits.of(request), view), view)
 
     async def overview_live(self, request: Request) -> Response:
         async def part() -> str:
-            return overview_part(self._view())
+            return overview_part(self._view(request))
 
         return await self._feeds.answer(request, "overview", part, self._sight.overview_state)
 

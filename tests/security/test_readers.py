@@ -1,0 +1,144 @@
+"""I1: a token that may read one bundle of two, in search of the other one at every operation.
+
+Always: an answer about the hidden bundle is the answer about an id that nobody has used.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from cluster_fixtures import Cluster, running_cluster, until
+
+from torrentdist.testing.sample_trees import write_tree
+
+pytestmark = pytest.mark.case("I1")
+
+OWN, HIDDEN, ABSENT = "mine-1", "secret-model", "absent-model"
+FILE, CONTENT = "plan-of-the-year", b"what only another team may read"
+JOB = 'name = "covert"\ncommand = ["sh", "-c", "cat plan-of-the-year; sleep 600"]\n'
+OWN_JOB = 'name = "overt"\ncommand = ["sh", "-c", "sleep 600"]\n'
+VOLATILE = re.compile(rb"[0-9a-f]{32}|\d+\.\d+")
+"""Numbers of requests and moments, which differ from answer to answer."""
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster of two teams, with a bundle, a job and a distribution of each."""
+    work = tmp_path_factory.mktemp("shared")
+    with running_cluster(work=work, masters=1, supervisors=1) as cluster:
+        for bundle, job in ((OWN, OWN_JOB), (HIDDEN, JOB)):
+            content = CONTENT if bundle == HIDDEN else b"ours"
+            write_tree(work / bundle, {FILE if bundle == HIDDEN else "text": content, "job.toml": job.encode()})
+            cluster.upload(work / bundle, bundle, 1)
+            cluster.run("bundle", "distribute", bundle, "--wait", "100%").ok()
+            cluster.run("job", "submit", bundle).ok()
+        cluster.run("bundle", "retention", "secret-*", "--keep", 3).ok()
+        cluster.run("token", "create", "insider", "--role", "uploader", "--bundles", "secret-*").ok()
+        until(lambda: output_of(cluster), "the output of the hidden job", 60.0)
+        yield cluster
+
+
+def output_of(cluster: Cluster) -> bool:
+    return CONTENT.decode() in cluster.run("job", "logs", "covert").stdout
+
+
+@pytest.fixture(scope="module")
+def reader(shared: Cluster) -> Iterator[httpx.Client]:
+    """The strongest token that a pattern binds."""
+    made = shared.run("token", "create", "mine", "--role", "submitter", "--bundles", "mine-*").ok()
+    headers = {"Authorization": f"Bearer {made['token']}", "X-Torrentdist": "1"}
+    with httpx.Client(trust_env=False, timeout=60.0, base_url=shared.url("master-1"), headers=headers) as http:
+        yield http
+
+
+def needles(cluster: Cluster) -> list[bytes]:
+    """What no answer may hold."""
+    hidden = cluster.get("master-1", f"/v1/bundles/{HIDDEN}")
+    covert = next(job["id"] for job in cluster.get("master-1", "/v1/jobs") if job["name"] == "covert")
+    return [HIDDEN.encode(), hidden["digest"].encode(), FILE.encode(), CONTENT, covert.encode(), b"secret-*"]
+
+
+def known(cluster: Cluster, *, hidden: bool) -> dict[str, str]:
+    """The names of what is hidden, or of what does not exist."""
+    if not hidden:
+        return {"id": ABSENT, "digest": "ab" * 32, "job": "absent-job", "run": "absent-run", "name": "outside"}
+    digest = cluster.get("master-1", f"/v1/bundles/{HIDDEN}")["digest"]
+    covert = next(job["id"] for job in cluster.get("master-1", "/v1/jobs") if job["name"] == "covert")
+    run = next(one["run"] for one in cluster.get("master-1", "/v1/distributions") if one["bundle"] == HIDDEN)
+    return {"id": HIDDEN, "digest": digest, "job": covert, "run": run, "name": "insider"}
+
+
+def filled(path: str, names: dict[str, str]) -> str:
+    return re.sub(r"\{(\w+)\}", lambda match: names.get(match[1], "x"), path)
+
+
+def operations(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for path, methods in document["paths"].items():
+        yield from ((method.upper(), path) for method in methods)
+
+
+def masked(answer: httpx.Response, names: dict[str, str]) -> tuple[int, bytes, str]:
+    """Returns an answer without the names that the request had."""
+    body, where = answer.content, answer.headers.get("location", "")
+    for key, name in sorted(names.items(), key=lambda named: -len(named[1])):
+        body, where = body.replace(name.encode(), key.encode()), where.replace(name, key)
+    return answer.status_code, VOLATILE.sub(b"", body), where
+
+
+def test_no_answer_of_a_master_shows_what_its_sender_may_not_read(shared: Cluster, reader: httpx.Client) -> None:
+    """A token of one team would list, count or quote the bundles of another team."""
+    own = {
+        "id": OWN,
+        "job": "overt",
+        "supervisor": "supervisor-1",
+        "master": "master-1",
+        "name": "mine",
+        "path": "text",
+    }
+    own["digest"] = shared.get("master-1", f"/v1/bundles/{OWN}")["digest"]
+    secrets, leaks, answered = needles(shared), [], 0
+    for method, path in operations(shared.get("master-1", "/openapi.json")):
+        for accept in ("application/json", "text/html") if path.startswith("/ui/") else ("*/*",):
+            answer = reader.request(method, filled(path, own), params={"timeout": "0"}, headers={"Accept": accept})
+            answered += answer.status_code < 400
+            told = answer.content + repr(answer.headers).encode()
+            leaks += [f"{method} {path}: {secret!r}" for secret in secrets if secret in told]
+
+    assert [] == leaks
+    assert answered > 40
+
+
+def test_an_open_page_of_another_visitor_shows_nothing(shared: Cluster, reader: httpx.Client) -> None:
+    """Pages that are made once for all would show a hidden bundle while an operator looks at it."""
+    path = f"/ui/live/bundles/{HIDDEN}"
+    with shared.http.stream("GET", shared.url("master-1") + path) as stream:
+        first = next(stream.iter_raw())
+        answer = reader.get(path, params={"timeout": "0"})
+
+    assert b"data:" in first
+    assert 404 == answer.status_code
+
+
+def test_what_may_not_be_read_is_answered_like_what_is_not_there(shared: Cluster, reader: httpx.Client) -> None:
+    """An error would tell that a bundle of this name or digest exists."""
+    hidden, absent = known(shared, hidden=True), known(shared, hidden=False)
+    different = []
+    for method, path in operations(shared.get("master-1", "/openapi.json")):
+        if not set(re.findall(r"\{(\w+)\}", path)) & hidden.keys():
+            continue
+        for accept in ("application/json", "text/html"):
+            found = [
+                masked(
+                    reader.request(method, filled(path, names), params={"timeout": "0"}, headers={"Accept": accept}),
+                    names,
+                )
+                for names in (hidden, absent)
+            ]
+            if found[0] != found[1]:
+                different.append(f"{method} {path}: {found}")
+
+    assert [] == different
