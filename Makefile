@@ -19,10 +19,11 @@ DURATIONS := --durations=25 --durations-min=1
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.* ## /  make \1 \t/p' $(MAKEFILE_LIST) | expand -t 20
 
-setup: ## .venv with everything, and Java if this machine has none and lets us install it
+setup: ## .venv with everything, and what the tests use of Debian's packages, Java among it; `make demo` sets up less
 	@scripts/setup
 
-demo: setup ## a cluster on this machine: upload, distribute, a Spark job, a failover, a report; HOLD=1 keeps it until Ctrl-C
+demo: ## a cluster on this machine: upload, distribute, a Spark job, a failover, a report; HOLD=1 keeps it until Ctrl-C
+	@scripts/setup demo
 	@$(PY) -m torrentdist.dev.demo $(if $(HOLD),--hold)
 
 test: style ## style, then types and every ring of tests, the fastest first

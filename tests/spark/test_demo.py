@@ -6,6 +6,10 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import threading
+import time
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,37 +20,63 @@ from spark.conftest import WORKERS, Standalone, small_app
 from torrentdist.dev.demo import BUNDLE, REPORT
 
 LONG = 600.0
+SILENCE_SECS = 5.0
 MASTERS, SUPERVISORS = 3, 2
 
 
+@dataclass(frozen=True)
+class Shown:
+    """What a run of the demo printed, the seconds before each line, its report, and what Spark's
+    executors logged."""
+
+    said: str
+    silences: list[float]
+    report: Path
+    executor_logs: list[str]
+
+
 @pytest.fixture(scope="module")
-def shown(spark: Standalone, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path, list[str]]:
-    """Runs the demo. Returns what it printed, where its report is, and what the executors
-    logged."""
+def shown(spark: Standalone, tmp_path_factory: pytest.TempPathFactory) -> Shown:
+    """Runs the demo, and notes when it prints each line."""
     work, before = tmp_path_factory.mktemp("demo"), spark.stderrs()
     options = ["--spark-master", spark.url, *small_app()]
-    ran = subprocess.run(
+    lines, times = [], [time.monotonic()]
+    with subprocess.Popen(
         [sys.executable, "-m", "torrentdist.dev.demo", *options],
-        cwd=work, env=spark.environ(), capture_output=True, text=True, timeout=LONG, check=False,
-    )  # fmt: skip
+        cwd=work, env=spark.environ(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    ) as running:  # fmt: skip
+        alarm = threading.Timer(LONG, running.kill)
+        alarm.start()
+        assert running.stdout is not None
+        for line in running.stdout:
+            lines.append(line)
+            times.append(time.monotonic())
+        alarm.cancel()
+    said = "".join(lines)
 
-    assert 0 == ran.returncode, ran.stdout[-3000:] + ran.stderr[-3000:]
-    return ran.stdout, work / REPORT, list(spark.executor_logs(before).values())
+    assert 0 == running.returncode, said[-6000:]
+    silences = [after - before for before, after in pairwise(times)]
+    return Shown(said, silences, work / REPORT, list(spark.executor_logs(before).values()))
 
 
-def test_the_demo_shows_the_job_that_it_runs(shown: tuple[str, Path, list[str]]) -> None:
+def test_the_demo_is_never_silent_for_long(shown: Shown) -> None:
+    """A newcomer would think that the demo hangs."""
+    assert max(shown.silences) <= SILENCE_SECS
+
+
+def test_the_demo_shows_the_job_that_it_runs(shown: Shown) -> None:
     """The first command that a newcomer runs would fail, or leave something running."""
-    said, report, _ = shown
+    said, report = shown.said, shown.report
 
     assert re.search(r"[\d,]+ words in \S+/objects/\w+/content/data\n", said), said
     assert "everything is stopped and cleaned up" in said
     assert {"report.html", "tables", "torrentdist-report.json"} == {path.name for path in report.iterdir()}
 
 
-def test_a_report_of_a_real_cluster_by_a_real_cluster(shown: tuple[str, Path, list[str]]) -> None:
+def test_a_report_of_a_real_cluster_by_a_real_cluster(shown: Shown) -> None:
     """The events of daemons and the pipeline that reads them would not fit together, or only on one
     machine."""
-    said, report, executors = shown
+    report = shown.report
 
     def table(name: str, *columns: str) -> list[tuple[Any, ...]]:
         found = pyarrow.parquet.read_table(report / "tables" / name, columns=list(columns)).to_pylist()
@@ -54,9 +84,9 @@ def test_a_report_of_a_real_cluster_by_a_real_cluster(shown: tuple[str, Path, li
 
     sizes = {size for (size,) in table("spread", "size")}
     size = max(sizes)
-    leaders = re.search(r"# (\S+), the leader", said)
+    leaders = re.search(r"# (\S+), the leader", shown.said)
     assert leaders is not None
-    assert [True] * WORKERS == ["Finished task" in log for log in executors]
+    assert [True] * WORKERS == ["Finished task" in log for log in shown.executor_logs]
     assert {BUNDLE} == {bundle for (bundle,) in table("spread", "bundle")}
     assert {("master", MASTERS, MASTERS, size), ("supervisor", SUPERVISORS, SUPERVISORS, size)} == set(
         table("spread", "role", "hosts", "done", "size")

@@ -17,6 +17,7 @@ EXTRAS = PROJECT["optional-dependencies"]
 WANTED = {
     "server": PROJECT["dependencies"] + EXTRAS["server"],
     "host": PROJECT["dependencies"] + EXTRAS["server"] + EXTRAS["spark"],
+    "demo": [*PROJECT["dependencies"], *EXTRAS["server"], "pyspark", "pyarrow"],
     "traces": PROJECT["dependencies"] + EXTRAS["traces"],
     "dev": PROJECT["dependencies"] + EXTRAS["server"] + EXTRAS["spark"] + EXTRAS["traces"] + EXTRAS["dev"],
 }
@@ -71,7 +72,7 @@ def test_the_project_names_its_lock_files_by_their_hash() -> None:
 def test_all_lock_files_agree_on_versions() -> None:
     """Hosts would run other versions than those that the tests have seen."""
     tested = {pin(entry) for of in entries(LOCKS["dev"]).values() for entry in of}
-    locks = [LOCKS[name] for name in ("server", "host", "traces")]
+    locks = [LOCKS[name] for name in ("server", "host", "demo", "traces")]
     installed = {pin(entry) for lock in locks for of in entries(lock).values() for entry in of}
 
     assert set() == installed - tested

@@ -4,7 +4,7 @@ user would type.
 With --hold the cluster runs until Ctrl-C before it is stopped. Further arguments after the
 program's name are passed to `torrentdist report`.
 Always: nothing keeps running and nothing stays on disk except the report, even after a failure or
-Ctrl-C.
+Ctrl-C. A line appears every few seconds.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from torrentdist.dev.dev_cluster import DevCluster, DevSpec
@@ -32,6 +33,7 @@ DATA_BYTES = 8 * 1024 * 1024
 JOB, BUNDLE = "wordcount", "wordcount-1"
 JOB_SECS = 240.0
 FAILOVER_SECS = 60.0
+BEAT_SECS = 3.0
 HOLD = "--hold"
 REPORT = Path("torrentdist-demo-report")
 
@@ -52,10 +54,29 @@ def make_sample(directory: Path) -> Path:
     return bundle
 
 
+@contextlib.contextmanager
+def heartbeat(what: str) -> Iterator[None]:
+    """Says every few seconds that `what` goes on, until the block ends."""
+    began, ended = time.monotonic(), threading.Event()
+
+    def beat() -> None:
+        while not ended.wait(BEAT_SECS):
+            print(f"  ... {what} ({time.monotonic() - began:.0f} s)", flush=True)
+
+    beating = threading.Thread(target=beat)
+    beating.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        beating.join()
+
+
 def torrentdist(cluster: DevCluster, *arguments: str) -> None:
     """Prints a command as one would type it, and runs it."""
     print(f"\n$ torrentdist {shlex.join(arguments)}", flush=True)
-    code = subprocess.run(_command(cluster, *arguments), check=False).returncode
+    with heartbeat("still at it"):
+        code = subprocess.run(_command(cluster, *arguments), check=False).returncode
     if code:
         raise SystemExit(code)
 
@@ -99,11 +120,12 @@ def run_job(cluster: DevCluster) -> None:
     """Runs the same bundle as a Spark job. Its driver runs where the swarm has put the bundle."""
     torrentdist(cluster, "job", "submit", BUNDLE)
     deadline = time.monotonic() + JOB_SECS
-    while not _has_ended(cluster):
-        if time.monotonic() > deadline:
-            torrentdist(cluster, "job", "show", JOB)
-            raise SystemExit(f"the job has not ended within {JOB_SECS:.0f} s")
-        time.sleep(1.0)  # Each look is a command, and the job needs the processors.
+    with heartbeat("Spark counts the words"):
+        while not _has_ended(cluster):
+            if time.monotonic() > deadline:
+                torrentdist(cluster, "job", "show", JOB)
+                raise SystemExit(f"the job has not ended within {JOB_SECS:.0f} s")
+            time.sleep(1.0)  # Each look is a command, and the job needs the processors.
     torrentdist(cluster, "job", "show", JOB)
     torrentdist(cluster, "job", "logs", JOB, "--stream", "stdout")
 
@@ -126,19 +148,22 @@ def fail_over(cluster: DevCluster) -> None:
     print(f"\n$ kill -9 {cluster.member(before).pid}      # {before}, the leader", flush=True)
     cluster.signal(before, signal.SIGKILL)
     deadline = time.monotonic() + FAILOVER_SECS
-    while _leader(cluster) in ("", before):
-        if time.monotonic() > deadline:
-            raise SystemExit(f"nobody has led for {FAILOVER_SECS:.0f} s")
-        time.sleep(0.3)
+    with heartbeat("the others elect a leader"):
+        while _leader(cluster) in ("", before):
+            if time.monotonic() > deadline:
+                raise SystemExit(f"nobody has led for {FAILOVER_SECS:.0f} s")
+            time.sleep(0.3)
     torrentdist(cluster, "ha", "failovers", "-n", "1")
-    cluster.start(before)  # It then publishes its last events.
-    cluster.wait_started(before)
+    with heartbeat(f"{before} starts again"):
+        cluster.start(before)  # It then publishes its last events.
+        cluster.wait_started(before)
 
 
 def show_report(cluster: DevCluster, report_options: Sequence[str]) -> None:
     """Stops the cluster, and shows the events that its daemons wrote."""
     print("\n$ torrentdist dev down", flush=True)
-    cluster.down()  # This closes the files that are still being written.
+    with heartbeat("the cluster stops"):
+        cluster.down()  # This closes the files that are still being written.
     torrentdist(cluster, "report", f"{cluster.dir}/*/events", "--out", str(REPORT), *report_options)
 
 
@@ -149,7 +174,8 @@ def main(report_options: Sequence[str] = (), *, hold: bool = False) -> int:
         cluster = DevCluster(DevSpec(dir=Path(home) / "cluster", tls=True))
         print("$ torrentdist dev up --tls", flush=True)
         try:
-            cluster.up(say=lambda text: print(text, flush=True))
+            with heartbeat("the cluster starts"):
+                cluster.up(say=lambda text: print(text, flush=True))
             say_console(cluster)
             tour(cluster, Path(home), report_options, hold=hold)
         except TorrentdistError as error:
