@@ -8,27 +8,24 @@ Always: only records of the same cluster count, and a revocation only ever adds 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
+from functools import partial
 
 import msgspec
 
 from torrentdist.cluster import paths
+from torrentdist.cluster.records.record_index import Follower
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
-from torrentdist.cluster.session.znode_operations import Create, Op, Set, TransactionFailed
+from torrentdist.cluster.session.znode_operations import Create, Op, Set
 from torrentdist.log import get_logger
+from torrentdist.master.changes.record_loop import LOOK_SECS, RecordLoop
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.master_session import MasterSession
 from torrentdist.model.access.host_record import HostRecord
 from torrentdist.model.access.token_record import TokenRecord
-from torrentdist.model.backoff import Retry
-from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.records import encode
 
 log = get_logger()
-
-LOOK_SECS = 10.0
-BATCH = 100
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -73,35 +70,30 @@ class KeptRevocations:
     """`saved` are the records that this master had at its start."""
 
     def __init__(self, session: MasterSession, leadership: Leadership, saved: ClusterSnapshot) -> None:
-        self._mirror = session.mirror
         self._leadership = leadership
         self._known = learned(Known(), saved)
-        self._trouble = Retry(0.1, LOOK_SECS)
+        self._follower = Follower()
+        self._is_settled = False
+        """Whether this leader has revoked again all that these records had forgotten."""
+        self._loop = RecordLoop(session.mirror, "revocations from before a restore")
 
     async def run(self) -> None:
-        """Follows the records, for ever."""
-        while True:
-            snapshot, wait = self._mirror.snapshot, LOOK_SECS
-            self._known = learned(self._known, snapshot)
-            try:
-                if self._leadership.is_leader() and (ops := forgotten_ops(self._known, snapshot)):
-                    await self._leadership.fence().commit(ops[:BATCH])
-                    log.warning("what was revoked before the restore is revoked again", records=len(ops[:BATCH]))
-                self._trouble.succeeded()
-            except (TorrentdistError, TransactionFailed) as error:
-                self._trouble.failed(getattr(error, "code", "refused"))
-                wait = self._trouble.pause_secs
-            await self._pause(snapshot, wait)
+        await self._loop.run(self._step)
 
-    async def _pause(self, seen: ClusterSnapshot, wait: float) -> None:
-        """Waits for a change of hosts, tokens, the cluster or the leader."""
-        try:
-            async with asyncio.timeout(wait):
-                while True:
-                    now = await self._mirror.changed(seen.version)
-                    news = now.changes_since(seen.version)
-                    if news is None or news.hosts or news.tokens or news.cluster or now.leader != seen.leader:
-                        return
-                    seen = now
-        except TimeoutError:
-            return
+    async def _step(self, snapshot: ClusterSnapshot) -> float:
+        news = self._follower.news(snapshot)
+        if news is None or news.hosts or news.tokens or news.cluster:
+            self._known = learned(self._known, snapshot)
+            self._is_settled = False
+        if not self._leadership.is_leader():
+            self._is_settled = False
+        elif not self._is_settled:
+            ops = forgotten_ops(self._known, snapshot)
+            done = [await self._loop.attempt(op.path, partial(self._revoke, op)) for op in ops]
+            self._is_settled = all(done)
+        return LOOK_SECS
+
+    async def _revoke(self, op: Op) -> bool:
+        await self._leadership.fence().commit([op])
+        log.warning("what was revoked before the restore is revoked again", path=op.path)
+        return True

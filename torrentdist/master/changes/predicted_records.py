@@ -34,7 +34,7 @@ _SECTIONS: Final[dict[str, tuple[str, type[Any], type[Any], dict[str, Any]]]] = 
 }
 """For each section: its name in a snapshot, its record, its entry, and what a new entry has."""
 _FORGOTTEN: Final = (paths.DISTRIBUTIONS, paths.RETENTION)
-"""Sections in which a deletion is predicted. In the others an answer still shows what it deletes."""
+"""Sections in which a deletion is predicted. Elsewhere an answer still shows what it deletes."""
 
 
 def predicted(snapshot: ClusterSnapshot, ops: Sequence[Op]) -> ClusterSnapshot:

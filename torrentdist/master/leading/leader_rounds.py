@@ -7,11 +7,10 @@ Never: decide what is due. leader_duties.py does.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -23,6 +22,7 @@ from torrentdist.cluster.records.snapshot import BundleEntry, Changes, ClusterSn
 from torrentdist.cluster.session.znode_operations import Delete, NoNode, Op, Set, TransactionFailed
 from torrentdist.log import get_logger
 from torrentdist.master.changes.answered_requests import make_buckets
+from torrentdist.master.changes.record_loop import LOOK_SECS, RecordLoop
 from torrentdist.master.changes.request_trimming import RequestTrimmer
 from torrentdist.master.leading import gate
 from torrentdist.master.leading.leader_duties import (
@@ -37,17 +37,13 @@ from torrentdist.master.leading.leader_duties import (
 from torrentdist.master.leading.lost_bundles import LostBundles
 from torrentdist.master.leading.schema_upgrade import Upgrade
 from torrentdist.master.master_session import MasterSession
-from torrentdist.model.backoff import Retry
 from torrentdist.model.configuration.config import ReplicationConfig
-from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.events import BundleUploaded, Fact
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.records import BundleRecord, BundleState, encode
 
 log = get_logger()
 
-LOOK_SECS = 10.0
-"""Longest time between two rounds. What a change makes due is done at once."""
 TOMBSTONE_LOOKS = 1000
 """How often the age of a tombstone is looked at within the time that it is kept, at most."""
 
@@ -91,7 +87,6 @@ class LeaderRounds:
         tell: Callable[[Fact], None],
     ) -> None:
         self._zookeeper = session.zookeeper
-        self._mirror = session.mirror
         self._config = config
         self._copies = copies
         self._upkeep = upkeep
@@ -103,7 +98,7 @@ class LeaderRounds:
         """time.monotonic() of the next look at all tombstones."""
         self._needed: frozenset[BundleId] = frozenset()
         self._tree_is_whole = False
-        self._trouble = Retry(LOOK_SECS, LOOK_SECS)
+        self._loop = RecordLoop(session.mirror, "what is due for bundles")
 
     def begin_term(self) -> None:
         """To be called when this master is elected."""
@@ -111,24 +106,20 @@ class LeaderRounds:
 
     async def once(self, office: Office) -> None:
         """Does what is due, then waits until something may be due again."""
-        snapshot, look_secs = self._mirror.snapshot, LOOK_SECS
-        try:
-            await self._complete_tree(office.fence())
-            news = self._follower.news(snapshot)
-            self._give_way_if_behind(office, snapshot, news)
-            for duty in self._due(snapshot, news, office.led_for()):
-                await self._do(office.fence(), snapshot, duty)
-            look_secs = min(look_secs, await self._upkeep.requests.trim_when_due(office.fence()))
-            look_secs = min(look_secs, await self._upkeep.upgrade.step(snapshot, office.fence()))
-            self._trouble.succeeded()
-        except TransactionFailed as exc:
-            log.debug("a record changed under a duty", why=str(exc))
-        except TorrentdistError as error:
-            if self._trouble.failed(error.code):
-                log.info("a duty waits", error=error.message)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(look_secs):
-                await self._mirror.changed(snapshot.version)
+        await self._loop.once(partial(self._step, office))
+
+    async def _step(self, office: Office, snapshot: ClusterSnapshot) -> float:
+        await self._complete_tree(office.fence())
+        news = self._follower.news(snapshot)
+        self._give_way_if_behind(office, snapshot, news)
+        for duty in self._due(snapshot, news, office.led_for()):
+            await self._loop.attempt(duty.bundle, partial(self._do, office.fence(), snapshot, duty))
+        requests, upgrade = self._upkeep.requests, self._upkeep.upgrade
+        waits = (
+            await self._loop.attempt("requests", lambda: requests.trim_when_due(office.fence())),
+            await self._loop.attempt("upgrade", lambda: upgrade.step(snapshot, office.fence())),
+        )
+        return min([LOOK_SECS, *(wait for wait in waits if wait is not None)])
 
     async def _complete_tree(self, fence: Fence) -> None:
         """Makes what a tree of an older release lacks."""

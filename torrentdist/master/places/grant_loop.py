@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterable
+from functools import partial
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.election.fence import Fence
@@ -19,17 +21,15 @@ from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.cluster.session.znode_operations import Delete, NodeExists, NotEmpty, TransactionFailed
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.log import get_logger
+from torrentdist.master.changes.record_loop import LOOK_SECS, RecordLoop
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.master_session import MasterSession
 from torrentdist.master.places.grant_plan import GrantChange, grant_changes, grant_path, wanted_of
 from torrentdist.master.places.place_operations import is_shut_out
-from torrentdist.model.backoff import Retry
-from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import SupervisorId
 
 log = get_logger()
 
-LOOK_SECS = 10.0
 BATCH = 100
 LONGEST_LEASE_SECS = 60.0
 """A host without a place cannot renew its lease, and no session of a host lasts longer."""
@@ -52,41 +52,28 @@ class GrantLoop:
         self._follower = Follower()
         self._stale: set[str] = set()
         """Resources to look at. Those whose barriers are held come back when they are released."""
-        self._wake = asyncio.Event()
-        self._trouble = Retry(0.05, LOOK_SECS)
+        self._loop = RecordLoop(session.mirror, "grants of barriers")
 
     async def run(self) -> None:
-        while True:
-            self._wake.clear()
-            snapshot, wait = self._mirror.snapshot, LOOK_SECS
-            try:
-                if self._leadership.is_leader() and snapshot.present:
-                    await self._step(snapshot)
-                    self._trouble.succeeded()
-                else:
-                    self._epoch = None
-            except (TorrentdistError, TransactionFailed) as error:
-                self._epoch = None
-                if self._trouble.failed(getattr(error, "code", "refused")):
-                    log.info("grants of barriers wait", reason=str(error))
-                wait = self._trouble.pause_secs
-            await self._pause(snapshot.version, wait)
+        await self._loop.run(self._step)
 
-    async def _step(self, snapshot: ClusterSnapshot) -> None:
+    async def _step(self, snapshot: ClusterSnapshot) -> float:
+        epoch, self._epoch = self._epoch, None  # unless this step ends well
+        if not (self._leadership.is_leader() and snapshot.present):
+            return LOOK_SECS
         self._follow(snapshot)
         fence = self._leadership.fence()
-        if self._epoch != fence.epoch:
+        if epoch != fence.epoch:
             self._granted = await read_grants(self._zookeeper)
             self._stale = {*self._granted, *self._wanted}
-            self._epoch = fence.epoch
         stale, self._stale = self._stale, set()
         changes = list(grant_changes(stale, self._wanted, self._granted))
         fresh = [change for change in changes if change.before is None]
         for begin in range(0, len(fresh), BATCH):
-            await self._make(fence, fresh[begin : begin + BATCH])
-        for change in changes:
-            if change.before is not None:
-                await self._make(fence, [change])
+            await self._make_all(fence, fresh[begin : begin + BATCH])
+        await self._make_each(fence, (change for change in changes if change.before is not None))
+        self._epoch = fence.epoch
+        return LOOK_SECS
 
     def _follow(self, snapshot: ClusterSnapshot) -> None:
         news = self._follower.news(snapshot)
@@ -107,25 +94,40 @@ class GrantLoop:
         self._wanted.update(gained)  # A worker that moves is taken from one host and given to another.
         self._stale.update(gained)
 
-    async def _make(self, fence: Fence, changes: list[GrantChange]) -> None:
+    async def _make_all(self, fence: Fence, changes: list[GrantChange]) -> None:
         """Makes changes together, or one by one if one of them is refused."""
         try:
             await fence.commit([op for change in changes for op in change.ops()])
-        except TransactionFailed as exc:
-            if len(changes) > 1:
-                for change in changes:
-                    await self._make(fence, [change])
-                return
-            if not isinstance(exc.reason, NotEmpty | NodeExists):
-                raise
-            if not await self._is_freed(fence, changes[0]):
-                await self._await_release(changes[0], exc)
-                return
+        except TransactionFailed:
+            await self._make_each(fence, changes)
+        else:
+            self._granted.update({change.resource: change.after for change in changes if change.after is not None})
+
+    async def _make_each(self, fence: Fence, changes: Iterable[GrantChange]) -> None:
         for change in changes:
-            if change.after is None:
-                self._granted.pop(change.resource, None)
-            else:
-                self._granted[change.resource] = change.after
+            if not await self._loop.attempt(change.resource, partial(self._make, fence, change)):
+                self._stale.add(change.resource)
+
+    async def _make(self, fence: Fence, change: GrantChange) -> bool:
+        """Makes one change, or watches what is in its way. Raises an error if it knows neither."""
+        resource = change.resource
+        try:
+            await fence.commit(change.ops())
+        except TransactionFailed as exc:
+            if not isinstance(exc.reason, NotEmpty | NodeExists):
+                self._keep(resource, await read_grant(self._zookeeper, resource))
+                raise
+            if not await self._is_freed(fence, change):
+                await self._await_release(change, exc)
+                return True
+        self._keep(resource, change.after)
+        return True
+
+    def _keep(self, resource: str, user: str | None) -> None:
+        if user is None:
+            self._granted.pop(resource, None)
+        else:
+            self._granted[resource] = user
 
     async def _is_freed(self, fence: Fence, change: GrantChange) -> bool:
         """Makes a change together with the removal of the barrier in its way, if that belongs to a
@@ -160,16 +162,7 @@ class GrantLoop:
 
     def _released(self, resource: str) -> None:
         self._stale.add(resource)
-        self._wake.set()
-
-    async def _pause(self, seen: int, wait: float) -> None:
-        changed = asyncio.ensure_future(self._mirror.changed(seen))
-        woken = asyncio.ensure_future(self._wake.wait())
-        try:
-            await asyncio.wait({changed, woken}, timeout=wait, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            changed.cancel()
-            woken.cancel()
+        self._loop.wake()
 
 
 async def read_grants(zookeeper: ZooKeeper) -> dict[str, str]:
@@ -179,9 +172,14 @@ async def read_grants(zookeeper: ZooKeeper) -> dict[str, str]:
 
     async def read(resource: str) -> None:
         async with room:
-            node = await zookeeper.get(grant_path(resource))
-        if node is not None and not node[1].ephemeral_owner:
-            found[resource] = node[0].decode(errors="replace")
+            user = await read_grant(zookeeper, resource)
+        if user is not None:
+            found[resource] = user
 
     await asyncio.gather(*map(read, await zookeeper.children(paths.JOB_GROUP.barriers) or ()))
     return found
+
+
+async def read_grant(zookeeper: ZooKeeper, resource: str) -> str | None:
+    node = await zookeeper.get(grant_path(resource))
+    return None if node is None or node[1].ephemeral_owner else node[0].decode(errors="replace")

@@ -7,23 +7,21 @@ Never: touch the place of a host that is not shut out.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
+from functools import partial
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.cluster.session.znode_operations import Delete, NoNode, NotEmpty, TransactionFailed
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.log import get_logger
+from torrentdist.master.changes.record_loop import LOOK_SECS, RecordLoop
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.master_session import MasterSession
 from torrentdist.master.places.place_operations import is_shut_out
-from torrentdist.model.backoff import Retry
-from torrentdist.model.errors import TorrentdistError
 
 log = get_logger()
 
-LOOK_SECS = 10.0
 BATCH = 500
 
 
@@ -35,27 +33,16 @@ def to_remove(snapshot: ClusterSnapshot) -> Iterator[str]:
 class PlaceRemoval:
     def __init__(self, session: MasterSession, leadership: Leadership) -> None:
         self._zookeeper: ZooKeeper = session.zookeeper
-        self._mirror = session.mirror
         self._leadership = leadership
-        self._trouble = Retry(0.1, LOOK_SECS)
+        self._loop = RecordLoop(session.mirror, "places of hosts that were shut out")
 
     async def run(self) -> None:
-        while True:
-            snapshot, wait = self._mirror.snapshot, LOOK_SECS
-            try:
-                if self._leadership.is_leader():
-                    for id_ in to_remove(snapshot):
-                        await self._remove(id_)
-                self._trouble.succeeded()
-            except (TorrentdistError, TransactionFailed) as error:
-                if self._trouble.failed(getattr(error, "code", "refused")):
-                    log.warning("the place of a host that was shut out is still there", reason=str(error))
-                wait = self._trouble.pause_secs
-            try:
-                async with asyncio.timeout(wait):
-                    await self._mirror.changed(snapshot.version)
-            except TimeoutError:
-                continue
+        await self._loop.run(self._step)
+
+    async def _step(self, snapshot: ClusterSnapshot) -> float:
+        for id_ in to_remove(snapshot) if self._leadership.is_leader() else ():
+            await self._loop.attempt(id_, partial(self._remove, id_))
+        return LOOK_SECS
 
     async def _remove(self, id_: str) -> None:
         fence, parents = self._leadership.fence(), [paths.host_members(id_), paths.place(id_)]

@@ -7,12 +7,11 @@ Never: work on a master that does not lead.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from torrentdist.cluster.records.record_index import Follower
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
@@ -20,6 +19,7 @@ from torrentdist.log import get_logger
 from torrentdist.master.bundles.bundle_operations import BATCH
 from torrentdist.master.bundles.bundle_views import fleet_view
 from torrentdist.master.changes.commit import LeaderChanges
+from torrentdist.master.changes.record_loop import LOOK_SECS, RecordLoop
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.master_session import MasterSession
 from torrentdist.master.policies import distribution_changes as changes_of
@@ -33,16 +33,12 @@ from torrentdist.master.policies.wave_plan import (
     newcomers,
     next_step,
 )
-from torrentdist.model.backoff import Retry
-from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, SupervisorId
 from torrentdist.model.policies.distribution_record import DistributionRecord, DistributionState
 from torrentdist.model.wire.fleet_messages import HostState
 
 log = get_logger()
 
-LOOK_SECS = 10.0
-"""Longest time between two rounds."""
 RUNNING_SECS = 0.5
 """Longest time between two rounds while a distribution runs. A host's progress changes no record,
 so it starts no round."""
@@ -70,7 +66,6 @@ class PolicyParts:
 class PolicyLoop:
     def __init__(self, session: MasterSession, leadership: Leadership, parts: PolicyParts, patience: float) -> None:
         """`patience`: seconds after which a host without progress counts as broken."""
-        self._mirror = session.mirror
         self._zookeeper = session.zookeeper
         self._leadership = leadership
         self._parts = parts
@@ -83,44 +78,25 @@ class PolicyLoop:
         self._follower = Follower()
         self._retention_at = math.inf
         """time.monotonic() when the retention rules are applied next."""
-        self._trouble = Retry(1.0, LOOK_SECS)
+        self._loop = RecordLoop(session.mirror, "distributions and retention")
 
     async def run(self) -> None:
-        while True:
-            snapshot, wait = self._mirror.snapshot, LOOK_SECS
-            try:
-                if not self._leadership.is_leader():
-                    self._seen.clear()  # outdated when this master leads again
-                elif snapshot.present:
-                    wait = await self._round(snapshot)
-                self._trouble.succeeded()
-            except TorrentdistError as error:
-                if self._trouble.failed(error.code):
-                    log.info("distributions and retention wait", error=error.message)
-                wait = self._trouble.pause_secs
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wait):
-                    await self._mirror.changed(snapshot.version)
+        await self._loop.run(self._step)
 
-    async def _round(self, snapshot: ClusterSnapshot) -> float:
-        """Does what is due. Returns the seconds after which to look again though no record
-        changes."""
+    async def _step(self, snapshot: ClusterSnapshot) -> float:
         now = self._zookeeper.server_now()
-        if now is None:
+        if not self._leadership.is_leader():
+            self._seen.clear()  # outdated when this master leads again
+        if not self._leadership.is_leader() or not snapshot.present or now is None:
             return LOOK_SECS
-        running, trouble = False, None
-        for bundle in snapshot.distributions:
-            try:
-                running |= await self._attend(snapshot, bundle, now)
-            except TorrentdistError as error:
-                trouble = error  # it holds up neither the others nor the retention rules
+        running = [
+            await self._loop.attempt(bundle, partial(self._attend, snapshot, bundle, now))
+            for bundle in snapshot.distributions
+        ]
         open_ = {bundle for bundle, entry in snapshot.distributions.items() if not entry.record.is_over}
         self._seen = {key: seen for key, seen in self._seen.items() if key[0] in open_}
         self._looks = {bundle: look for bundle, look in self._looks.items() if bundle in open_}
-        wait = min(RUNNING_SECS if running else LOOK_SECS, await self._retain(snapshot))
-        if trouble is not None:
-            raise trouble
-        return wait
+        return min(RUNNING_SECS if any(running) else LOOK_SECS, await self._retain(snapshot))
 
     async def _attend(self, snapshot: ClusterSnapshot, bundle: BundleId, now: float) -> bool:
         """Does what is due for one distribution. Returns whether hosts are waited for."""

@@ -1,0 +1,97 @@
+"""Repeats a step whenever the records change, when something is due, and after a failure.
+
+Always: a failure is logged once until the next success, and is followed by a pause that grows. What
+one record does wrong holds up no other: it is left out until its own pause is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Final, TypeVar
+
+from torrentdist.cluster.records.mirror import Mirror
+from torrentdist.cluster.records.snapshot import ClusterSnapshot
+from torrentdist.cluster.session.znode_operations import TransactionFailed
+from torrentdist.log import get_logger
+from torrentdist.model.backoff import Retry, kind_of
+from torrentdist.model.errors import TorrentdistError
+
+log = get_logger()
+T = TypeVar("T")
+
+LOOK_SECS: Final = 10.0
+"""Longest time between two steps."""
+FIRST_PAUSE_SECS: Final = 0.1
+CONCERNS_ALL: Final = frozenset(
+    {
+        "zookeeper_unavailable",
+        "outcome_unknown",
+        "leadership_lost",
+        "not_leader",
+        "no_leader",
+        "no_cluster",
+    }
+)
+"""Codes of errors that say nothing about the record at hand."""
+
+Step = Callable[[ClusterSnapshot], Awaitable[float]]
+"""Does what is due. Returns the seconds after which to do it again though no record changes."""
+
+
+class RecordLoop:
+    """`what` waits while steps fail, says the log."""
+
+    def __init__(self, mirror: Mirror, what: str) -> None:
+        self._mirror = mirror
+        self._what = what
+        self._trouble = Retry(FIRST_PAUSE_SECS, LOOK_SECS)
+        self._troubled: dict[Hashable, tuple[Retry, float]] = {}
+        """Records whose turn failed last, and the time.monotonic() of their next turn."""
+        self._woken = asyncio.Event()
+
+    def wake(self) -> None:
+        self._woken.set()
+
+    async def run(self, step: Step) -> None:
+        while True:
+            await self.once(step)
+
+    async def once(self, step: Step) -> None:
+        self._woken.clear()
+        snapshot = self._mirror.snapshot
+        try:
+            wait = await step(snapshot)
+            self._trouble.succeeded()
+        except (TorrentdistError, TransactionFailed) as error:
+            if self._trouble.failed(kind_of(error)):
+                log.info("the work of the leader waits", what=self._what, reason=str(error))
+            wait = self._trouble.pause_secs
+        wait = min([wait, *(at - time.monotonic() for _, at in self._troubled.values())])
+        changed = asyncio.ensure_future(self._mirror.changed(snapshot.version))
+        woken = asyncio.ensure_future(self._woken.wait())
+        try:
+            await asyncio.wait({changed, woken}, timeout=max(0.0, wait), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            changed.cancel()
+            woken.cancel()
+
+    async def attempt(self, record: Hashable, act: Callable[[], Awaitable[T]]) -> T | None:
+        """Takes the turn of one record. Returns None if it failed, or if its pause is not over.
+        Raises only what concerns every record."""
+        trouble, again_at = self._troubled.get(record, (Retry(FIRST_PAUSE_SECS, LOOK_SECS), 0.0))
+        if time.monotonic() < again_at:
+            return None
+        try:
+            done = await act()
+        except Exception as error:
+            if kind_of(error) in CONCERNS_ALL:
+                raise
+            if trouble.failed(kind_of(error)):
+                bug = None if isinstance(error, TorrentdistError | TransactionFailed) else error
+                log.warning("a record waits", what=self._what, record=str(record), reason=str(error), exc_info=bug)
+            self._troubled[record] = trouble, time.monotonic() + trouble.pause_secs
+            return None
+        self._troubled.pop(record, None)
+        return done
