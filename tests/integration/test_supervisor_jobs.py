@@ -51,6 +51,27 @@ async def test_relative_paths_work_as_on_the_authors_machine(host: JobHost) -> N
     assert {path.name for path in (host.dir / "source").iterdir()} == {path.name for path in content.iterdir()}
 
 
+async def test_a_start_that_fails_unexpectedly_keeps_no_barrier(host: JobHost) -> None:
+    """If this fails, a worker that cannot start says nothing, and no other host can have it until
+    its supervisor restarts."""
+    host.job("etl")
+    view = host.masters.jobs["etl"]
+    assert view.spec is not None
+    empty = msgspec.structs.replace(view.spec, command=())
+    host.masters.jobs["etl"] = msgspec.structs.replace(view, spec=empty)
+    await host.assign(("etl", 0))
+    await eventually(lambda: (r := host.masters.said("etl", 0)) is not None and "unpack" in r.detail)
+    held = await host.barrier_owner("etl")
+    await host.assign()
+
+    assert held is not None
+    await eventually_async(lambda: is_free(host, "etl"))
+
+
+async def is_free(host: JobHost, job: str) -> bool:
+    return await host.barrier_owner(job) is None
+
+
 async def test_a_worker_in_backoff_says_why(host: JobHost) -> None:
     """If this fails, a job loops through restarts, and only its log tells why."""
     programs = {"fails": "import no_such_module", "silent": "import os; os._exit(3)"}

@@ -2,7 +2,7 @@
 starts its guardian.
 
 Always: the run is in the local state on disk and in the lease file before its guardian starts. A
-failed start is recorded with its reason and retried after a pause.
+failed start, whatever the error, is recorded with its reason and retried after a pause.
 Never: decide which worker starts.
 """
 
@@ -89,8 +89,9 @@ class WorkerStarts:
             await self._leases.write()
             await running.launch(key)
             log.info("worker started", job=key[0], worker=key[1], fencing=fencing)
-        except (TorrentdistError, TimeoutError, OSError) as error:
-            log.warning("worker not started", job=key[0], worker=key[1], reason=str(error))
+        except Exception as error:  # whatever it is, the worker must not count as running
+            bug = None if isinstance(error, TorrentdistError | OSError) else error
+            log.warning("worker not started", job=key[0], worker=key[1], reason=str(error), exc_info=bug)
             refused = isinstance(error, TorrentdistError) and error.exit_code == EXIT_NOT_ALLOWED
             reason = str(error) or "ZooKeeper does not answer"
             not_before = clock() + (REFUSED_START_SECS if refused else FAILED_START_SECS)

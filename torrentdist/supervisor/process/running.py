@@ -30,6 +30,8 @@ log = get_logger()
 
 LOOK_SECS = 0.02
 """Interval between checks for something that another process is about to do."""
+AGAIN_SECS = 1.0
+"""Pause after an unexpected error of a task that follows a run."""
 
 SIGNALS = {Measure.STOP: signal.SIGTERM, Measure.KILL: signal.SIGUSR1, Measure.DESTROY: signal.SIGKILL}
 
@@ -48,6 +50,9 @@ class Handle:
     """Pid of the worker itself; 0 until its guardian has reported it."""
     measure: Measure = Measure.NONE
     measured_at: float = 0.0
+
+
+Follow = Callable[[Key, Handle], Awaitable[None]]
 
 
 class Running:
@@ -79,7 +84,7 @@ class Running:
     async def launch(self, key: Key) -> None:
         """Starts the guardian of a run that `begin` announced. Its orders are already on disk.
 
-        Raises OSError if the guardian has not been started and will not be.
+        Raises an error if the guardian has not been started and will not be.
         """
         handle = self._handles[key]
         read, write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -92,25 +97,26 @@ class Running:
             os.close(write)
         if handle.living is None:
             os.close(read)
-            self._spawn(f"adoption of {key}", self._adopt(key, handle))
+            self._spawn(f"adoption of {key}", self._until_gone(key, handle, self._adopt))
             return
         self._spawn(f"start of {key}", self._hear_of_start(handle, read))
-        self._spawn(f"guardian of {key}", self._follow(key, handle))
+        self._spawn(f"guardian of {key}", self._until_gone(key, handle, self._follow))
 
     def _start(self, handle: Handle, told: int) -> Living | None:
-        """Returns the guardian, or None if the launcher may have started it but did not answer in
-        time. Blocks."""
+        """Returns the guardian, or None if the launcher may have started it but did not say so.
+        Blocks."""
         try:
             return Living(*self._starter.start(str(handle.home), handle.run.id, told))
-        except NoLauncherAnswer:
-            if guardian_processes.forbid_starts(handle.home):
+        except Exception as error:
+            did_nothing = isinstance(error, OSError) and not isinstance(error, NoLauncherAnswer)
+            if did_nothing or guardian_processes.forbid_starts(handle.home):
                 raise
             return None
 
     def adopt(self, key: Key, run: RunRecord, home: Path) -> None:
         """Takes over a run that a previous process started and that may still be running."""
         self.begin(key, run, home)
-        self._spawn(f"adoption of {key}", self._adopt(key, self._handles[key]))
+        self._spawn(f"adoption of {key}", self._until_gone(key, self._handles[key], self._adopt))
 
     def carry_over(self, key: Key, session: int) -> None:
         """Moves the run to `session`, unless it has just ended."""
@@ -137,6 +143,17 @@ class Running:
         return True
 
     # following
+
+    async def _until_gone(self, key: Key, handle: Handle, follow: Follow) -> None:
+        """Follows a run until it is gone. An unexpected error must not keep its barrier, so the run
+        is looked for again."""
+        while self._handles.get(key) is handle:
+            try:
+                await follow(key, handle)
+            except Exception:
+                log.exception("cannot follow a worker, trying again", job=key[0], worker=key[1])
+                await asyncio.sleep(AGAIN_SECS)
+                follow = self._adopt
 
     def _spawn(self, name: str, work: Awaitable[None]) -> None:
         async def guarded() -> None:
