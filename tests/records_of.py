@@ -11,8 +11,10 @@ from torrentdist.cluster.records.snapshot import (
     ClusterSnapshot,
     DistributionEntry,
     JobEntry,
+    PresenceEntry,
     RetentionEntry,
 )
+from torrentdist.model.access.host_record import PresenceRecord
 from torrentdist.model.ids import BundleId, Digest, JobId, MasterId, StoreId, SupervisorId
 from torrentdist.model.policies.distribution_record import DistributionRecord
 from torrentdist.model.policies.retention_record import RetentionRecord
@@ -107,6 +109,8 @@ def snapshot(
     jobs: Iterable[JobEntry] = (),
     distributions: Iterable[DistributionRecord] = (),
     retention: Iterable[RetentionRecord] = (),
+    known: Iterable[PresenceRecord] = (),
+    known_masters: Iterable[PresenceRecord] = (),
     present: bool = True,
 ) -> ClusterSnapshot:
     return ClusterSnapshot(
@@ -120,5 +124,7 @@ def snapshot(
         },
         jobs={j.record.id: j for j in jobs},
         distributions={d.bundle: DistributionEntry(d, 0) for d in distributions},
+        known_supervisors={SupervisorId(p.id): PresenceEntry(p, 0) for p in known},
+        known_masters={MasterId(p.id): PresenceEntry(p, 0) for p in known_masters},
         retention={paths.name(paths.retention(r.pattern)): RetentionEntry(r, 0) for r in retention},
     )

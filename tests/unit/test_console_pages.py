@@ -15,11 +15,11 @@ from torrentdist.master.console.console_views import (
     DistributionView,
     JobOutputView,
     OutputLine,
+    OverviewView,
     distribution_view,
     eta_of,
 )
 from torrentdist.master.console.event_lines import EventFilter, EventLine, moment_of, newest
-from torrentdist.master.console.overview_views import AttentionView, OverviewView
 from torrentdist.master.console.pages.action_pages import ACTIONS, ActionView, action_html, action_links
 from torrentdist.master.console.pages.bundle_pages import bundles_html, distribution_part
 from torrentdist.master.console.pages.distribution_pages import history_table, run_html
@@ -28,7 +28,7 @@ from torrentdist.master.console.pages.output_pages import output_html
 from torrentdist.master.console.pages.overview_pages import overview_part
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, JobId, MasterId, SupervisorId
-from torrentdist.model.wire.cluster_messages import BundleCounts
+from torrentdist.model.wire.cluster_messages import AttentionView, BundleCounts
 from torrentdist.model.wire.fleet_messages import (
     DistributionSummary,
     FleetView,
@@ -51,12 +51,14 @@ def visit(sender: Principal = OPERATOR, leader: str = "master-1", stale: float |
     )
 
 
-def overview(found: list[AttentionView] | None = None, leader: str | None = "master-1") -> OverviewView:
+def overview(found: list[AttentionView] | None = None, leader: str | None = "master-1", gone: int = 0) -> OverviewView:
     return OverviewView(
         leader=None if leader is None else MasterId(leader),
         epoch=7,
         masters=3,
         supervisors=12_345,
+        gone_masters=0,
+        gone_supervisors=gone,
         jobs=0,
         bundles=BundleCounts(total=1_234_567, available=1, uploading=0, lost=0, under_replicated=0),
         health="All is well.",
@@ -112,7 +114,9 @@ def output(text: str, *silent: str) -> JobOutputView:
 
 def test_text_from_outside_stays_text() -> None:
     """A reason, a log line or a sender's name could run a script in an operator's browser."""
-    found = AttentionView(what="stuck", kind="hosts", subject=HOSTILE, detail=HOSTILE)
+    found = AttentionView(
+        what="stuck", severe=True, kind="hosts", subjects=[HOSTILE], count=9, detail=HOSTILE, page="docs/x.md"
+    )
     pages = [
         overview_part(overview([found])),
         distribution_part(fleet(host("h1", HostState.STUCK, reason=HOSTILE))),
@@ -162,6 +166,11 @@ def test_what_is_not_known_is_not_zero() -> None:
     assert "what you see is 2.0 h old" in m.page(visit(stale=7200.0), "x")
     assert "no leader is known" in m.page(visit(leader=""), "x")
     assert "No answer from h2, h3." in output_html(visit(), output("line", "h2", "h3"))
+
+
+def test_who_is_missing_is_seen_at_once() -> None:
+    """The Overview would go from 24 hosts to 23 without a word."""
+    assert ">12,345 of 12,346</a>" in overview_part(overview(gone=1))
 
 
 def test_an_incomplete_distribution_says_who_lacks_it() -> None:

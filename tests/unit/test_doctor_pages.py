@@ -16,21 +16,20 @@ from torrentdist.client.diagnosis import (
     FIRST_NEEDS,
     PAGES,
     MasterFacts,
-    judge_expiring,
+    judge_attention,
     judge_isolation,
     judge_leader,
     judge_quotas,
     judge_reading,
     judge_records,
-    judge_room,
-    judge_silence,
     warning,
     with_page,
 )
 from torrentdist.master.bundles.bundle_views import cluster_view
+from torrentdist.master.presence.attention import Troubles, attention
 from torrentdist.model.access.token_messages import QuotaView, TokenState, TokenView
-from torrentdist.model.ids import MasterId, PeerId, SupervisorId
-from torrentdist.model.wire.cluster_messages import BundleCounts, ClusterView
+from torrentdist.model.ids import MasterId
+from torrentdist.model.wire.cluster_messages import BundleCounts, ClusterView, GoneView
 from torrentdist.model.wire.doctor_views import Finding, IsolationView, Verdict
 from torrentdist.model.wire.ha_views import MasterState, RoleView
 
@@ -87,47 +86,27 @@ def pages_of(findings: list[Finding]) -> list[str]:
 
 def test_troubles_lead_to_their_section() -> None:
     """In an outage an operator would search the pages for what to do."""
-    counts = BundleCounts(total=3, available=0, uploading=0, lost=1, under_replicated=2)
     idle = RoleView(id=MasterId("m1"), url="u", state=MasterState.STANDBY, version="1")
     leaderless = MasterFacts("u", role=idle, cluster=cluster(leader=None))
 
-    assert ["lost", "under-replicated"] == pages_of(judge_records(cluster(bundles=counts)))
     assert ["when-zookeeper-is-away-or-its-data-is-gone"] == pages_of(judge_records(cluster(stale_secs=9.0)))
     assert ["no-leader"] == pages_of(judge_leader([leaderless]))
     assert "docs/security.md#" in judge_isolation("u", IsolationView(namespaces=True, exposed=True)).hint
 
 
-def test_stores_without_room_are_named() -> None:
-    """A disk that is full, or a mark that is passed for days, would be found only on its host."""
-    seen = snapshot(masters=["m1", "m2"], supervisors=[supervisor("a")])
-    why = {PeerId("m2"): "no disk", PeerId("a"): "its bundles take more than store.high"}
-    found = judge_room(cluster_view(seen, MasterId("m1"), 0.0, full=why))
+def test_what_needs_attention_is_found_with_its_page() -> None:
+    """If this fails, the doctor finds nothing while the Overview says that a host is gone."""
+    gone = GoneView(id="h9", role="supervisor", host="h", since=0.0, gone_secs=60.0, bundles=2, jobs=[])
+    view = cluster(gone=[gone], bundles=BundleCounts(total=3, available=2, uploading=0, lost=1, under_replicated=0))
+    seen = attention(view, Troubles(lost=["etl"], jobs={"j": "it failed: x"}), 0.0)
+    well, found = judge_attention(cluster()), judge_attention(msgspec.structs.replace(view, attention=seen))
+    bad = [finding for finding in found if finding.verdict is Verdict.WARN]
 
-    assert Verdict.OK == judge_room(cluster()).verdict
-    assert "2 without room: m2: no disk, a: its bundles take more than store.high" == found.detail
-    assert ["disk-nearly-full"] == pages_of([found])
-
-
-def test_certificates_that_end_are_named() -> None:
-    """The doctor would find a certificate that is not renewed only on its own host."""
-    found = judge_expiring(cluster(expiring={"m1": 86_400.0, "a": -5.0}))
-
-    assert Verdict.OK == judge_expiring(cluster()).verdict
-    assert (Verdict.WARN, "2 to end: m1 in 1.0 days, a already") == (found.verdict, found.detail)
-    assert ["certificate-expires"] == pages_of([found])
-
-
-@pytest.mark.parametrize(("secs", "expected"), [(None, Verdict.OK), (10.0, Verdict.OK), (31.0, Verdict.WARN)])
-def test_silent_hosts_are_named(secs: float | None, expected: Verdict) -> None:
-    """A host whose workers move away would look healthy until somebody asks for its state."""
-    silent = None if secs is None else {SupervisorId("b"): secs}
-    seen = snapshot(supervisors=[supervisor("a"), supervisor("b")])
-    found = judge_silence(cluster_view(seen, MasterId("m1"), 0.0, silent))
-
-    assert expected == found.verdict
-    if expected is Verdict.WARN:
-        assert "1 of 2 silent: b for 31 s" == found.detail
-        assert ["host-silent"] == pages_of([found])
+    assert {Verdict.OK} == {finding.verdict for finding in well}
+    assert ["bundles", "hosts", "jobs"] == [finding.check for finding in bad]
+    assert ["lost", "gone", "job-fails"] == pages_of(bad)
+    assert "gone: h9: gone since 1970-01-01 00:00:00 UTC; should keep 2 bundles" == bad[1].detail
+    assert {finding.check for finding in well} == {finding.check for finding in found}
 
 
 def test_tokens_that_read_everything_in_spite_of_a_pattern_are_named() -> None:

@@ -51,7 +51,6 @@ READY_HINTS = {
 FIRST_NEEDS: Final = "docs/deployment.md#1-what-each-host-needs"
 ZOOKEEPER_PAGE: Final = "docs/deployment.md#3-zookeeper"
 DISK_PAGE: Final = "docs/operations.md#disk-nearly-full"
-LOST_PAGE: Final = "docs/operations.md#lost"
 COPIES_PAGE: Final = "docs/operations.md#under-replicated"
 MASTER_PAGE: Final = "docs/operations.md#when-a-master-or-a-disk-fails"
 PAGES: Final = {
@@ -84,6 +83,7 @@ PAGES: Final = {
     "reading": "docs/security.md#who-may-read",
     "quotas": "docs/distribution.md#limits",
     "distributions": "docs/operations.md#distribution-stalled",
+    "jobs": "docs/operations.md#job-fails",
     "retention": "docs/distribution.md#keep-the-newest-versions",
     "swarm port": FIRST_NEEDS,
     "way back": FIRST_NEEDS,
@@ -117,8 +117,6 @@ def of_error(check: str, subject: str, error: TorrentdistError) -> Finding:
 # this host
 
 
-SILENT_SECS = 10.0
-"""A heartbeat that is late by more is worth a look."""
 NEAR_QUOTA = 0.9
 """An owner who has used this share of a quota is about to be refused."""
 SLOW_DISTRIBUTION_SECS = 3600.0
@@ -361,49 +359,45 @@ def judge_versions(own: str, masters: Sequence[MasterFacts]) -> list[Finding]:
 
 
 def judge_records(cluster: ClusterView) -> list[Finding]:
-    findings = []
-    if cluster.stale_secs is not None:
-        detail = f"the masters answer from records {cluster.stale_secs:.0f} s old"
-        hint = "ZooKeeper holds no cluster." if cluster.problem else "They cannot reach ZooKeeper."
-        findings.append(failure("records", "", detail, hint, EXIT_UNAVAILABLE))
-    counts = cluster.bundles
-    if counts.lost:
-        hint = f"Upload the same content again, or remove them: `torrentdist bundle ls`, {LOST_PAGE}"
-        findings.append(warning("bundles", "", f"{counts.lost} lost", hint))
-    if counts.under_replicated:
-        detail = f"{counts.under_replicated} with fewer replicas than wanted"
-        findings.append(warning("bundles", "", detail, "They are replicated if enough masters run and have room."))
-    return findings or [Finding(check="bundles", detail=f"{counts.available} available")]
+    if cluster.stale_secs is None:
+        return []
+    detail = f"the masters answer from records {cluster.stale_secs:.0f} s old"
+    hint = "ZooKeeper holds no cluster." if cluster.problem else "They cannot reach ZooKeeper."
+    return [failure("records", "", detail, hint, EXIT_UNAVAILABLE)]
 
 
-def judge_room(cluster: ClusterView) -> Finding:
-    """Judges the stores of masters and hosts by what they say: full disks, and marks that were
-    passed."""
-    full = [f"{master.id}: {master.full}" for master in cluster.masters if master.full]
-    full += [f"{host.id}: {host.full}" for host in cluster.supervisors if host.full]
-    if full:
-        hint = f"Free some space there, or `torrentdist bundle prune` on the host: {DISK_PAGE}"
-        return warning("room", "", f"{len(full)} without room: {_some(full)}", hint)
-    return Finding(check="room", detail="no master and no host says that it is full")
+CHECKS: Final = {
+    "unheard": "leader",
+    "lost": "bundles",
+    "under-replicated": "bundles",
+    "gone": "hosts",
+    "silent": "hosts",
+    "full": "room",
+    "stuck": "distributions",
+    "stopped": "distributions",
+    "failing": "jobs",
+    "expiring": "certificate",
+}
+"""The check to which each kind of what needs attention belongs. The other kinds have checks of
+their own."""
 
 
-def judge_expiring(cluster: ClusterView) -> Finding:
-    """Judges the certificates of masters and hosts, as the masters have recorded them."""
-    ends = {id_: f"in {left / 86_400:.1f} days" if left > 0 else "already" for id_, left in cluster.expiring.items()}
-    soon = [f"{id_} {when}" for id_, when in ends.items()]
-    if soon:
-        return warning("certificate", "", f"{len(soon)} to end: {_some(soon)}", "See the log of each of these daemons.")
-    return Finding(check="certificate", detail="none that is recorded ends within a week")
-
-
-def judge_silence(cluster: ClusterView) -> Finding:
-    """Judges the heartbeats that the leader hears."""
-    hosts = cluster.supervisors
-    late = [f"{s.id} for {s.silent_secs:.0f} s" for s in hosts if (s.silent_secs or 0.0) > SILENT_SECS]
-    if late:
-        hint = "Look at the host and at its supervisor's log."
-        return warning("hosts", "", f"{len(late)} of {len(hosts)} silent: {_some(late)}", hint)
-    return Finding(check="hosts", detail=f"{counted(len(hosts), 'host')}, none of them silent")
+def judge_attention(cluster: ClusterView) -> list[Finding]:
+    """Judges what the masters say needs attention, as the console's Overview does."""
+    findings = [
+        warning(CHECKS[entry.what], entry.subjects[0] if entry.count == 1 else "", entry.sentence, entry.page)
+        for entry in cluster.attention
+        if entry.what in CHECKS
+    ]
+    well = {
+        "bundles": f"{cluster.bundles.available} available",
+        "hosts": f"{counted(len(cluster.supervisors), 'host')}, none of them silent or gone",
+        "room": "no master and no host says that it is full",
+        "jobs": "none has failed, and none fails again and again",
+        "certificate": "none that is recorded ends within a week",
+    }
+    ill = {finding.check for finding in findings}
+    return [*findings, *(Finding(check=check, detail=detail) for check, detail in well.items() if check not in ill)]
 
 
 def judge_reading(tokens: Sequence[TokenView]) -> Finding:
@@ -437,14 +431,9 @@ def judge_quotas(quotas: Sequence[QuotaView]) -> list[Finding]:
 
 
 def judge_distributions(known: Sequence[DistributionStatusView], now: float) -> list[Finding]:
-    """Judges the distributions of the last days. One that was stopped waits for an operator."""
+    """Judges how long distributions take."""
     running = [one for one in known if one.state == "running"]
     findings = [
-        warning("distributions", one.bundle, f"it was stopped: {one.reason}", "docs/operations.md#distribution-stalled")
-        for one in known
-        if one.state == "stopped"
-    ]
-    findings += [
         warning(
             "distributions",
             one.bundle,
@@ -454,7 +443,7 @@ def judge_distributions(known: Sequence[DistributionStatusView], now: float) -> 
         for one in running
         if now - one.begun_at > SLOW_DISTRIBUTION_SECS
     ]
-    return findings or [Finding(check="distributions", detail=f"{len(running)} under way, none stopped")]
+    return findings or [Finding(check="distributions", detail=f"{len(running)} under way, none takes long")]
 
 
 def judge_traces(endpoint: str, *, is_installed: bool, trouble: str) -> list[Finding]:

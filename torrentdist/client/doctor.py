@@ -294,13 +294,11 @@ def _judged(masters: list[MasterFacts]) -> list[Finding]:
     # Prefer a view that is up to date.
     pictures.sort(key=lambda picture: (picture.stale_secs is not None, -picture.epoch))
     findings += tls_diagnosis.judge_transport(pictures)
-    if pictures:
-        newest = pictures[0]
-        findings += diagnosis.judge_records(newest)
-        findings += [diagnosis.judge_room(newest), diagnosis.judge_expiring(newest)]
     # Only the leader hears heartbeats.
     leading = [m.cluster for m in masters if m.cluster and m.role and m.role.state is MasterState.LEADER]
-    return findings + [diagnosis.judge_silence(picture) for picture in leading[:1]]
+    for newest in pictures[:1]:
+        findings += diagnosis.judge_records(newest) + diagnosis.judge_attention((leading or pictures)[0])
+    return findings
 
 
 async def _master(http: Http, url: str) -> MasterFacts:
@@ -323,7 +321,7 @@ async def _get(http: Http, url: str, path: str, kind: type[T], **params: str) ->
     try:
         return await ask(http, url, Request("GET", path, params=params, timeout=PROBE_SECS), kind)
     except Broken as exc:
-        raise TorrentdistError("unreachable", detail=f"{url}: {exc.detail}") from exc
+        raise TorrentdistError("master_unreachable", url=url, detail=exc.detail) from exc
 
 
 async def _tokens(http: Http, masters: list[MasterFacts]) -> list[Finding]:

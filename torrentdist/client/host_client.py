@@ -87,6 +87,11 @@ async def allow_bundles(client: MasterClient, id_: str, bundles: str) -> HostVie
     return await client.mutate(Request("PUT", f"/v1/hosts/{ids.peer_id(id_)}/bundles", content=content), HostView)
 
 
+async def forget_host(client: MasterClient, id_: str) -> None:
+    """Forgets a host or master that is gone."""
+    await client.mutate(Request("DELETE", f"/v1/presence/{id_}"), dict[str, str])
+
+
 async def revoke_host(client: MasterClient, id_: str, *, unknown: bool = False) -> HostView:
     """Shuts a host out. `unknown`: also if the cluster has never seen a host of this id."""
     params = {"unknown": "true"} if unknown else {}

@@ -33,12 +33,15 @@ JOBS = "/jobs"
 GROUPS = "/groups"
 PLACES = "/places"
 """A parent for each host with an identity of its own, in which only that host can register."""
+KNOWN_MASTERS = "/known-masters"
+KNOWN_SUPERVISORS = "/known-supervisors"
+"""Parents of the masters and supervisors that belong to the cluster, registered or not."""
 RESTORING = "/restoring"
 """Exists while a backup is being restored, and names that backup."""
 
 PARENTS = (MASTERS, SUPERVISORS, ELECTION, FAILOVERS, BUNDLES, ASSIGNMENTS)
 """Parents that must exist before any record can be written."""
-LATER_PARENTS = (JOBS, TOKENS, HOSTS, INVITATIONS, DISTRIBUTIONS, RETENTION)
+LATER_PARENTS = (JOBS, TOKENS, HOSTS, INVITATIONS, DISTRIBUTIONS, RETENTION, KNOWN_MASTERS, KNOWN_SUPERVISORS)
 """Parents that a tree of an older release may lack."""
 
 _SEQUENCE_DIGITS = 10
@@ -51,6 +54,14 @@ def master(id_: MasterId) -> str:
 
 def supervisor(id_: SupervisorId) -> str:
     return f"{SUPERVISORS}/{ids.supervisor_id(id_)}"
+
+
+def known_master(id_: str) -> str:
+    return f"{KNOWN_MASTERS}/{ids.peer_id(id_)}"
+
+
+def known_supervisor(id_: str) -> str:
+    return f"{KNOWN_SUPERVISORS}/{ids.peer_id(id_)}"
 
 
 def place(id_: str) -> str:

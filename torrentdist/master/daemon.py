@@ -33,6 +33,7 @@ from torrentdist.master.master_core import MasterCore, id_of
 from torrentdist.master.master_metrics import master_samples
 from torrentdist.master.places.room import places_room
 from torrentdist.master.policies.room import policies_room
+from torrentdist.master.presence.room import PresenceRoom, presence_room
 from torrentdist.master.reads.room import reads_room
 from torrentdist.master.replication.room import replication_room
 from torrentdist.master.swarm.room import swarm_room
@@ -50,6 +51,7 @@ class Master:
     core: MasterCore
     leading: LeadingRoom
     jobs: JobsRoom
+    presence: PresenceRoom
     rooms: list[Room]
 
     def __init__(self, config: Config, *, repair_acls: bool) -> None:
@@ -74,9 +76,11 @@ class Master:
         places = places_room(core, leading)
         await host.runtime.start()
         access = await access_room(core, leading, swarm.swarms)
-        reads = reads_room(core, leading.leadership, jobs.heartbeats, swarm.swarms)
+        presence = self.presence = presence_room(core, leading, jobs.heartbeats, swarm.swarms)
+        reads = reads_room(core, presence.sight)
         api: list[Room] = [reads, leading, bundles, replication, policies, jobs, swarm, access, history, places]
-        shown = Shown(leading, swarm, bundles, jobs, access, history)
+        api.append(presence)
+        shown = Shown(leading, swarm, bundles, jobs, access, history, presence)
         console = await console_room(core, shown, operations_of(*_routers(api)))
         self.rooms = [*api, console]
         senders = Senders(access.trail.log, console.sessions, swarm.host_bundles, access.job_keys)
@@ -130,7 +134,7 @@ class Master:
         return _routers(self.rooms)
 
     def _samples(self) -> Iterable[Sample]:
-        return master_samples(self.core, self.leading.leadership, self.jobs.heartbeats, self._answers.swarm.swarms)
+        return master_samples(self.core, self.presence.sight, self.jobs.heartbeats, self._answers.swarm.swarms)
 
 
 def _routers(rooms: Iterable[Room]) -> list[Router]:

@@ -1,4 +1,4 @@
-"""`torrentdist host`: invite hosts, let this one join, list them, and shut one out."""
+"""`torrentdist host`: invite hosts, let this one join, list them, shut one out, and forget one."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import click
 from torrentdist.client import host_client
 from torrentdist.model.access.host_messages import HostView
 from torrentdist.model.configuration.settings import read_secret
+from torrentdist.model.ids import peer_id
 from torrentdist.security.authority.invitation import invitation_text, parse_invitation
 from torrentdist.security.certificate_identity import CertificateRole
 from torrentdist_cli.frame.asking_masters import ask_masters
@@ -28,7 +29,7 @@ ROLES = (CertificateRole.MASTER.value, CertificateRole.SUPERVISOR.value)
 
 @click.group(cls=Group)
 def host() -> None:
-    """Invite hosts, let this one join, list them, and shut one out."""
+    """Invite hosts, let this one join, list them, shut one out, and forget one that is gone."""
 
 
 @host.command(cls=Command)
@@ -142,6 +143,23 @@ def revoke(session: Session, id: str, unknown: bool) -> None:
     """
     view = ask_masters(session, lambda client: host_client.revoke_host(client, id, unknown=unknown))
     show(session, view, value=view.id, table=lambda: f"{view.id} {session.told('is', 'would be')} {view.state.value}")
+
+
+@host.command(cls=Command)
+@click.argument("id")
+@dry_run_option
+@click.pass_obj
+def forget(session: Session, id: str) -> None:
+    """Forget the host or master ID, which left without a clean stop or a drain.
+
+    Until then, or until it returns, it is listed as gone: in the console, `cluster`, `supervisor
+    ls`, `top`, `doctor` and the metrics. Exits 9 if it is registered, and 3 if it is not missed.
+
+    With -q: its id.
+    """
+    name = peer_id(id)
+    ask_masters(session, lambda client: host_client.forget_host(client, name))
+    show(session, {"id": name}, value=name, table=lambda: f"{name} {session.told('is', 'would be')} forgotten")
 
 
 def _moment(at: float) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from torrentdist.client.tls_diagnosis import insecure_sentence
-from torrentdist.model.wire.cluster_messages import BundleCounts, ClusterView, SupervisorView
+from torrentdist.model.wire.cluster_messages import BundleCounts, ClusterView, GoneView, SupervisorView
+from torrentdist.model.wording import counted
 from torrentdist_cli.frame.asking_masters import ask_masters
 from torrentdist_cli.frame.command import Command
 from torrentdist_cli.frame.invocation import Session
@@ -56,11 +57,12 @@ def _table(view: ClusterView) -> str:
             [
                 (m.id, m.url, "leader" if m.is_leader else "standby", duration(m.uptime_secs), m.version)
                 for m in view.masters
-            ],
+            ]
+            + [(g.id, g.host, "gone", f"-{duration(g.gone_secs)}", "") for g in view.gone if g.role == "master"],
             right=("UP",),
         ),
     ]
-    if view.supervisors:
+    if view.supervisors or any(gone.role == "supervisor" for gone in view.gone):
         parts.append(supervisors_table(view))
     return "\n\n".join(parts)
 
@@ -70,6 +72,8 @@ def _why_stale(view: ClusterView) -> str:
 
 
 def supervisors_table(view: ClusterView) -> str:
+    """Returns the supervisors that are up, and then those that are gone."""
+    blank = ("", "", "")
     shares = any(s.own_bytes != s.bytes for s in view.supervisors)
     return grid(
         (
@@ -98,8 +102,20 @@ def supervisors_table(view: ClusterView) -> str:
                 _note(s),
             )
             for s in view.supervisors
+        ]
+        + [
+            (g.id, g.host, *blank, *(["", ""] if shares else []), *blank, _missed(g))
+            for g in view.gone
+            if g.role == "supervisor"
         ],
         right=("SLOTS", "BUNDLES", *(["SIZE", "OWN"] if shares else []), "UP"),
+    )
+
+
+def _missed(gone: GoneView) -> str:
+    kept = [counted(gone.bundles, "bundle")] if gone.bundles else []
+    return f"gone for {duration(gone.gone_secs)}" + (
+        f", with {', '.join([*kept, *gone.jobs])}" if kept or gone.jobs else ""
     )
 
 

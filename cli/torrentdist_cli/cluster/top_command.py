@@ -42,15 +42,16 @@ def top(session: Session, once: bool, every: float) -> None:
 
 def picture(view: ClusterPicture) -> str:
     """Returns the lines for a terminal."""
+    gone = f" · {view.gone} gone" if view.gone else ""
     head = (
         f"leader {view.leader or 'none'} · epoch {view.epoch} · {counted(view.masters, 'master')} · "
-        f"{counted(view.supervisors, 'supervisor')} · {counted(view.bundles.available, 'bundle')} · "
+        f"{counted(view.supervisors, 'supervisor')}{gone} · {counted(view.bundles.available, 'bundle')} · "
         f"{counted(view.jobs, 'job')}"
     )
     old = [f"this is {duration(view.stale_secs)} old: ZooKeeper is away"] if view.stale_secs is not None else []
-    named = view.attention[:_MOST_NAMED]
+    named = [f"  {entry.sentence}" for entry in view.attention[:_MOST_NAMED]]
     more = [f"  and {len(view.attention) - len(named)} more"] if len(view.attention) > len(named) else []
-    care = ["NEEDS ATTENTION", *(f"  {line}" for line in named), *more] if named else ["nothing needs attention"]
+    care = ["NEEDS ATTENTION", *named, *more] if named else ["nothing needs attention"]
     rest = view.distributions_total - len(view.distributions)
     orders = f", {counted(view.standing, 'standing order')}" if view.standing else ""
     title = f"{counted(view.distributions_total, 'distribution')} under way{orders}"

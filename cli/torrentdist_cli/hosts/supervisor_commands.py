@@ -32,7 +32,7 @@ def supervisor(ctx: click.Context) -> None:
 @supervisor.command(cls=Command)
 @click.pass_obj
 def ls(session: Session) -> None:
-    """List the supervisors that are up.
+    """List the supervisors that are up, and in the table those that are gone.
 
     Where bundles share blocks on a disk, SIZE is that of a host's bundles, and OWN the part of them
     that shares none.

@@ -9,23 +9,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Sequence
 
 from torrentdist.client.masters import policy_client
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, MasterId
 from torrentdist.model.policies.policy_messages import DistributionStatusView
-from torrentdist.model.wire.cluster_messages import BundleCounts, ClusterView
+from torrentdist.model.wire.cluster_messages import AttentionView, BundleCounts
 from torrentdist.model.wire.fleet_messages import FleetView, HostProgress, HostState
 from torrentdist.model.wire.view import View
-from torrentdist.model.wording import counted
 
 MOST_FOLLOWED = 5
 """Most distributions whose hosts are asked for at a time."""
 SLOWEST = 5
-SILENT_SECS = 10.0
-"""A heartbeat that is late by more is worth a look."""
 UNDER_WAY = frozenset({"running"})
 
 
@@ -55,7 +51,9 @@ class ClusterPicture(View, frozen=True, kw_only=True):
     supervisors: int
     jobs: int
     bundles: BundleCounts
-    attention: list[str]
+    attention: list[AttentionView]
+    gone: int
+    """Masters and supervisors that left without a clean stop or a drain, and are not back."""
     distributions: list[DistributionPicture]
     distributions_total: int
     """Distributions that are under way. The list has the oldest of them."""
@@ -77,7 +75,8 @@ async def cluster_picture(client: MasterClient) -> ClusterPicture:
         supervisors=len(cluster.supervisors),
         jobs=len(cluster.jobs),
         bundles=cluster.bundles,
-        attention=attention(cluster, known, pictures),
+        attention=cluster.attention,
+        gone=len(cluster.gone),
         distributions=pictures,
         distributions_total=len(running),
         standing=sum(one.state == "standing" for one in known),
@@ -124,28 +123,3 @@ def _lateness(host: HostProgress) -> tuple[bool, float, str]:
     broken = host.state in (HostState.STUCK, HostState.GONE, HostState.FAILED)
     left = (host.size - host.done) / host.rate if host.rate > 0 else math.inf
     return (not broken, -left, host.supervisor)
-
-
-def attention(
-    cluster: ClusterView, known: Sequence[DistributionStatusView], running: Sequence[DistributionPicture]
-) -> list[str]:
-    """Returns what an operator should look at, the worst first."""
-    bundles = cluster.bundles
-    told = [cluster.problem] if cluster.problem else [] if cluster.leader else ["no master leads"]
-    if bundles.lost:
-        told.append(f"{bundles.lost} bundles are lost")
-    if bundles.under_replicated:
-        told.append(f"{bundles.under_replicated} bundles have too few replicas")
-    silent = [s.id for s in cluster.supervisors if s.silent_secs is not None and s.silent_secs > SILENT_SECS]
-    told += [f"supervisor {id_} is silent" for id_ in silent]
-    told += [f"master {m.id} is full: {m.full}" for m in cluster.masters if m.full]
-    told += [f"supervisor {s.id} is full: {s.full}" for s in cluster.supervisors if s.full]
-    told += [f"the distribution of {one.bundle} was stopped: {one.reason}" for one in known if one.state == "stopped"]
-    for one in running:
-        stuck = [host for host in one.slowest if host.state in (HostState.STUCK, HostState.GONE, HostState.FAILED)]
-        told += [f"{one.bundle} on {host.supervisor}: {host.reason or host.state}" for host in stuck]
-    return told + [f"the certificate of {id_} {_end(left)}" for id_, left in cluster.expiring.items()]
-
-
-def _end(left: float) -> str:
-    return f"ends in {counted(round(left / 86400), 'day')}" if left > 0 else "has ended"

@@ -18,7 +18,7 @@ from torrentdist.cluster import paths
 from torrentdist.cluster.election.term import TermRecord, queue
 from torrentdist.cluster.session.znode_operations import Stat
 from torrentdist.model import records
-from torrentdist.model.access.host_record import HostRecord, InvitationRecord
+from torrentdist.model.access.host_record import HostRecord, InvitationRecord, PresenceRecord
 from torrentdist.model.access.token_record import TokenRecord
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, JobId, MasterId, SupervisorId
@@ -85,6 +85,12 @@ class InvitationEntry:
 
 
 @dataclass(frozen=True)
+class PresenceEntry:
+    record: PresenceRecord
+    version: int
+
+
+@dataclass(frozen=True)
 class DistributionEntry:
     record: DistributionRecord
     version: int
@@ -117,6 +123,8 @@ class Changes:
     places: frozenset[str] = frozenset()
     policies: bool = False
     """Distributions or retention rules changed."""
+    presence: bool = False
+    """What the cluster remembers of masters or supervisors changed."""
 
     @property
     def any_bundle(self) -> bool:
@@ -146,6 +154,8 @@ class ClusterSnapshot:
     distributions: Mapping[BundleId, DistributionEntry] = field(default_factory=dict)
     retention: Mapping[str, RetentionEntry] = field(default_factory=dict)
     """Retention rules, by the names of their znodes."""
+    known_masters: Mapping[MasterId, PresenceEntry] = field(default_factory=dict)
+    known_supervisors: Mapping[SupervisorId, PresenceEntry] = field(default_factory=dict)
     election: tuple[MasterId, ...] = ()
     """Masters in the election queue, in order. The first is elected, but leads only after it has
     raised the epoch."""
@@ -173,6 +183,7 @@ class ClusterSnapshot:
             hosts=any(step.hosts for step in some),
             places=frozenset().union(*(step.places for step in some)),
             policies=any(step.policies for step in some),
+            presence=any(step.presence for step in some),
         )
 
     @property
@@ -248,6 +259,7 @@ def updated(old: ClusterSnapshot, tree: ReadTree, touched: Iterable[str], on_bad
         places=places,
     )
     new, policies_changed = _with_policies(_with_leader(new, by_section, read), by_section, read)
+    new, presence_changed = _with_presence(new, by_section, read)
     step = Changes(
         bundles_changed,
         jobs_changed,
@@ -259,6 +271,7 @@ def updated(old: ClusterSnapshot, tree: ReadTree, touched: Iterable[str], on_bad
         hosts=bool(hosts_changed or invitations_changed),
         places=places_changed,
         policies=policies_changed,
+        presence=presence_changed,
     )
     if step == Changes() and _same_heads(old, new):
         return old
@@ -273,6 +286,18 @@ def _with_policies(
     distributions, some = _rebuilt(old.distributions, by_section.get(paths.DISTRIBUTIONS, ()), read.distribution)
     retention, others = _rebuilt(old.retention, by_section.get(paths.RETENTION, ()), read.retention)
     return dataclasses.replace(old, distributions=distributions, retention=retention), bool(some or others)
+
+
+def _with_presence(
+    old: ClusterSnapshot, by_section: Mapping[str, Collection[str]], read: _RecordReader
+) -> tuple[ClusterSnapshot, bool]:
+    """Returns the snapshot with what is remembered of the touched daemons, and whether any of it
+    changed."""
+    masters, some = _rebuilt(old.known_masters, by_section.get(paths.KNOWN_MASTERS, ()), read.known_master)
+    touched = by_section.get(paths.KNOWN_SUPERVISORS, ())
+    supervisors, others = _rebuilt(old.known_supervisors, touched, read.known_supervisor)
+    changed = bool(some or others)
+    return dataclasses.replace(old, known_masters=masters, known_supervisors=supervisors), changed
 
 
 def _by_section(touched: Iterable[str]) -> Mapping[str, set[str]]:
@@ -404,6 +429,17 @@ class _RecordReader:
         path = f"{paths.INVITATIONS}/{id_}"
         record = self.named(path, InvitationRecord, "id")
         return None if record is None else InvitationEntry(record, self.tree.nodes[path][1].version)
+
+    def known_master(self, id_: MasterId) -> PresenceEntry | None:
+        return self._presence(paths.KNOWN_MASTERS, id_)
+
+    def known_supervisor(self, id_: SupervisorId) -> PresenceEntry | None:
+        return self._presence(paths.KNOWN_SUPERVISORS, id_)
+
+    def _presence(self, section: str, id_: str) -> PresenceEntry | None:
+        path = f"{section}/{id_}"
+        record = self.named(path, PresenceRecord, "id")
+        return None if record is None else PresenceEntry(record, self.tree.nodes[path][1].version)
 
     def distribution(self, id_: BundleId) -> DistributionEntry | None:
         path = f"{paths.DISTRIBUTIONS}/{id_}"

@@ -30,6 +30,8 @@ PASSING = frozenset(
         paths.INVITATIONS,
         paths.RESTORING,
         paths.PLACES,
+        paths.KNOWN_MASTERS,
+        paths.KNOWN_SUPERVISORS,
     }
 )
 """Parents of short-lived records: daemons write them again, or nobody needs them later. A backup

@@ -20,6 +20,11 @@ FETCH_SECS: Final = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 
 WAIT_SECS: Final = (0.005, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0)
 SIZE_CLASSES: Final = {"1MiB": 2**20, "16MiB": 2**24, "256MiB": 2**28, "4GiB": 2**32}
 """The largest size of each class. What is larger is in the class `larger`."""
+ATTENTION: Final = (
+    *("problem", "leader", "unheard", "lost", "gone", "silent", "stopped", "failing"),
+    *("full", "stuck", "under-replicated", "expiring"),
+)
+"""Kinds of what needs attention, the worst first."""
 LARGER: Final = "larger"
 
 
@@ -155,6 +160,20 @@ _MASTER: Final = [
         MetricKind.GAUGE,
         "Bundles by state",
         {"state": ("available", "uploading", "lost")},
+    ),
+    MetricRow(
+        FoundOn.MASTER,
+        "gone",
+        MetricKind.GAUGE,
+        "Daemons that left without a clean stop or a drain, and are not back",
+        {"role": ("master", "supervisor")},
+    ),
+    MetricRow(
+        FoundOn.MASTER,
+        "attention",
+        MetricKind.GAUGE,
+        "What needs attention, as on the Overview, by kind; the leader knows the most",
+        {"what": ATTENTION},
     ),
     MetricRow(
         FoundOn.MASTER,

@@ -12,9 +12,15 @@ from collections.abc import Iterable
 from heapq import nsmallest
 
 from torrentdist.charts.quantities import size
-from torrentdist.model.ids import BundleId, Digest, JobId, SupervisorId
-from torrentdist.model.wire.cluster_messages import HostStateView, SupervisorView
-from torrentdist.model.wire.fleet_messages import FleetView, HostProgress, HostState
+from torrentdist.model.ids import BundleId, Digest, JobId, MasterId, SupervisorId
+from torrentdist.model.wire.cluster_messages import (
+    AttentionView,
+    BundleCounts,
+    GoneView,
+    HostStateView,
+    SupervisorView,
+)
+from torrentdist.model.wire.fleet_messages import DistributionLine, FleetView, HostProgress, HostState
 from torrentdist.model.wire.ha_views import FailoverView, RoleView
 from torrentdist.model.wire.job_messages import WorkerReport
 from torrentdist.model.wire.transfer_messages import Sources
@@ -23,8 +29,25 @@ from torrentdist.model.wire.view import View
 MOST_LISTED = 20
 """Most entries of each list on the overview."""
 SLOWEST = 5
-SILENT_SECS = 10.0
-"""A heartbeat that is late by more is worth a look."""
+
+
+class OverviewView(View, frozen=True, kw_only=True):
+    leader: MasterId | None
+    epoch: int
+    masters: int
+    supervisors: int
+    gone_masters: int
+    """Masters that left without a clean stop, and are not back."""
+    gone_supervisors: int
+    jobs: int
+    bundles: BundleCounts
+    health: str
+    """The health of the cluster in words."""
+    attention: list[AttentionView]
+    attention_total: int
+    distributions: list[DistributionLine]
+    distributions_total: int
+    stale_secs: float | None = None
 
 
 class SlowHost(View, frozen=True, kw_only=True):
@@ -62,7 +85,10 @@ class DistributionView(View, frozen=True, kw_only=True):
 
 
 class HostPageView(View, frozen=True, kw_only=True):
-    host: SupervisorView
+    host: SupervisorView | None
+    """Null: it is gone."""
+    gone: GoneView | None
+    """Null: it is registered."""
     bundles: list[BundleId]
     """The bundles that it is told to keep."""
     workers: list[WorkerReport] | None
@@ -77,6 +103,7 @@ class HostPageView(View, frozen=True, kw_only=True):
 
 class MastersPageView(View, frozen=True, kw_only=True):
     masters: list[RoleView]
+    gone: list[GoneView]
     failovers: list[FailoverView] | None
     """Null: ZooKeeper does not answer."""
 

@@ -24,6 +24,7 @@ from torrentdist.master.console.pages.distribution_pages import DistributionPage
 from torrentdist.master.console.pages.event_pages import EventPages
 from torrentdist.master.console.pages.host_pages import HostPages
 from torrentdist.master.console.pages.job_pages import JobPages
+from torrentdist.master.console.pages.master_pages import MasterPages
 from torrentdist.master.console.pages.output_pages import OutputPages
 from torrentdist.master.console.pages.overview_pages import OverviewPages
 from torrentdist.master.console.pages.session_pages import SessionPages
@@ -33,6 +34,7 @@ from torrentdist.master.jobs.room import JobsRoom
 from torrentdist.master.leading.room import LeadingRoom
 from torrentdist.master.master_core import MasterCore
 from torrentdist.master.policies.room_outlook import RoomOutlook
+from torrentdist.master.presence.room import PresenceRoom
 from torrentdist.master.reads.earlier_content import EarlierContent
 from torrentdist.master.swarm.room import SwarmRoom
 from torrentdist.model.errors import TorrentdistError
@@ -50,6 +52,7 @@ class Shown:
     jobs: JobsRoom
     access: AccessRoom
     history: HistoryRoom
+    presence: PresenceRoom
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +66,7 @@ async def console_room(core: MasterCore, shown: Shown, api: Iterable[Operation])
     leadership, jobs, history = shown.leading.leadership, shown.jobs.requests, shown.history.history
     sessions = Sessions(await _session_key(host.guard.job_key, shown.access.key), records, host.guard.token)
     visits = Visits(me, records, leadership, sessions)
-    sight = ConsoleSight(records, leadership, shown.jobs.heartbeats, shown.swarm.swarms)
+    sight = ConsoleSight(shown.presence.sight, leadership, shown.jobs.heartbeats, shown.swarm.swarms)
     feeds, asking = LiveFeeds(core.metrics, sight.state), HostAsking(host.http, records)
     noted = NotedEvents(me, core.now)
     host.runtime.events.subscribe(noted.hear)
@@ -76,7 +79,8 @@ async def console_room(core: MasterCore, shown: Shown, api: Iterable[Operation])
             EventPages(visits, sight, shown.access.trail, noted, history),
             BundlePages(visits, sight, feeds, history, earlier, RoomOutlook(records)),
             DistributionPages(visits, feeds, history),
-            HostPages(visits, sight, shown.leading.roles, asking),
+            HostPages(visits, sight, asking),
+            MasterPages(visits, sight, shown.leading.roles),
             JobPages(visits, jobs, records),
             OutputPages(visits, jobs, records, asking, feeds),
             ActionPages(visits, api),

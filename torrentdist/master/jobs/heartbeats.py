@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 import msgspec
 
@@ -25,7 +25,7 @@ from torrentdist.master.master_session import MasterSession
 from torrentdist.master.reads.zookeeper_reachability import ZooKeeperReachability
 from torrentdist.model.ids import JobId, SupervisorId
 from torrentdist.model.jobs.report_bounds import bounded
-from torrentdist.model.wire.job_messages import HeartbeatAnswer, HeartbeatBody
+from torrentdist.model.wire.job_messages import HeartbeatAnswer, HeartbeatBody, WorkerReport
 
 log = get_logger()
 
@@ -41,6 +41,10 @@ LONGEST_HEARTBEAT_SECS = 15.0
 OWED_AFTER = 3
 """Periods without a heartbeat after which it is shown as owed."""
 FORGET_REPORTS_SECS = 60.0
+LOOP_SECS = 300.0
+"""A worker that was restarted within this time, and LOOP_RESTARTS times in all, is in a loop."""
+LOOP_RESTARTS = 3
+MOST_RESTARTED = 10_000
 
 
 class Silence:
@@ -94,6 +98,10 @@ class Heartbeats:
         self._reachability = reachability
         self._heard: dict[SupervisorId, tuple[float, HeartbeatBody]] = {}
         self._index = RecordIndex()
+        self._restarted: dict[tuple[JobId, int], tuple[float, WorkerReport]] = {}
+        """The workers whose restarts grew, when, and their last report of an end."""
+        self.news_count = 0
+        """Grows when a supervisor reports something else than before."""
         self.silence = Silence(silent_secs)
         self.news = asyncio.Event()
         """Set when a supervisor reports something else than before."""
@@ -106,6 +114,8 @@ class Heartbeats:
         self.silence.heard(body.supervisor, time.monotonic())
         if before is None or before[1].workers != body.workers:
             self.news.set()
+            self.news_count += 1
+            self._note_restarts([] if before is None else before[1].workers, body.workers)
         snapshot = self._mirror.snapshot
         self._index.follow(snapshot)
         peers: dict[JobId, dict[str, str]] = {report.job: {} for report in body.workers}
@@ -115,6 +125,21 @@ class Heartbeats:
                 if worker.job in peers and host is not None:
                     peers[worker.job][str(worker.worker)] = host.host
         return HeartbeatAnswer(interval=self.silence.heartbeat_secs(len(snapshot.supervisors)), peers=peers)
+
+    def _note_restarts(self, before: Iterable[WorkerReport], after: Iterable[WorkerReport]) -> None:
+        known = {(report.job, report.worker): report.restarts for report in before}
+        for report in after:
+            key = report.job, report.worker
+            if known.get(key, report.restarts) < report.restarts:
+                self._restarted.pop(key, None)
+                self._restarted[key] = time.monotonic(), report
+        while len(self._restarted) > MOST_RESTARTED:
+            del self._restarted[next(iter(self._restarted))]
+
+    def restart_loops(self) -> list[WorkerReport]:
+        """Returns the last ends of the workers that are restarted again and again."""
+        lately = time.monotonic() - LOOP_SECS
+        return [report for at, report in self._restarted.values() if at >= lately and report.restarts >= LOOP_RESTARTS]
 
     def listened_for(self) -> float:
         """Returns for how many seconds this leader could hear every supervisor without a gap.

@@ -8,12 +8,13 @@ import msgspec
 
 from torrentdist.cluster.records.snapshot import ClusterSnapshot, JobEntry
 from torrentdist.master.jobs.job_duties import lacking, placement
-from torrentdist.master.jobs.lifecycle import failure, keeps_places
+from torrentdist.master.jobs.lifecycle import failure, keeps_places, runs
 from torrentdist.master.jobs.scheduling import Placement
 from torrentdist.master.reads.paging import WHOLE, Page
 from torrentdist.model.ids import JobId, SupervisorId
-from torrentdist.model.records import JobRecord
+from torrentdist.model.records import JobRecord, JobStatus
 from torrentdist.model.wire.job_messages import JobView, WorkerReport, WorkerState, WorkerView
+from torrentdist.model.wording import counted
 
 Reports = Mapping[tuple[JobId, int], WorkerReport]
 """Reports about workers, each by the host that has the worker now."""
@@ -100,6 +101,26 @@ def _failing(workers: list[WorkerView]) -> str:
     why = ": ".join(filter(None, (code, first.detail)))
     did = "did not start and will be tried again" if first.exit_code is None else "ended and will be started again"
     return f"worker {first.worker}{others} {did}" + (f": {why}" if why else "")
+
+
+def failing_jobs(
+    snapshot: ClusterSnapshot, reports: Iterable[WorkerReport], loops: Iterable[WorkerReport]
+) -> dict[str, str]:
+    """Returns the jobs that have failed, and those whose workers fail again and again, each with
+    what its last output says. `loops`: the last ends of workers that are restarted all the time."""
+    found = {
+        str(id_): f"it failed: {entry.record.reason or failure(entry.record) or 'no reason is known'}"
+        for id_, entry in snapshot.jobs.items()
+        if entry.record.status is JobStatus.FAILED
+    }
+    for report in (*loops, *(report for report in reports if report.state is WorkerState.BACKOFF)):
+        entry = snapshot.jobs.get(report.job)
+        if entry is not None and runs(entry.record):
+            times = f" after {counted(report.restarts, 'restart')}" if report.restarts else ""
+            code = "" if report.exit_code is None else f"exit code {report.exit_code}"
+            why = ": ".join(filter(None, (code, report.detail)))
+            found[str(report.job)] = f"its worker ends again and again{times}" + (f": {why}" if why else "")
+    return found
 
 
 def _shortage(workers: list[WorkerView]) -> str:

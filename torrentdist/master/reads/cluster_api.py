@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterator
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -14,27 +12,21 @@ from torrentdist.cluster.records.tree_backup import make_backup
 from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.operation import Operation
 from torrentdist.host.http.web import json_response
-from torrentdist.master.bundles import bundle_views
 from torrentdist.master.http.mutation_requests import records_for
-from torrentdist.master.jobs.heartbeats import Heartbeats
-from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.master_core import MasterCore
+from torrentdist.master.presence.attention_sight import AttentionSight
 from torrentdist.master.reads.answer_freshness import require_zookeeper
-from torrentdist.master.swarm.swarms import Swarms
 from torrentdist.model.backup import Backup, encode_backup
-from torrentdist.model.errors import NO_CLUSTER
 from torrentdist.model.wire.cluster_messages import ClusterView
 from torrentdist.security.authorization import check_master
 from torrentdist.security.principal import Role
 
 
 class ClusterApi:
-    def __init__(self, core: MasterCore, leadership: Leadership, heartbeats: Heartbeats, swarms: Swarms) -> None:
+    def __init__(self, core: MasterCore, sight: AttentionSight) -> None:
         self._zookeeper = core.session.zookeeper
         self._records = core.records
-        self._leadership = leadership
-        self._heartbeats = heartbeats
-        self._swarms = swarms
+        self._sight = sight
 
     def operations(self) -> Iterator[Operation]:
         summary = "masters, supervisors and counts"
@@ -45,12 +37,7 @@ class ClusterApi:
         yield Operation("GET", "/v1/backup", self.backup, Backup, summary, Role.OPERATOR)
 
     async def cluster(self, request: Request) -> Response:
-        snapshot = records_for(request, self._records)
-        silent = self._heartbeats.silent_secs(snapshot)
-        held, full = self._swarms.held, self._swarms.directory.full
-        view = bundle_views.cluster_view(snapshot, self._leadership.leader_id(), time.time(), silent, held, full)
-        problem = NO_CLUSTER if self._records.lacks_cluster() else ""
-        return json_response(msgspec.structs.replace(view, stale_secs=self._records.stale_secs(), problem=problem))
+        return json_response(self._sight.cluster(records_for(request, self._records)))
 
     async def saved(self, request: Request) -> Response:
         """They hold what a supervisor must not read, such as keys."""

@@ -36,6 +36,7 @@ from torrentdist.swarm.directory.metafile_relay import MetafileRelay
 
 EXPIRE_SECS = 0.5
 """Seconds between two looks for peers that have fallen silent."""
+MOST_GOODBYES = 10_000
 
 
 class Swarms:
@@ -63,6 +64,8 @@ class Swarms:
         runtime.engine.on_entered.append(self._unrecorded.add)
         self._wanted: set[Digest] = set()
         """Digests whose metafile no master has any more."""
+        self.said_goodbye: dict[str, None] = {}
+        """The peers that said in their last announce that they stop."""
         self._crowds: set[Digest] = set()
         """Digests that many peers fetch at once, as the engine was told."""
 
@@ -167,6 +170,7 @@ class Swarms:
             masters=[m.url for m in snapshot.masters.values()],
             registered_hosts=registered,
         )
+        self._note_goodbye(announce)
         self._runtime.known.allow_also(self.directory.addresses(registered))
         for digest, said in answer.swarms.items():
             if said.place is not None:
@@ -179,6 +183,13 @@ class Swarms:
     def hear_own(self, announce: SwarmAnnounce) -> SwarmAnswer:
         """Hears this master's own announce, which needs no proof and no request."""
         return self.hear(announce, AnnounceSender(address=announce.host or "127.0.0.1"))
+
+    def _note_goodbye(self, announce: SwarmAnnounce) -> None:
+        self.said_goodbye.pop(announce.peer, None)
+        if announce.left and announce.role in (PeerRole.MASTER, PeerRole.SUPERVISOR):
+            self.said_goodbye[announce.peer] = None
+            if len(self.said_goodbye) > MOST_GOODBYES:
+                del self.said_goodbye[next(iter(self.said_goodbye))]
 
     def hear_stock(self, query: bytes, key: str, source: str) -> bytes:
         """Hears the announce of a stock BitTorrent client, and returns the bencoded answer."""

@@ -1,10 +1,11 @@
-"""The records of hosts and of invitations in ZooKeeper.
+"""The records of hosts, of their presence and of invitations in ZooKeeper.
 
 Always: they hold a hash of an invitation's secret, and no key but public ones.
 """
 
 from __future__ import annotations
 
+from torrentdist.model.ids import JobId
 from torrentdist.model.records import Record
 
 
@@ -56,3 +57,16 @@ class InvitationRecord(Record, frozen=True, kw_only=True):
     """SHA-256 of the public key that it was used for. Empty: it was not used yet."""
     bundles: str = "*"
     """The pattern of the bundles that the host may have besides those that are assigned to it."""
+
+
+class PresenceRecord(Record, frozen=True, kw_only=True):
+    """/known-masters/<id> and /known-supervisors/<id>: a daemon that belongs to the cluster until
+    it stops cleanly, is drained, or is forgotten."""
+
+    id: str
+    host: str = ""
+    """Its last address."""
+    absent_at: float = 0.0
+    """ZooKeeper's time when a leader first saw that it is not registered; 0: it is."""
+    ran: tuple[JobId, ...] = ()
+    """Jobs with a worker there at that moment; only the start of a long list."""

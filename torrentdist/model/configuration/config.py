@@ -47,6 +47,9 @@ class MasterConfig(Section, frozen=True, kw_only=True):
     """A standby saves the cluster's records to disk after at most this many changes."""
     snapshot_secs: float = 60.0
     """Interval at which it saves the records if anything has changed."""
+    forget_after_secs: float = 7 * 24 * 3600.0
+    """How long a master or host that left without a clean stop or a drain is listed as gone. Set an
+    hour where hosts come and go by themselves."""
 
 
 class SupervisorConfig(Section, frozen=True, kw_only=True):

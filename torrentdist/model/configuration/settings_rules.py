@@ -102,6 +102,7 @@ RULES: dict[str, Rule] = {
     "master.upgrade_after_secs": SECONDS,
     "master.snapshot_changes": COUNT,
     "master.snapshot_secs": PERIOD,
+    "master.forget_after_secs": PERIOD,
     "supervisor.id": Rule(_is_id(supervisor_id), "a valid id: letters, digits, '.', '_' and '-'"),
     "supervisor.data_dir": NOT_EMPTY,
     "supervisor.slots": SIZE,

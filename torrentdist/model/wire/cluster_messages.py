@@ -47,6 +47,48 @@ class SupervisorView(View, frozen=True, kw_only=True):
     """Why its store has no room for more bundles; empty: it has, or it says nothing of it."""
 
 
+class GoneView(View, frozen=True, kw_only=True):
+    """A master or supervisor that left without a clean stop or a drain, and is not back."""
+
+    id: str
+    role: str
+    """master or supervisor"""
+    host: str
+    since: float
+    """ZooKeeper's time."""
+    gone_secs: float
+    bundles: int
+    """The bundles that it should keep."""
+    jobs: list[str]
+    """The jobs with a worker there when it left."""
+
+
+class AttentionView(View, frozen=True, kw_only=True):
+    """What an operator should look at: everything that has one cause."""
+
+    what: str
+    """problem, leader, unheard, lost, gone, silent, full, stuck, stopped, failing,
+    under-replicated, expiring."""
+    severe: bool
+    kind: str
+    """What the subjects are: bundles, hosts, masters, jobs, cluster."""
+    subjects: list[str]
+    """The first of them."""
+    count: int
+    """How many there are."""
+    detail: str
+    page: str
+    """The page of the documentation that helps."""
+
+    @property
+    def sentence(self) -> str:
+        """Says all of it in one line, such as `full: 2 hosts: no room: h1, h2`."""
+        if self.count == 1:
+            return f"{self.what}: {self.subjects[0]}: {self.detail}"
+        more = f" and {self.count - len(self.subjects)} more" if self.count > len(self.subjects) else ""
+        return f"{self.what}: {self.count} {self.kind}: {self.detail}: {', '.join(self.subjects)}{more}"
+
+
 class BundleCounts(View, frozen=True, kw_only=True):
     """The number of bundles by state."""
 
@@ -66,6 +108,11 @@ class ClusterView(View, frozen=True, kw_only=True):
     supervisors: list[SupervisorView]
     jobs: list[str]
     bundles: BundleCounts
+    gone: list[GoneView] = []
+    """Masters and supervisors that left without a clean stop or a drain, and are not back."""
+    attention: list[AttentionView] = []
+    """What an operator should look at, the worst first, as far as this master knows. The leader
+    knows the most."""
     stale_secs: float | None = None
     """Age of all this data in seconds while ZooKeeper cannot be reached."""
     expiring: dict[str, float] = {}

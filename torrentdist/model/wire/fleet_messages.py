@@ -77,6 +77,20 @@ class FleetView(View, frozen=True, kw_only=True):
     """Why its distribution was stopped or cancelled; empty: it was not."""
 
 
+class DistributionLine(View, frozen=True, kw_only=True):
+    """A bundle that hosts should get and that not all of them have."""
+
+    bundle: BundleId
+    size: int
+    hosts: int
+    """Hosts that were told to fetch it, and hosts whose wave has not begun."""
+    done: int
+    stuck: int = 0
+    """Hosts that say why they do not get it."""
+    reason: str = ""
+    """The reason that one of these hosts gives."""
+
+
 class FailedHost(View, frozen=True, kw_only=True):
     """A host that did not get the bundle."""
 

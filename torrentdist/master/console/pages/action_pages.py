@@ -74,6 +74,10 @@ ACTIONS = (
            "It gets no new workers, and those it has move away.", "torrentdist supervisor drain {}"),
     Action("hosts", "undrain", "DELETE /v1/supervisors/{supervisor}/drain", Role.OPERATOR,
            "It gets workers again.", "torrentdist supervisor undrain {}"),
+    Action("hosts", "forget", "DELETE /v1/presence/{id}", Role.OPERATOR,
+           "It is missed no longer. If it returns, it is known again.", "torrentdist host forget {}"),
+    Action("masters", "forget", "DELETE /v1/presence/{id}", Role.OPERATOR,
+           "It is missed no longer. If it returns, it is known again.", "torrentdist host forget {}"),
     Action("masters", "transfer", "POST /v1/transfer", Role.OPERATOR,
            "It leads, as soon as it is ready.", "torrentdist ha transfer {}"),
 )  # fmt: skip
@@ -149,7 +153,7 @@ class ActionPages:
             made = standing_for(request, operation, query=query, headers=given, body=_body(action, subject, fields))
             response = await operation.handler(made)
             if wants_page(request.headers, request.url.query):
-                gone = action.name == "remove"
+                gone = action.name in ("remove", "forget")
                 back = f"/ui/{action.kind}" if gone else m.address(action.kind, subject)
                 return RedirectResponse(back, 303)
             return response

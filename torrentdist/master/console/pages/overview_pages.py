@@ -8,18 +8,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from torrentdist.charts.strips import strip
+from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.operation import Operation
 from torrentdist.master.console import console_markup as m
 from torrentdist.master.console.console_markup import Markup, Visit
 from torrentdist.master.console.console_sight import ConsoleSight
+from torrentdist.master.console.console_views import MOST_LISTED, OverviewView
 from torrentdist.master.console.live_feeds import LiveFeeds
-from torrentdist.master.console.overview_views import OverviewView, attention, overview_view
 from torrentdist.master.console.visits import Visits, answer
 from torrentdist.master.http.mutation_requests import records_for
+from torrentdist.master.presence.attention import health
+from torrentdist.model.wire.cluster_messages import AttentionView
 from torrentdist.security.principal import Role
-
-_TONES = {"lost": "bad", "problem": "bad", "silent": "bad", "stopped": "bad"}
-"""What is not named is a warning."""
 
 
 class OverviewPages:
@@ -34,22 +34,37 @@ class OverviewPages:
         summary = "the same again and again, as server-sent events"
         yield Operation("GET", "/ui/live/overview", self.overview_live, None, summary, Role.READER)
 
-    def _view(self, request: Request) -> OverviewView:
-        sight = self._sight
+    async def _view(self, request: Request) -> OverviewView:
+        sight = self._sight.attention
         seen = records_for(request, sight.records)
-        cluster, troubles = sight.cluster(seen), sight.troubles(seen)
-        found = attention(cluster, troubles, sight.now())
-        return overview_view(cluster, len(seen.supervisors), found, troubles.running)
+        cluster, lines = sight.outline(seen), sight.distributions(seen)
+        found = await sight.attention(principal_of(request))
+        return OverviewView(
+            leader=cluster.leader,
+            epoch=cluster.epoch,
+            masters=len(cluster.masters),
+            supervisors=len(seen.supervisors),
+            gone_masters=sum(view.role == "master" for view in cluster.gone),
+            gone_supervisors=sum(view.role == "supervisor" for view in cluster.gone),
+            jobs=len(cluster.jobs),
+            bundles=cluster.bundles,
+            health=health(cluster, found),
+            attention=found[:MOST_LISTED],
+            attention_total=len(found),
+            distributions=lines[:MOST_LISTED],
+            distributions_total=len(lines),
+            stale_secs=cluster.stale_secs,
+        )
 
     async def overview_page(self, request: Request) -> Response:
-        view = self._view(request)
+        view = await self._view(request)
         return answer(request, lambda: overview_html(self._visits.of(request), view), view)
 
     async def overview_live(self, request: Request) -> Response:
         async def part() -> str:
-            return overview_part(self._view(request))
+            return overview_part(await self._view(request))
 
-        return await self._feeds.answer(request, "overview", part, self._sight.overview_state)
+        return await self._feeds.answer(request, "overview", part, self._sight.attention.state)
 
 
 def overview_html(visit: Visit, view: OverviewView) -> str:
@@ -64,22 +79,14 @@ def overview_part(view: OverviewView) -> Markup:
         [
             ("Leader", m.to("masters", view.leader) if view.leader else m.text("none"), "" if view.leader else "bad"),
             ("Epoch", m.text(view.epoch), ""),
-            ("Masters", m.link("/ui/masters", view.masters), ""),
-            ("Hosts", m.link("/ui/hosts", f"{view.supervisors:,}"), ""),
+            ("Masters", *_present("/ui/masters", view.masters, view.gone_masters)),
+            ("Hosts", *_present("/ui/hosts", view.supervisors, view.gone_supervisors)),
             ("Bundles", m.link("/ui/bundles", f"{bundles.total:,}"), ""),
             ("Lost", m.text(bundles.lost), "bad" if bundles.lost else ""),
             ("Too few copies", m.text(bundles.under_replicated), "warn" if bundles.under_replicated else ""),
             ("Jobs", m.link("/ui/jobs", view.jobs), ""),
         ]
     )
-    looked = [
-        (
-            m.badge(item.what, _TONES.get(item.what, "warn")),
-            m.text(item.subject) if item.what == "problem" else m.to(item.kind, item.subject),
-            m.text(item.detail),
-        )
-        for item in view.attention
-    ]
     running = [
         (
             m.to("bundles", line.bundle),
@@ -95,8 +102,8 @@ def overview_part(view: OverviewView) -> Markup:
             figures,
             m.section(
                 "Needs attention",
-                m.table("Needs attention", ("What", "Where", "Why"), looked, "Nothing."),
-                _more(view.attention_total - len(looked)),
+                m.table("Needs attention", ("What", "Where", "Why", "Help"), map(_looked, view.attention), "Nothing."),
+                _more(view.attention_total - len(view.attention)),
             ),
             m.section(
                 "Running distributions",
@@ -105,6 +112,21 @@ def overview_part(view: OverviewView) -> Markup:
             ),
         ]
     )
+
+
+def _present(address: str, here: int, gone: int) -> tuple[Markup, str]:
+    """Returns a tile's value and tone: 23, or 23 of 24 if one is gone."""
+    return m.link(address, f"{here:,} of {here + gone:,}" if gone else f"{here:,}"), "bad" if gone else ""
+
+
+def _looked(entry: AttentionView) -> tuple[Markup, ...]:
+    if entry.kind == "cluster":
+        where = m.text(", ".join(entry.subjects))
+    else:
+        more = f" and {entry.count - len(entry.subjects):,} more" if entry.count > len(entry.subjects) else ""
+        where = m.join([m.join([m.to(entry.kind, name) for name in entry.subjects], ", "), m.text(more)])
+    tone = "bad" if entry.severe else "warn"
+    return m.badge(entry.what, tone), where, m.text(entry.detail), Markup(f"<code>{m.text(entry.page)}</code>")
 
 
 def _more(left: int) -> Markup:

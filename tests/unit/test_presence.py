@@ -1,0 +1,134 @@
+"""What the cluster remembers of its masters and hosts, and when one of them counts as gone."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Sequence
+
+import msgspec
+import pytest
+from records_of import snapshot, supervisor
+
+from torrentdist.cluster import paths
+from torrentdist.cluster.records.snapshot import AssignmentEntry, ClusterSnapshot, HostEntry, PresenceEntry
+from torrentdist.cluster.session.znode_operations import Create, Delete, Op, Set
+from torrentdist.master.presence import presence_plan
+from torrentdist.master.presence.presence_plan import forget_ops, gone, presence_ops
+from torrentdist.model.access.host_record import HostRecord, PresenceRecord
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import JobId, SupervisorId
+from torrentdist.model.records import AssignmentRecord, WorkerAssignment, decode
+
+WEEK = 7 * 86_400.0
+MASTERS = [PresenceRecord(id=id_, host="127.0.0.1") for id_ in ("m1", "m2", "m3")]
+
+
+def seen(*hosts: str, known: Sequence[PresenceRecord] = ()) -> ClusterSnapshot:
+    return snapshot(
+        supervisors=[supervisor(id_) for id_ in hosts], known=known, known_masters=MASTERS, assigned={"h1": ["etl"]}
+    )
+
+
+def host(id_: str, absent_at: float = 0.0) -> PresenceRecord:
+    return PresenceRecord(id=id_, host="127.0.0.1", absent_at=absent_at)
+
+
+def due(of: ClusterSnapshot, now: float = 1000.0, left: Collection[str] = (), forget_after: float = WEEK) -> list[Op]:
+    return presence_ops(of, left, now, forget_after)
+
+
+def after(before: ClusterSnapshot, ops: Sequence[Op]) -> ClusterSnapshot:
+    """Returns the snapshot after the hosts' records were written."""
+    known = dict(before.known_supervisors)
+    for op in ops:
+        id_ = SupervisorId(paths.name(op.path))
+        if isinstance(op, Delete):
+            del known[id_]
+        elif isinstance(op, Create | Set):
+            known[id_] = PresenceEntry(decode(op.data, PresenceRecord, path=op.path), 0)
+    return dataclasses.replace(before, known_supervisors=known)
+
+
+def test_a_killed_host_is_gone_with_what_it_kept_until_it_returns() -> None:
+    """If this fails, the Overview goes from 24 hosts to 23 and says that all is well."""
+    dead = seen("h2", known=[host("h1"), host("h2")])
+    left = after(dead, due(dead))
+    back = dataclasses.replace(left, supervisors=seen("h1", "h2").supervisors)
+    returned = after(back, due(back, 2000.0))
+
+    assert [] == gone(left, 1000.0 + presence_plan.ABSENT_SECS - 1)
+    assert [("h1", "supervisor", 1000.0, 1)] == [(g.id, g.role, g.since, g.bundles) for g in gone(left, 1011.0)]
+    assert [] == gone(back, 3000.0)
+    assert [] == gone(dataclasses.replace(returned, supervisors={}), 3000.0), "it counts from its next absence"
+
+
+def test_a_new_leader_counts_on_and_writes_nothing() -> None:
+    """If this fails, a leader that changes every few seconds never names a dead host."""
+    assert [] == due(seen("h2", known=[host("h1", absent_at=900.0), host("h2")]))
+
+
+def test_a_dead_master_is_gone() -> None:
+    """If this fails, a cluster with one of two masters says that all is well."""
+    dead = dataclasses.replace(seen(), masters=snapshot(masters=["m1", "m2"]).masters)
+    (op,) = due(dead)
+
+    assert isinstance(op, Set)
+    assert "/known-masters/m3" == op.path
+    assert 1000.0 == decode(op.data, PresenceRecord, path=op.path).absent_at
+
+
+@pytest.mark.parametrize("how", ["stopped", "drained", "revoked"])
+@pytest.mark.parametrize("absent_at", [0.0, 900.0])
+def test_a_host_that_left_on_purpose_is_not_missed(how: str, absent_at: float) -> None:
+    """If this fails, each rolling restart and each removal of a host rings an alarm."""
+    of = seen("h2", known=[host("h1", absent_at), host("h2")])
+    drained = {SupervisorId("h1"): AssignmentEntry(AssignmentRecord(draining=True), 0)}
+    of = dataclasses.replace(of, assignments=drained if how == "drained" else {})
+    shut_out = {"h1": HostEntry(HostRecord(id="h1", is_revoked=True), 0)}
+    of = dataclasses.replace(of, hosts=shut_out if how == "revoked" else {})
+
+    assert [Delete("/known-supervisors/h1", 0)] == due(of, left={"h1"} if how == "stopped" else ())
+
+
+def test_the_jobs_of_a_host_are_noted_before_they_move() -> None:
+    """If this fails, nobody knows what ran on the host that died."""
+    of = seen("h2", known=[host("h1"), host("h2")])
+    workers = tuple(WorkerAssignment(job=JobId(job), worker=0) for job in ("b", "a"))
+    busy = {SupervisorId("h1"): AssignmentEntry(AssignmentRecord(workers=workers), 0)}
+    left = after(of, due(dataclasses.replace(of, assignments=busy)))
+
+    assert [["a", "b"]] == [view.jobs for view in gone(left, 1011.0)]
+
+
+def test_the_gone_are_forgotten_after_a_while_and_never_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If this fails, a cluster that grows and shrinks by itself fills ZooKeeper and its pages."""
+    of = seen("h2", known=[host("h1", 900.0), host("h0", 800.0), host("h2")])
+
+    assert [] == due(of)
+    assert ["/known-supervisors/h0"] == [op.path for op in due(of, forget_after=150.0)]
+    monkeypatch.setattr(presence_plan, "MOST_GONE", 1)
+    assert ["/known-supervisors/h0"] == [op.path for op in due(of)], "the one that is gone for longest"
+    monkeypatch.setattr(presence_plan, "MOST_KNOWN", 1)
+    assert [] == due(seen("h2", "h3", known=[host("h2")]))
+
+
+def test_an_operator_forgets_what_is_gone_alone() -> None:
+    """If this fails, a slip of the finger hides a host that runs, or a typo seems to work."""
+    of = seen("h2", known=[host("h1", 900.0), host("h2")])
+
+    assert [Delete("/known-supervisors/h1", 0)] == forget_ops(of, "h1")
+    with pytest.raises(TorrentdistError) as running:
+        forget_ops(of, "h2")
+    with pytest.raises(TorrentdistError) as unknown:
+        forget_ops(of, "h9")
+    assert ("host_running", "not_found") == (running.value.code, unknown.value.code)
+
+
+def test_a_host_that_moved_is_remembered_at_its_new_address() -> None:
+    """If this fails, an operator looks for a dead host at an address that it no longer had."""
+    moved = msgspec.structs.replace(supervisor("h1"), host="10.0.0.9")
+    of = snapshot(supervisors=[moved], known=[host("h1")], known_masters=MASTERS)
+    (op,) = due(of)
+
+    assert isinstance(op, Set)
+    assert "10.0.0.9" == decode(op.data, PresenceRecord, path=op.path).host

@@ -1,0 +1,136 @@
+"""Decides what the cluster remembers of its masters and supervisors, and which of them are gone.
+
+Always: a daemon is remembered from its first registration until it stops cleanly, is drained or
+revoked, or is forgotten. Times are ZooKeeper's, so that a new leader counts on from the old one's.
+Never: remember more than MOST_KNOWN daemons of a role, or more than MOST_GONE that are gone.
+Pure: no I/O and no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from torrentdist.cluster import paths
+from torrentdist.cluster.records.snapshot import ClusterSnapshot, PresenceEntry
+from torrentdist.cluster.session.znode_operations import Create, Delete, Op, Set
+from torrentdist.model.access.host_record import PresenceRecord
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import JobId, MasterId, SupervisorId
+from torrentdist.model.records import MasterRecord, SupervisorRecord, encode
+from torrentdist.model.wire.cluster_messages import GoneView
+
+ABSENT_SECS = 10.0
+"""How long a daemon may be unregistered before it counts as gone. After an outage of ZooKeeper all
+register again within this time."""
+MOST_KNOWN = 20_000
+MOST_GONE = 1_000
+MOST_JOBS = 20
+"""Most jobs that a record names."""
+
+
+@dataclass(frozen=True)
+class _Role:
+    """The daemons of one role: those that are registered, and those that are remembered."""
+
+    name: str
+    path: Callable[[str], str]
+    registered: Mapping[Any, MasterRecord | SupervisorRecord]
+    known: Mapping[Any, PresenceEntry]
+
+
+def _roles(snapshot: ClusterSnapshot) -> tuple[_Role, _Role]:
+    return (
+        _Role("master", paths.known_master, snapshot.masters, snapshot.known_masters),
+        _Role("supervisor", paths.known_supervisor, snapshot.supervisors, snapshot.known_supervisors),
+    )
+
+
+def presence_ops(snapshot: ClusterSnapshot, said_goodbye: Collection[str], now: float, forget_after: float) -> list[Op]:
+    """Returns the changes that are due. `said_goodbye`: daemons that told this master that they
+    stop."""
+    return [op for role in _roles(snapshot) for op in _role_ops(snapshot, role, said_goodbye, now, forget_after)]
+
+
+def _role_ops(
+    snapshot: ClusterSnapshot, role: _Role, said_goodbye: Collection[str], now: float, forget_after: float
+) -> Iterator[Op]:
+    for id_ in sorted(role.registered.keys() - role.known.keys())[: max(0, MOST_KNOWN - len(role.known))]:
+        yield Create(role.path(id_), encode(PresenceRecord(id=id_, host=role.registered[id_].host)))
+    absent = sorted((e.record.absent_at, id_) for id_, e in role.known.items() if e.record.absent_at)
+    too_many = {id_ for _, id_ in absent[: max(0, len(absent) - MOST_GONE)]}
+    for id_, entry in sorted(role.known.items()):
+        before = entry.record
+        if id_ in role.registered:
+            here = PresenceRecord(id=id_, host=role.registered[id_].host)
+            if before.absent_at or before.host != here.host:
+                yield Set(role.path(id_), encode(here), entry.version)
+        elif _left_on_purpose(snapshot, id_, said_goodbye) or id_ in too_many:
+            yield Delete(role.path(id_), entry.version)
+        elif not before.absent_at:
+            absent_now = msgspec.structs.replace(before, absent_at=now, ran=_jobs_on(snapshot, id_))
+            yield Set(role.path(id_), encode(absent_now), entry.version)
+        elif now - before.absent_at >= forget_after:
+            yield Delete(role.path(id_), entry.version)
+
+
+def _left_on_purpose(snapshot: ClusterSnapshot, id_: str, said_goodbye: Collection[str]) -> bool:
+    assignment, certificate = snapshot.assignments.get(SupervisorId(id_)), snapshot.hosts.get(id_)
+    drained = assignment is not None and assignment.record.draining
+    return id_ in said_goodbye or drained or (certificate is not None and certificate.record.is_revoked)
+
+
+def _jobs_on(snapshot: ClusterSnapshot, id_: str) -> tuple[JobId, ...]:
+    assignment = snapshot.assignments.get(SupervisorId(id_))
+    return () if assignment is None else tuple(sorted({w.job for w in assignment.record.workers}))[:MOST_JOBS]
+
+
+def forget_ops(snapshot: ClusterSnapshot, id_: str) -> list[Op]:
+    """Forgets a daemon that is gone. Raises `host_running` if it is registered."""
+    found: list[Op] = []
+    for role in _roles(snapshot):
+        if id_ in role.registered:
+            raise TorrentdistError("host_running", id=id_)
+        if id_ in role.known:
+            found.append(Delete(role.path(id_), role.known[id_].version))
+    if not found:
+        raise TorrentdistError("not_found", what=f"a host or master {id_!r} that is gone")
+    return found
+
+
+def gone(snapshot: ClusterSnapshot, now: float) -> list[GoneView]:
+    """Returns the masters and supervisors that are gone, with what they should keep and run. Every
+    page, command, metric and alert counts these."""
+    return [
+        _gone_view(snapshot, role, role.known[id_].record, now)
+        for role in _roles(snapshot)
+        for id_ in sorted(role.known.keys() - role.registered.keys())
+        if 0 < role.known[id_].record.absent_at <= now - ABSENT_SECS
+    ]
+
+
+def _gone_view(snapshot: ClusterSnapshot, role: _Role, record: PresenceRecord, now: float) -> GoneView:
+    assignment = snapshot.assignments.get(SupervisorId(record.id))
+    if role.name == "master":
+        keeps = sum(MasterId(record.id) in entry.replicas for entry in snapshot.bundles.values())
+    else:
+        keeps = 0 if assignment is None else len(assignment.record.bundles)
+    return GoneView(
+        id=record.id,
+        role=role.name,
+        host=record.host,
+        since=record.absent_at,
+        gone_secs=round(now - record.absent_at, 1),
+        bundles=keeps,
+        jobs=[job for job in record.ran if job in snapshot.jobs],
+    )
+
+
+def next_look(snapshot: ClusterSnapshot, now: float, forget_after: float) -> float:
+    """Returns the seconds until a daemon that is gone is forgotten."""
+    entries = [*snapshot.known_masters.values(), *snapshot.known_supervisors.values()]
+    ends = (e.record.absent_at + forget_after - now for e in entries if e.record.absent_at)
+    return max(0.0, min(ends, default=float("inf")))

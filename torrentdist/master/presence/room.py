@@ -1,0 +1,30 @@
+"""The room of presence: the cluster remembers its daemons, and says what needs attention."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torrentdist.host.process.room import Loop, Room, When
+from torrentdist.master.jobs.heartbeats import Heartbeats
+from torrentdist.master.leading.room import LeadingRoom
+from torrentdist.master.master_core import MasterCore
+from torrentdist.master.presence.attention_sight import AttentionSight
+from torrentdist.master.presence.presence_api import PresenceApi
+from torrentdist.master.presence.presence_loop import PresenceLoop
+from torrentdist.master.swarm.swarms import Swarms
+
+
+@dataclass(frozen=True, kw_only=True)
+class PresenceRoom(Room):
+    sight: AttentionSight
+
+
+def presence_room(core: MasterCore, leading: LeadingRoom, heartbeats: Heartbeats, swarms: Swarms) -> PresenceRoom:
+    leadership = leading.leadership
+    sight = AttentionSight(core.records, leadership, heartbeats, swarms, core.host.http)
+    loop = PresenceLoop(core.session, leadership, swarms.said_goodbye, core.config.master.forget_after_secs)
+    return PresenceRoom(
+        sight=sight,
+        routers=[PresenceApi(sight, leading.changes, leadership)],
+        loops=[Loop("presence", loop.run, When.REGISTERED)],
+    )
