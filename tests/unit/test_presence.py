@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 import pytest
-from records_of import snapshot, supervisor
+from records_of import job, snapshot, supervisor
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.records.snapshot import AssignmentEntry, ClusterSnapshot, HostEntry, PresenceEntry
@@ -93,9 +93,10 @@ def test_a_host_that_left_on_purpose_is_not_missed(how: str, absent_at: float) -
 def test_the_jobs_of_a_host_are_noted_before_they_move() -> None:
     """If this fails, nobody knows what ran on the host that died."""
     of = seen("h2", known=[host("h1"), host("h2")])
-    workers = tuple(WorkerAssignment(job=JobId(job), worker=0) for job in ("b", "a"))
+    workers = tuple(WorkerAssignment(job=JobId(name), worker=0) for name in ("b", "a"))
     busy = {SupervisorId("h1"): AssignmentEntry(AssignmentRecord(workers=workers), 0)}
     left = after(of, due(dataclasses.replace(of, assignments=busy)))
+    left = dataclasses.replace(left, jobs={JobId(name): job(name, ["etl"]) for name in ("a", "b", "c")})
 
     assert [["a", "b"]] == [view.jobs for view in gone(left, 1011.0)]
 
