@@ -5,13 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import signal
 import sys
 from pathlib import Path
 from typing import Any
 
-import structlog
 from group_members import QUICK, Worker
 from group_oracle import Oracle
 
@@ -55,5 +53,4 @@ async def main(told: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     asyncio.run(main(json.loads(sys.argv[1])))

@@ -23,7 +23,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-import structlog
 from chaos import oracle, verdict
 from chaos.faults import Injector, expendable
 from chaos.jobs import JobLoad
@@ -143,7 +142,6 @@ def main() -> int:
     in_lab = not why_not()
     if in_lab:
         enter("chaos.run", sys.argv[1:])
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))  # stdout is for the report alone
     seed = secrets.randbits(32) if args.seed is None else args.seed
     directory = Path(tempfile.mkdtemp(prefix="torrentdist-chaos-"))
     os.environ |= {"XDG_CACHE_HOME": str(directory / "cache"), "XDG_CONFIG_HOME": str(directory / "config")}

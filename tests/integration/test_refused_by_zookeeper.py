@@ -9,13 +9,13 @@ from pathlib import Path
 
 import anyio
 import pytest
-import structlog
 from cluster_fixtures import Cluster, NewCluster, throughout, until
 from zookeeper_fixtures import Connect, write_auth
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.session.zookeeper_session import SessionState, ZooKeeper
 from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper
+from torrentdist.log import show_lines
 from torrentdist.model.configuration.config import ZooKeeperConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import SupervisorId
@@ -58,7 +58,7 @@ def test_a_refused_daemon_is_quiet_and_says_why(new_cluster: NewCluster, tmp_pat
 
 @pytest.mark.anyio
 async def test_loops_of_a_refused_session_pause(
-    zookeeper: EmbeddedZooKeeper, chroot: str, connect: Connect, tmp_path: Path
+    zookeeper: EmbeddedZooKeeper, chroot: str, connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If this fails, a supervisor whose rights are taken away while it runs says so over and
     over."""
@@ -71,18 +71,16 @@ async def test_loops_of_a_refused_session_pause(
         await stranger.children(paths.ASSIGNMENTS)
     assert stranger.state is SessionState.CONNECTED
     znode_watch = ZnodeWatch(stranger, SupervisorId("s"))
-    before = structlog.get_config()
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))
-    with structlog.testing.capture_logs() as lines:
-        async with anyio.create_task_group() as group:
-            group.start_soon(znode_watch.run)
-            with anyio.move_on_after(2.0):
-                await asyncio.Event().wait()
-            group.cancel_scope.cancel()
-    structlog.configure(**before)
+    events: list[str] = []
+    monkeypatch.setattr("torrentdist.log._shown", None)
+    show_lines(lambda level, event, fields: events.append(event), logging.INFO)
+    async with anyio.create_task_group() as group:
+        group.start_soon(znode_watch.run)
+        with anyio.move_on_after(2.0):
+            await asyncio.Event().wait()
+        group.cancel_scope.cancel()
     await znode_watch.close()
     await stranger.close()
 
-    events = [line["event"] for line in lines]
     assert "the mirror waits for ZooKeeper" in events
     assert len(events) == len(set(events))

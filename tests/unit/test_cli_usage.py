@@ -237,7 +237,7 @@ def test_a_daemon_without_its_packages_says_what_to_install(capsys: Capture, tmp
     them."""
     (tmp_path / "m.toml").write_text("[master]\n")
     run = python(
-        "import sys; sys.modules['starlette'] = sys.modules['structlog'] = sys.modules['kazoo'] = None\n"
+        "import sys; sys.modules['starlette'] = sys.modules['kazoo'] = None\n"
         "from torrentdist_cli.main import main\n"
         "sys.exit(main(['master', '--config', sys.argv[1]]))",
         str(tmp_path / "m.toml"),

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
-
-import httpx
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.model.ids import Digest, MasterId
+
+if TYPE_CHECKING:
+    import httpx  # 4 MB of memory, for plug-ins that ask for it
 
 
 class Holder(NamedTuple):

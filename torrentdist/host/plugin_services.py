@@ -14,9 +14,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
-
-import httpx
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.distributor.plugin_files import as_parsed
@@ -28,6 +26,9 @@ from torrentdist.http.token_recipients import origins_of
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.swarm.engine.preparation import ready_to_seed
+
+if TYPE_CHECKING:
+    import httpx
 
 CALL_SECS = 10.0
 
@@ -86,6 +87,8 @@ class LoopServices:
     def http(self) -> httpx.Client:
         """Returns the HTTP client. It is created at the first use, in the plug-in's thread, because
         loading the trusted roots takes time."""
+        import httpx
+
         with self._opening:
             context = None if self._tls is None else self._tls.client
             if self._http is None or context is not self._context:
