@@ -12,6 +12,7 @@ import inspect
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import UnionType
 from typing import Any, get_origin
 
 import click
@@ -130,7 +131,7 @@ def key_row(key: str) -> tuple[str, ...]:
 
 def type_name(kind: Any) -> str:
     names = {str: "string", int: "integer", float: "number", bool: "boolean"}
-    return names.get(kind) or ("list" if get_origin(kind) is list else "table")
+    return names.get(kind) or {list: "list", UnionType: "list or table"}.get(get_origin(kind), "table")
 
 
 def meanings() -> dict[str, str]:

@@ -5,8 +5,10 @@ Always: an answer about the hidden bundle is the answer about an id that nobody 
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -25,11 +27,16 @@ VOLATILE = re.compile(rb"[0-9a-f]{32}|\d+\.\d+")
 """Numbers of requests and moments, which differ from answer to answer."""
 
 
+OTHERS = {"worker": "0", "path": FILE, "kind": "models", "revision": "main"}
+"""What the paths of operations name besides bundles, their jobs and their distributions."""
+
+
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A cluster of two teams, with a bundle, a job and a distribution of each."""
     work = tmp_path_factory.mktemp("shared")
-    with running_cluster(work=work, masters=1, supervisors=1) as cluster:
+    users = {"supervisor": {"gateway_users": {str(os.getuid()): "mine-*"}}}
+    with running_cluster(users, work=work, masters=1, supervisors=1) as cluster:
         for bundle, job in ((OWN, OWN_JOB), (HIDDEN, JOB)):
             content = CONTENT if bundle == HIDDEN else b"ours"
             write_tree(work / bundle, {FILE if bundle == HIDDEN else "text": content, "job.toml": job.encode()})
@@ -37,7 +44,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             cluster.run("bundle", "distribute", bundle, "--wait", "100%").ok()
             cluster.run("job", "submit", bundle).ok()
         cluster.run("bundle", "retention", "secret-*", "--keep", 3).ok()
-        cluster.run("token", "create", "insider", "--role", "uploader", "--bundles", "secret-*").ok()
+        cluster.run("token", "create", "insider.tar", "--role", "uploader", "--bundles", "secret-*").ok()
         until(lambda: output_of(cluster), "the output of the hidden job", 60.0)
         yield cluster
 
@@ -65,11 +72,12 @@ def needles(cluster: Cluster) -> list[bytes]:
 def known(cluster: Cluster, *, hidden: bool) -> dict[str, str]:
     """The names of what is hidden, or of what does not exist."""
     if not hidden:
-        return {"id": ABSENT, "digest": "ab" * 32, "job": "absent-job", "run": "absent-run", "name": "outside"}
+        absent = {"digest": "ab" * 32, "job": "absent-job", "run": "absent-run", "name": "outside.tar"}
+        return {"id": ABSENT, "repo": ABSENT, **absent, **OTHERS}
     digest = cluster.get("master-1", f"/v1/bundles/{HIDDEN}")["digest"]
     covert = next(job["id"] for job in cluster.get("master-1", "/v1/jobs") if job["name"] == "covert")
     run = next(one["run"] for one in cluster.get("master-1", "/v1/distributions") if one["bundle"] == HIDDEN)
-    return {"id": HIDDEN, "digest": digest, "job": covert, "run": run, "name": "insider"}
+    return {"id": HIDDEN, "repo": HIDDEN, "digest": digest, "job": covert, "run": run, "name": "insider.tar"} | OTHERS
 
 
 def filled(path: str, names: dict[str, str]) -> str:
@@ -89,27 +97,83 @@ def masked(answer: httpx.Response, names: dict[str, str]) -> tuple[int, bytes, s
     return answer.status_code, VOLATILE.sub(b"", body), where
 
 
-def test_no_answer_of_a_master_shows_what_its_sender_may_not_read(shared: Cluster, reader: httpx.Client) -> None:
-    """A token of one team would list, count or quote the bundles of another team."""
+@pytest.fixture(scope="module")
+def local(shared: Cluster) -> Iterator[httpx.Client]:
+    """A user of the supervisor's host whom a table lets read one team's bundles."""
+    headers = {"X-Torrentdist": "1"}
+    with httpx.Client(trust_env=False, timeout=60.0, base_url=shared.url("supervisor-1"), headers=headers) as http:
+        yield http
+
+
+@pytest.fixture(params=["reader", "local"])
+def sender(request: pytest.FixtureRequest) -> httpx.Client:
+    """Sends requests to a master, or to a gateway."""
+    http: httpx.Client = request.getfixturevalue(request.param)
+    return http
+
+
+def test_no_answer_shows_what_its_sender_may_not_read(shared: Cluster, sender: httpx.Client) -> None:
+    """A token of one team, or a user of a host, would get, list or count the bundles of another
+    team."""
+    digest = shared.get("master-1", f"/v1/bundles/{OWN}")["digest"]
     own = {
-        "id": OWN,
-        "job": "overt",
-        "supervisor": "supervisor-1",
-        "master": "master-1",
-        "name": "mine",
-        "path": "text",
-    }
-    own["digest"] = shared.get("master-1", f"/v1/bundles/{OWN}")["digest"]
+        "id": OWN, "repo": OWN, "digest": digest, "job": "overt", "worker": "0", "supervisor": "supervisor-1",
+        "master": "master-1", "name": "mine", "path": "text", "kind": "models", "revision": "main",
+    }  # fmt: skip
     secrets, leaks, answered = needles(shared), [], 0
-    for method, path in operations(shared.get("master-1", "/openapi.json")):
+    for method, path in operations(sender.get("/openapi.json").json()):
         for accept in ("application/json", "text/html") if path.startswith("/ui/") else ("*/*",):
-            answer = reader.request(method, filled(path, own), params={"timeout": "0"}, headers={"Accept": accept})
+            answer = sender.request(method, filled(path, own), params={"timeout": "0"}, headers={"Accept": accept})
             answered += answer.status_code < 400
             told = answer.content + repr(answer.headers).encode()
             leaks += [f"{method} {path}: {secret!r}" for secret in secrets if secret in told]
 
     assert [] == leaks
-    assert answered > 40
+    assert answered > 12
+
+
+def test_what_may_not_be_read_is_answered_like_what_is_not_there(shared: Cluster, sender: httpx.Client) -> None:
+    """An error would tell that a bundle of this name or digest exists."""
+    hidden, absent = known(shared, hidden=True), known(shared, hidden=False)
+    different, compared = [], 0
+    for method, path in operations(sender.get("/openapi.json").json()):
+        if not set(re.findall(r"\{(\w+)\}", path)) & hidden.keys():
+            continue
+        for accept in ("application/json", "text/html"):
+            found = [
+                masked(
+                    sender.request(method, filled(path, names), params={"timeout": "0"}, headers={"Accept": accept}),
+                    names,
+                )
+                for names in (hidden, absent)
+            ]
+            compared += 1
+            if found[0] != found[1]:
+                different.append(f"{method} {path}: {found}")
+
+    assert [] == different
+    assert compared > 20
+
+
+def test_a_hidden_bundle_of_a_gateway_is_one_that_nobody_has_uploaded(local: httpx.Client) -> None:
+    """Another error for what a user may not read would tell which patterns others have."""
+    paths = ["/bundles/{id}", "/bundles/{id}/files/x", "/simple/{id}/", "/maven/{id}/x.jar", "/hub/api/models/{id}"]
+    hidden, absent = (
+        [masked(local.get(filled(path, {"id": name})), {"id": name}) for path in paths] for name in (HIDDEN, "mine-2")
+    )
+
+    assert hidden[1:] == absent[1:]
+    assert {404} == {status for status, _, _ in hidden}
+
+
+def test_completion_offers_what_may_be_read(shared: Cluster, reader: httpx.Client, tmp_path: Path) -> None:
+    """The shell would complete the ids of another team's bundles and jobs."""
+    token = tmp_path / "token"
+    token.touch(0o600)
+    token.write_text(reader.headers["Authorization"].removeprefix("Bearer "))
+    told = [shared.run(*command, client__token_file=token).stdout for command in (("bundle", "ls"), ("job", "ls"))]
+
+    assert [] == [secret for secret in needles(shared) if any(secret.decode() in text for text in told)]
 
 
 def test_an_open_page_of_another_visitor_shows_nothing(shared: Cluster, reader: httpx.Client) -> None:
@@ -121,24 +185,3 @@ def test_an_open_page_of_another_visitor_shows_nothing(shared: Cluster, reader: 
 
     assert b"data:" in first
     assert 404 == answer.status_code
-
-
-def test_what_may_not_be_read_is_answered_like_what_is_not_there(shared: Cluster, reader: httpx.Client) -> None:
-    """An error would tell that a bundle of this name or digest exists."""
-    hidden, absent = known(shared, hidden=True), known(shared, hidden=False)
-    different = []
-    for method, path in operations(shared.get("master-1", "/openapi.json")):
-        if not set(re.findall(r"\{(\w+)\}", path)) & hidden.keys():
-            continue
-        for accept in ("application/json", "text/html"):
-            found = [
-                masked(
-                    reader.request(method, filled(path, names), params={"timeout": "0"}, headers={"Accept": accept}),
-                    names,
-                )
-                for names in (hidden, absent)
-            ]
-            if found[0] != found[1]:
-                different.append(f"{method} {path}: {found}")
-
-    assert [] == different

@@ -27,7 +27,7 @@ from torrentdist.model.ids import BundleId, JobId
 from torrentdist.security.job_token import job_of, key_of, token_of_job
 from torrentdist.supervisor.bundles.host_bundle_api import HostBundleApi
 from torrentdist.supervisor.gateway.bundle_server import BundleServer
-from torrentdist.supervisor.gateway.callers import GatewayCallers, user_ids, user_of
+from torrentdist.supervisor.gateway.callers import GatewayCallers, Reads, readers_of, user_of
 from torrentdist.supervisor.jobs.worker_api import WorkerApi
 from torrentdist.supervisor.process.output_api import OutputApi
 from torrentdist.supervisor.repositories.maven_api import MavenApi
@@ -55,9 +55,21 @@ def test_who_is_not_in_the_tables_is_nobody() -> None:
 
 def test_users_are_named_or_numbered() -> None:
     """A user that the operator did not name would be let in."""
-    assert {0, 4711} == user_ids(["root", "4711"])
+    assert {0: ("*",), 4711: ("*",)} == readers_of(["root", "4711"])
     with pytest.raises(TorrentdistError, match="no user 'nobody-at-all'"):
-        user_ids(["nobody-at-all"])
+        readers_of(["nobody-at-all"])
+
+
+@pytest.mark.case("I1")
+def test_a_table_says_what_each_user_may_read() -> None:
+    """A user who is not in the table would read everything, as with an empty list."""
+    table: dict[str, bool | str | list[str]] = {
+        "root": True, "1": False, "2": "etl-*", "3": ["etl-*", "lib"], "4": "true",
+    }  # fmt: skip
+
+    assert {0: ("*",), 2: ("etl-*",), 3: ("etl-*", "lib"), 4: ("*",)} == readers_of(table)
+    assert {} == readers_of({})
+    assert readers_of([]) is None
 
 
 HAND_OVER = """
@@ -164,11 +176,11 @@ class Jobs:
 
 @asynccontextmanager
 async def serving(
-    users: frozenset[int], jobs: Jobs | None = None, app: ASGIApp = begin_and_fail, heard: Heard | None = None
+    readers: Reads | None, jobs: Jobs | None = None, app: ASGIApp = begin_and_fail, heard: Heard | None = None
 ) -> AsyncIterator[int]:
     sock = bind_socket("127.0.0.1", 0, what="a test")
     web: list[WebServer] = []
-    callers = GatewayCallers(app, users, jobs or Jobs(), heard or Heard())
+    callers = GatewayCallers(app, readers, jobs or Jobs(), heard or Heard())
     app = CutShort(callers, lambda client: web[0].cut(client))
     web.append(WebServer(app, sock))
     await web[0].start()
@@ -191,7 +203,7 @@ async def ask(port: int, path: str, *headers: str) -> bytes:
 @pytest.mark.anyio
 async def test_an_answer_that_fails_is_reset_and_not_ended() -> None:
     """Java takes the end of a connection for the end of the file, whatever length was promised."""
-    async with serving(frozenset()) as port:
+    async with serving(None) as port:
         with pytest.raises(ConnectionResetError):
             await ask(port, "/fails")
         for path in ("/", "/fails-late"):  # and no whole answer is harmed
@@ -199,11 +211,14 @@ async def test_an_answer_that_fails_is_reset_and_not_ended() -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(("users", "status"), [({os.getuid()}, b"200"), ({os.getuid() + 1}, b"403"), (set(), b"200")])
-async def test_only_those_who_may_are_served(users: set[int], status: bytes) -> None:
+@pytest.mark.parametrize(
+    ("readers", "status"),
+    [({os.getuid(): ("*",)}, b"200"), ({os.getuid() + 1: ("*",)}, b"403"), ({}, b"403"), (None, b"200")],
+)
+async def test_only_those_who_may_are_served(readers: Reads | None, status: bytes) -> None:
     """Every user of the host could read bundles that are meant for some."""
     heard = Heard()
-    async with serving(frozenset(users), heard=heard) as port:
+    async with serving(readers, heard=heard) as port:
         answer = await ask(port, "/bundles/x")
         health = await ask(port, "/livez")
 
@@ -230,7 +245,7 @@ FOREIGN = [
 async def test_a_user_of_jobs_gets_what_belongs_to_its_jobs() -> None:
     """If this fails, a job reads every bundle of its host, or prunes its store."""
     heard = Heard()
-    async with serving(frozenset(), Jobs(os.getuid()), routes(heard), heard) as port:
+    async with serving(None, Jobs(os.getuid()), routes(heard), heard) as port:
         own = {path: (await ask(port, path)).split()[1] for path in OWN}
         foreign = {path: (await ask(port, path)).split()[1] for path in FOREIGN}
 
@@ -247,7 +262,7 @@ async def test_a_jobs_token_is_bound_to_its_job() -> None:
     gateway."""
     right, forged = token_of_job(KEY, JobId("etl")), token_of_job(key_of("other"), JobId("etl"))
     heard = Heard()
-    async with serving(frozenset(), None, routes(heard), heard) as port:
+    async with serving(None, None, routes(heard), heard) as port:
         own = await ask(port, "/bundles/etl-1", f"Authorization: bearer {right}")
         foreign = await ask(port, "/bundles/other", f"Authorization: Bearer {right}")
         refused = [

@@ -79,6 +79,12 @@ def check_role(principal: Principal, needed: Role, operation: str) -> None:
     raise TorrentdistError("role_needed", name=principal.name, role=principal.role, needed=needed, operation=operation)
 
 
+def check_readable(principal: Principal, bundle: str) -> None:
+    """Raises the error about an id that nobody has used, for a bundle that is hidden."""
+    if not may_read(principal, bundle):
+        raise TorrentdistError("bundle_not_found", id=bundle, note="")
+
+
 def check_master(principal: Principal, what: str) -> None:
     """Raises an error for a certificate that is not a master's. `what` is for masters alone."""
     certificate = principal.certificate

@@ -91,9 +91,11 @@ TOKEN_HOLDER = Principal("token", Role.OPERATOR, Proof.TOKEN_FILE, speaks_for_ho
 """The sender of the token that the daemons share."""
 
 
-def host_user(user_id: int) -> Principal:
-    """The principal of a local user whose connection the kernel has attributed to it."""
-    return Principal(f"user {user_id}", Role.OPERATOR, Proof.CONNECTION)
+def host_user(user_id: int, reads: tuple[str, ...]) -> Principal:
+    """The principal of a local user whose connection the kernel has attributed to it. One who may
+    not read every bundle may not say what the host keeps."""
+    role = Role.OPERATOR if "*" in reads else Role.READER
+    return Principal(f"user {user_id}", role, Proof.CONNECTION, reads=reads)
 
 
 def where_hosts_have_certificates(principal: Principal | None) -> Principal | None:

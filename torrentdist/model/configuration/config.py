@@ -60,8 +60,10 @@ class SupervisorConfig(Section, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     gateway_port: int = 7070
     """Port of the loopback gateway; 0: any free port."""
-    gateway_users: list[str] = []
-    """Names or numbers of the users of this host who may use the gateway; empty: all users."""
+    gateway_users: list[str] | dict[str, bool | str | list[str]] = []
+    """Users of this host, by name or number, who may use the gateway. A list: they may read every
+    bundle; an empty one: so may all users. A table: each user to true, false, a pattern of bundles
+    or a list of patterns; nobody else may."""
     port: int = 0
     """Port on api.listen at which `job logs` on other hosts reads its workers' output; 0: any free
     port."""

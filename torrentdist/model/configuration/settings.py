@@ -13,6 +13,7 @@ import re
 import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import UnionType
 from typing import Any, NamedTuple, get_origin
 
 import msgspec
@@ -197,7 +198,7 @@ def parse_text(key: str, text: str) -> Any:
             return _truth(text)
         if kind in (int, float):
             return kind(text.strip())
-        if get_origin(kind) is list:
+        if get_origin(kind) is list or (get_origin(kind) is UnionType and not ("=" in text or "{" in text)):
             return [part.strip() for part in text.split(",") if part.strip()]
         return _table(text, key)
     except ValueError:
@@ -283,7 +284,8 @@ def _did_you_mean(text: str, known: Iterable[str]) -> str:
 def _expected(key: str) -> str:
     kind = KEYS[key]
     names = {str: "a string", int: "an integer", float: "a number", bool: "true or false"}
-    return names.get(kind) or ("a list of strings" if get_origin(kind) is list else "a table (k=v,k=v in a variable)")
+    shapes = {list: "a list of strings", UnionType: "a list of strings or a table (k=v,k=v in a variable)"}
+    return names.get(kind) or shapes.get(get_origin(kind), "a table (k=v,k=v in a variable)")
 
 
 def _shown(value: Any) -> str:

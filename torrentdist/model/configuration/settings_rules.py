@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from torrentdist.model.access.envelope import parse_public_key_text
-from torrentdist.model.configuration.config import Config, TrustConfig
+from torrentdist.model.configuration.config import Config, SupervisorConfig, TrustConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import master_id, supervisor_id
 
@@ -203,6 +203,7 @@ def problems_of(config: Config) -> Iterator[tuple[str, str]]:
             if not getattr(config.tls, name):
                 yield "tls.mode", f"tls.mode {config.tls.mode} needs tls.{name}"
     yield from _trust_problems(config.trust)
+    yield from _gateway_problems(config.supervisor)
     if config.swarm.tls in ("on", "both") and config.tls.mode == "off":
         needs = "tls.mode mutual or both, whose masters issue the swarm's certificates"
         yield "swarm.tls", f"swarm.tls {config.swarm.tls} needs {needs}"
@@ -210,6 +211,15 @@ def problems_of(config: Config) -> Iterator[tuple[str, str]]:
         yield "swarm.tls_port", "swarm.tls_port and swarm.port are the same"
     if bool(zookeeper.tls_cert) != bool(zookeeper.tls_key):
         yield "zookeeper.tls_cert", "zookeeper.tls_cert and zookeeper.tls_key are given together or not at all"
+
+
+def _gateway_problems(supervisor: SupervisorConfig) -> Iterator[tuple[str, str]]:
+    users = supervisor.gateway_users
+    for user, reads in users.items() if isinstance(users, dict) else ():
+        for pattern in [] if isinstance(reads, bool) else [reads] if isinstance(reads, str) else reads:
+            if not _PATTERN.fullmatch(pattern):
+                key = "supervisor.gateway_users"
+                yield key, f"{key}.{user}: {pattern!r} is neither true nor false nor a pattern of bundle ids"
 
 
 def _trust_problems(trust: TrustConfig) -> Iterator[tuple[str, str]]:

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from torrentdist.bundle.store.store_values import StoredBundle
+from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.operation import DRY_RUN, Operation
 from torrentdist.host.http.web import flag_parameter, json_response, number_parameter
 from torrentdist.host.runtime import HostRuntime
@@ -21,6 +22,7 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
 from torrentdist.model.wire.fleet_messages import HostBundleView, HostProblem, HostState
 from torrentdist.model.wire.prune_views import GoingView, KeptView, PruneView
+from torrentdist.security.authorization import may_read
 from torrentdist.security.principal import Role
 from torrentdist.supervisor.bundles.keeper import Keeper
 
@@ -79,13 +81,14 @@ class HostBundleApi:
             await self._runtime.store.touch(view.digest)
         return json_response(view)
 
-    async def problems(self, _: Request) -> Response:
-        store = self._runtime.store
+    async def problems(self, request: Request) -> Response:
+        store, sender = self._runtime.store, principal_of(request)
         stuck = [entry for entry in self._runtime.swarm_entries() if entry.problem]
         problems = [
             HostProblem(bundle=name, digest=entry.digest, reason=entry.problem)
             for entry in stuck
             for name in sorted(store.names(entry.digest))
+            if may_read(sender, name)
         ]
         return json_response(problems)
 

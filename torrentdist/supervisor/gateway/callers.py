@@ -11,7 +11,7 @@ import asyncio
 import ipaddress
 import pwd
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -32,16 +32,29 @@ _TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 _ESTABLISHED = "01"
 
 
-def user_ids(users: Sequence[str]) -> frozenset[int]:
-    """Returns the numbers of users that are given by name or number."""
-    found = set()
-    for user in users:
-        try:
-            found.add(int(user) if user.isdigit() else pwd.getpwnam(user).pw_uid)
-        except KeyError:
-            detail = f"supervisor.gateway_users: there is no user {user!r} on this host"
-            raise TorrentdistError("config_invalid", origin="the configuration", detail=detail) from None
-    return frozenset(found)
+Reads = Mapping[int, tuple[str, ...]]
+"""The patterns of the bundles that each user of this host may read."""
+
+
+def readers_of(users: Sequence[str] | Mapping[str, bool | str | Sequence[str]]) -> Reads | None:
+    """Returns what the configured users may read; None: every user may read everything."""
+    if isinstance(users, Mapping):
+        return {_user_id(user): _patterns(reads) for user, reads in users.items() if reads not in (False, "false")}
+    return {_user_id(user): ("*",) for user in users} or None
+
+
+def _user_id(user: str) -> int:
+    try:
+        return int(user) if user.isdigit() else pwd.getpwnam(user).pw_uid
+    except KeyError:
+        detail = f"supervisor.gateway_users: there is no user {user!r} on this host"
+        raise TorrentdistError("config_invalid", origin="the configuration", detail=detail) from None
+
+
+def _patterns(reads: bool | str | Sequence[str]) -> tuple[str, ...]:
+    if isinstance(reads, str):
+        return ("*",) if reads == "true" else (reads,)
+    return ("*",) if isinstance(reads, bool) else tuple(reads)
 
 
 def user_of(client: Address, server: Address, tables: Sequence[str]) -> int | None:
@@ -88,12 +101,12 @@ class JobCallers(Protocol):
 class GatewayCallers:
     """Sets the principal of each request. Refuses senders that may not use the gateway at all.
 
-    `users`: those that may use the gateway, besides the users of jobs; empty: every user.
+    `readers`: what users may read, besides the users of jobs; None: every user reads everything.
     """
 
-    def __init__(self, app: ASGIApp, users: frozenset[int], jobs: JobCallers, audit: Audit) -> None:
+    def __init__(self, app: ASGIApp, readers: Reads | None, jobs: JobCallers, audit: Audit) -> None:
         self._app = app
-        self._users = users
+        self._readers = readers
         self._jobs = jobs
         self._audit = audit
 
@@ -114,7 +127,7 @@ class GatewayCallers:
             if job is None:
                 raise TorrentdistError("unauthorized")
             return job_principal(job, self._jobs.bundles_of([job]))
-        if not self._users and not self._jobs.isolated:
+        if self._readers is None and not self._jobs.isolated:
             return LOCAL
         client, server = tuple(scope["client"]), tuple(scope["server"])
         user = await asyncio.to_thread(lambda: user_of(client, server, _tables()))
@@ -122,10 +135,11 @@ class GatewayCallers:
             raise TorrentdistError("forbidden", detail="an unknown user may not read from this gateway")
         if (jobs := self._jobs.jobs_of(user)) is not None:
             return job_user(user, jobs, self._jobs.bundles_of(jobs))
-        if self._users and user not in self._users:
+        reads = ("*",) if self._readers is None else self._readers.get(user)
+        if reads is None:
             detail = f"user {user} may not read from this gateway"
             raise TorrentdistError("forbidden", name=f"user {user}", detail=detail)
-        return host_user(user)
+        return host_user(user, reads)
 
 
 def _job_token(scope: Scope) -> str:

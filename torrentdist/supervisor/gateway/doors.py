@@ -22,7 +22,7 @@ from torrentdist.host.telemetry.audit_log import AuditLog
 from torrentdist.model.configuration.config import Config
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.security.principal import Role
-from torrentdist.supervisor.gateway.callers import JobCallers
+from torrentdist.supervisor.gateway.callers import JobCallers, readers_of
 from torrentdist.supervisor.gateway.gateway import gateway_app
 from torrentdist.supervisor.gateway.peer_api import PeerApi, outside_app
 from torrentdist.supervisor.place.znode_watch import ZnodeWatch
@@ -64,16 +64,16 @@ class Doors:
 
     async def open(self, rooms: Iterable[Room], jobs: JobCallers, failing: Callable[[], dict[str, str]]) -> None:
         """Serves what the rooms offer. `failing` returns the checks that fail now."""
-        host, users = self._host, self._host.config.supervisor.gateway_users
+        host, readers = self._host, readers_of(self._host.config.supervisor.gateway_users)
         gateway, outside = host.sockets
         inner: list[Router] = [HealthApi(failing, host.metrics, Role.ANYONE)]
         inner += [router for room in rooms for router in room.routers]
         web = await host.serve(
-            gateway_app(inner, users, jobs, lambda client: web.cut(client), self._audit), gateway, self._audit
+            gateway_app(inner, readers, jobs, lambda client: web.cut(client), self._audit), gateway, self._audit
         )
         fetches = host.runtime.fetches
         outer: list[Router] = [HealthApi(failing, host.metrics)]
-        outer += [PeerApi(fetches.raw_metafile, fetches.raw_recipe, self._is_admitted)]
+        outer += [PeerApi(fetches.raw_metafile, fetches.raw_recipe)]
         outer += [router for room in rooms for router in room.outside]
         app = outside_app(outer, host.guard, self._is_admitted, self._revocations.covers, self._audit)
         await host.serve(app, outside, self._audit, host.guard.tls)

@@ -13,30 +13,54 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.openapi import with_description
-from torrentdist.host.http.operation import Router, api_app, operations_of
+from torrentdist.host.http.operation import Handler, Operation, Router, api_app, operations_of
 from torrentdist.host.http.web import CutShort
 from torrentdist.host.telemetry.audit_log import Audit
+from torrentdist.model import ids
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.security.authorization import check_readable, may_read, reads_everything
+from torrentdist.security.principal import Role
 from torrentdist.supervisor.gateway.bundle_server import on_bundle_error
-from torrentdist.supervisor.gateway.callers import GatewayCallers, JobCallers, user_ids
+from torrentdist.supervisor.gateway.callers import GatewayCallers, JobCallers, Reads
 from torrentdist.supervisor.hub.hub_api import HUB_PATH, on_hub_error
 
 
 def gateway_app(
     routers: Sequence[Router],
-    users: Sequence[str],
+    readers: Reads | None,
     jobs: JobCallers,
     cut: Callable[[tuple[str, int]], None],
     audit: Audit,
 ) -> ASGIApp:
-    """Builds the gateway. `users`: names or numbers of the users that may use it; empty: all of
-    this host. `jobs`: the jobs whose users and tokens it knows.
+    """Builds the gateway. `readers`: what the users of this host may read; None: everything.
+    `jobs`: the jobs whose users and tokens it knows.
 
     `cut` resets the connection of a client whose answer cannot be finished.
     """
     operations = with_description(operations_of(*routers), "torrentdist gateway")
-    app = api_app(operations, on_error=_on_error, audit=audit)
-    return CutShort(GatewayCallers(app, user_ids(users), jobs, audit), cut)
+    app = api_app(operations, around=lambda operation: _readable(operation, jobs), on_error=_on_error, audit=audit)
+    return CutShort(GatewayCallers(app, readers, jobs, audit), cut)
+
+
+def _readable(operation: Operation, jobs: JobCallers) -> Handler:
+    """Returns the operation's handler, for which a bundle that the sender may not read is not
+    there. A job is there for those who may read all its bundles, as far as this host knows them.
+    """
+
+    async def handle(request: Request) -> Response:
+        sender, named = principal_of(request), request.path_params
+        if "id" in named:
+            check_readable(sender, named["id"])
+        if "job" in named and sender.role is not Role.JOB and not reads_everything(sender):
+            job = ids.job_id(named["job"])
+            needs = jobs.bundles_of([job])
+            if not needs or not all(may_read(sender, bundle) for bundle in needs):
+                raise TorrentdistError("job_not_found", id=job)
+        return await operation.handler(request)
+
+    return handle
 
 
 async def _on_error(request: Request, exc: Exception) -> Response:

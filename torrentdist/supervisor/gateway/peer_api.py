@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Scope
 
 from torrentdist.host.http.authentication import Authentication, principal_of
-from torrentdist.host.http.operation import Operation, Router, api_app, operations_of
+from torrentdist.host.http.operation import Handler, Operation, Router, api_app, operations_of
 from torrentdist.host.http.web import number_parameter
 from torrentdist.host.process.port_guard import PortGuard
 from torrentdist.host.telemetry.audit_log import Audit
@@ -38,26 +38,17 @@ IsAdmitted = Callable[[str, str], bool]
 
 
 class PeerApi:
-    """The operations for other hosts. Masters decide which bundles a supervisor may have, so a
-    supervisor needs a master's pass for a metafile or a recipe; its certificate is not enough."""
+    """The operations about bundles for other hosts."""
 
-    def __init__(self, raw_metafile: Awaited, raw_recipe: Awaited, admitted: IsAdmitted) -> None:
+    def __init__(self, raw_metafile: Awaited, raw_recipe: Awaited) -> None:
         self._raw_metafile = raw_metafile
         self._raw_recipe = raw_recipe
-        self._admitted = admitted
 
     def operations(self) -> Iterator[Operation]:
         summary = "the metafile of a digest that this host has, or waits for"
         yield Operation("GET", "/v1/metafiles/{digest}", self.metafile, None, summary, Role.HOST)
         summary = "the recipe of a digest that this host has, or waits for"
         yield Operation("GET", "/v1/recipes/{digest}", self.recipe, None, summary, Role.HOST)
-
-    def _check(self, request: Request) -> None:
-        certificate = principal_of(request).certificate
-        if certificate is not None and certificate.role is not CertificateRole.MASTER:
-            given = request.query_params.get(PARAMETER, "")
-            if not self._admitted(given, request.url.path):
-                raise TorrentdistError("forbidden", detail="a supervisor gets this from here by a master's pass")
 
     async def recipe(self, request: Request) -> Response:
         return Response(await self._awaited(request, self._raw_recipe), media_type="application/octet-stream")
@@ -67,11 +58,25 @@ class PeerApi:
 
     async def _awaited(self, request: Request, read: Awaited) -> bytes:
         digest = ids.digest(request.path_params["digest"])
-        self._check(request)
         raw = await read(digest, number_parameter(request, "wait", 0.0, low=0.0, high=LONGEST_WAIT_SECS))
         if raw is None:
             raise TorrentdistError("not_found", what=f"{request.url.path} on this host")
         return raw
+
+
+def _with_pass(operation: Operation, admitted: IsAdmitted) -> Handler:
+    """Returns the operation's handler, for which a supervisor needs a master's pass. Masters decide
+    what a supervisor may read, so its certificate is not enough here."""
+
+    async def handle(request: Request) -> Response:
+        certificate = principal_of(request).certificate
+        is_supervisor = certificate is not None and certificate.role is CertificateRole.SUPERVISOR
+        given = request.query_params.get(PARAMETER, "")
+        if is_supervisor and operation.path.startswith("/v1/") and not admitted(given, request.url.path):
+            raise TorrentdistError("forbidden", detail="a supervisor gets this from here by a master's pass")
+        return await operation.handler(request)
+
+    return handle
 
 
 def outside_app(
@@ -90,6 +95,6 @@ def outside_app(
         given = QueryParams(scope["query_string"]).get(PARAMETER, "")
         return PASS_HOLDER if given and scope["method"] == "GET" and admitted(given, scope["path"]) else None
 
-    app = api_app(operations_of(*routers), audit=audit)
+    app = api_app(operations_of(*routers), around=lambda operation: _with_pass(operation, admitted), audit=audit)
     rules = guard.rules(is_revoked)
     return Authentication(app, guard.token, other_proof=by_pass, certificates=rules, audit=audit)

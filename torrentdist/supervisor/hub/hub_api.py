@@ -28,7 +28,7 @@ from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
-from torrentdist.security.authorization import check_own
+from torrentdist.security.authorization import check_own, check_readable, may_read
 from torrentdist.security.principal import Principal, Role
 from torrentdist.supervisor.bundles.host_content import HostContent
 from torrentdist.supervisor.gateway.bundle_reader import BundleReader, streamed
@@ -172,6 +172,7 @@ class HubApi:
         revision = named.get("revision", MAIN)
         bundle = self._bundle(repository, revision, principal)
         check_own(principal, {"id": bundle})
+        check_readable(principal, bundle)
         content = await self._reader.content(bundle)
         commit = revision if is_commit(revision) else commit_of(content.meta.digest)
         request.scope[_COMMIT] = commit
@@ -179,8 +180,8 @@ class HubApi:
 
     def _bundle(self, repository: Repository, revision: str, principal: Principal) -> BundleId:
         found = repository.bundles_at(revision, self._store.bindings()) if is_commit(revision) else []
-        own = [bundle for bundle in found if principal.role is not Role.JOB or bundle in principal.own_bundles]
-        return next(iter(own or found), None) or repository.bundle(revision)
+        readable = [bundle for bundle in found if may_read(principal, bundle)]
+        return next(iter(readable), None) or repository.bundle(revision)
 
 
 def _page(tree: BundleTree, path: str, after: str, *, recursive: bool) -> list[HubEntry] | None:

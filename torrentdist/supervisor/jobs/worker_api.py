@@ -9,11 +9,13 @@ from collections.abc import Iterator
 from starlette.requests import Request
 from starlette.responses import Response
 
+from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.operation import Operation
 from torrentdist.host.http.web import json_response
 from torrentdist.model import ids
 from torrentdist.model.wire.doctor_views import IsolationView
 from torrentdist.model.wire.job_messages import WorkerReport
+from torrentdist.security.authorization import may_read, reads_everything
 from torrentdist.security.principal import Role
 from torrentdist.supervisor.jobs.host_workers import HostWorkers
 
@@ -36,8 +38,13 @@ class WorkerApi:
         self._jobs.beat((ids.job_id(request.path_params["job"]), request.path_params["worker"]))
         return Response(status_code=204)
 
-    async def workers(self, _: Request) -> Response:
-        return json_response(self._jobs.reports())
+    async def workers(self, request: Request) -> Response:
+        sender = principal_of(request)
+        reports = self._jobs.reports()
+        if not reads_everything(sender):
+            needs = {report.job: self._jobs.bundles_of([report.job]) for report in reports}
+            reports = [one for one in reports if all(may_read(sender, bundle) for bundle in needs[one.job])]
+        return json_response(reports)
 
     async def isolation(self, _: Request) -> Response:
         return json_response(await asyncio.to_thread(self._jobs.isolation))
