@@ -140,6 +140,24 @@ def test_a_hidden_page_asks_its_master_for_nothing(chromium: Chromium, cluster: 
     assert [True] == hidden
 
 
+def test_a_page_whose_master_is_dead_says_so(chromium: Chromium, cluster: Cluster) -> None:
+    """If this fails, an open page goes on saying that all is well, hours after its master died."""
+    standby, other = cluster.standbys()
+    tab = signed_in(chromium, cluster, standby, "reader")
+    tab.until("document.querySelector('.age').innerText.startsWith('Updated ')", "it tells its age")
+    cluster.dev.signal(standby, signal.SIGSTOP)
+    try:
+        tab.until("document.querySelector('[data-live]').classList.contains('late')", "it is grey", 30)
+        told = tab.text()
+    finally:
+        cluster.dev.signal(standby, signal.SIGCONT)
+    tab.until("!document.querySelector('[data-live]').classList.contains('late')", "it is live again", 60)
+
+    assert f"{standby} does not answer, so this page is old." in told
+    assert other in told
+    assert cluster.url(other) in tab.value("document.querySelector('[data-late]').innerHTML")
+
+
 def test_a_role_that_may_not_is_refused(chromium: Chromium, cluster: Cluster) -> None:
     """A reader would press a button that does what only operators may, or one that always
     fails."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 
+from torrentdist.model.jobs.folded_story import folded
 from torrentdist.model.wire.job_messages import JobView, WorkerState, WorkerView
 from torrentdist_cli.frame.invocation import Session
 from torrentdist_cli.frame.rendering import facts, grid, show
@@ -94,6 +95,6 @@ def _story(view: JobView) -> str:
             event.supervisor or "",
             event.detail,
         )
-        for event in view.events
+        for event in folded(view.events)
     ]
     return grid(("AT", "EVENT", "WORKER", "SUPERVISOR", "NOTE"), rows)

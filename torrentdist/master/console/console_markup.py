@@ -45,6 +45,8 @@ class Visit:
     leader: str = ""
     """The id of the leader; empty: none is known."""
     leader_url: str = ""
+    others: Sequence[tuple[str, str]] = ()
+    """The other masters, and their URLs."""
     stale_secs: float | None = None
 
     @property
@@ -136,7 +138,7 @@ def section(title: str, *parts: Markup) -> Markup:
 def live(source: str, content: Markup) -> Markup:
     """Returns content that the page's script replaces with the events from `source`. Without the
     script the content stays."""
-    return Markup(f'<div data-live="{escape(source)}">{content}</div>')
+    return Markup(f'<div data-live="{escape(source)}">{content}</div><p class="soft age"></p>')
 
 
 def filter_form(fields: Sequence[Field]) -> Markup:
@@ -192,6 +194,7 @@ def page(visit: Visit, title: str, *parts: Markup) -> str:
     if visit.stale_secs is not None:
         age = escape(seconds(visit.stale_secs))
         stale = f'<p class="notice bad" role="status">ZooKeeper is out of reach: what you see is {age} old.</p>'
+    stale += _late(visit)
     content = (
         f'<a class="skip" href="#content">Skip to the content</a><header><strong>torrentdist</strong>'
         f'<nav aria-label="Pages">{links}</nav>{_sender(visit)}</header>'
@@ -216,6 +219,13 @@ def hidden(name: str, value: str) -> Markup:
 
 def _is_here(path: str, page_path: str) -> bool:
     return path == page_path or (page_path != "/ui/" and path.startswith(page_path + "/"))
+
+
+def _late(visit: Visit) -> str:
+    """Returns what the page's script shows when this master has stopped updating the page."""
+    links = ", ".join(link(f"{url}{visit.path}", id_) for id_, url in visit.others) or "there are none"
+    said = f"{escape(visit.master)} does not answer, so this page is old. Other masters: {links}."
+    return f'<p class="notice bad" role="alert" data-late hidden>{said}</p>'
 
 
 def _sender(visit: Visit) -> str:

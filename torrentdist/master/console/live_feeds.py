@@ -33,6 +33,8 @@ OLDEST_SECS = 60.0
 any change of a record."""
 STREAM_SECS = 30.0
 """A stream's length. The browser opens the next one by itself."""
+SAME: Final = b": the same\nevent: tick\ndata: 1\n\n"
+"""Says that the last event still holds, so that a page knows its age."""
 MOST_STREAMS = 200
 MOST_PARTS = 2 * MOST_STREAMS
 """Most parts that are kept, because callers can ask for any number of different ones."""
@@ -80,15 +82,17 @@ class LiveFeeds:
             raise TorrentdistError("not_ready", detail=f"{self._streams} pages of the console are open here")
         source = _PartSource(make, state or self._state)
         first = await self._event(part, source)  # raises what is wrong before the answer begins
-        return StreamingResponse(self._events(part, source, first, secs), media_type="text/event-stream")
+        events = self._events(part, source, first, secs)
+        return StreamingResponse(events, media_type="text/event-stream")
 
     async def _events(self, part: str, source: _PartSource, event: bytes, secs: float) -> AsyncIterator[bytes]:
         self._streams += 1
         try:
             loop = asyncio.get_running_loop()
             end, sent = loop.time() + secs, b""
+            yield b"retry: 1000\n\n"
             while True:
-                yield b": the same\n\n" if event == sent else event
+                yield SAME if event == sent else event
                 sent = event
                 if loop.time() + PERIOD_SECS > end:
                     return

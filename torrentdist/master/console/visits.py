@@ -101,7 +101,8 @@ class Visits:
 
     def of(self, request: Request) -> Visit:
         leader = self._leadership.leader_id()
-        known = None if leader is None else self._records.snapshot().masters.get(leader)
+        masters = self._records.snapshot().masters
+        known = None if leader is None else masters.get(leader)
         return Visit(
             master=self._me,
             path=request.url.path,
@@ -110,6 +111,7 @@ class Visits:
             form_key=self.sessions.form_key(request),
             leader=leader or "",
             leader_url="" if known is None else known.url,
+            others=[(str(id_), m.url) for id_, m in sorted(masters.items()) if id_ != self._me],
             stale_secs=self._records.stale_secs(),
         )
 

@@ -18,6 +18,7 @@ from torrentdist.master.reads.paging import Page
 from torrentdist.master.reads.saved_records import Records
 from torrentdist.model import ids
 from torrentdist.model.ids import JobId
+from torrentdist.model.jobs.folded_story import folded
 from torrentdist.model.records import JobStatus
 from torrentdist.model.wire.job_messages import JobView, WorkerState, WorkerView
 from torrentdist.security.principal import Role
@@ -115,7 +116,7 @@ def job_html(visit: Visit, job: JobView) -> str:
                     m.to("hosts", event.supervisor) if event.supervisor else m.NOTHING,
                     m.text(event.detail),
                 )
-                for event in reversed(job.events)
+                for event in reversed(folded(job.events))
             ],
             "Nothing is told yet.",
         )
