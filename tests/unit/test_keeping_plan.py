@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.policies.bundle_terms import Priority
 from torrentdist.supervisor.bundles.keeping_plan import (
+    UNWANTED_SECS,
     Action,
     CancelFetch,
+    DropArrival,
     DropBundle,
     FetchBundle,
     KeepingState,
@@ -85,6 +88,16 @@ def test_seeding_ends_when_nobody_wants_it_for_long() -> None:
     assert [StopSeeding(DIGEST)] == plan(host(published=True, seed_secs=50.0), 10.0)
     assert [] == plan(host(published=True, assigned=frozenset({A}), seed_secs=50.0), 10.0)
     assert [] == plan(host(published=True, seed_secs=500.0), 10.0)
+
+
+def test_what_arrived_and_nobody_wants_goes_after_a_while_or_when_room_is_needed() -> None:
+    """A fetch that failed would keep its room for ever, and the next bundle would not fit."""
+    early, late = ({DIGEST: secs} for secs in (UNWANTED_SECS - 1, UNWANTED_SECS))
+
+    assert [] == plan(replace(host(), unwanted_secs=early), 10.0)
+    assert [DropArrival(DIGEST)] == plan(replace(host(), unwanted_secs=late), 10.0)
+    assert [DropArrival(DIGEST)] == plan(replace(host(), unwanted_secs=early, lacks_room=True), 10.0)
+    assert [DropBundle(DIGEST)] == plan(replace(host(removed=True), unwanted_secs=early), 10.0)
 
 
 BOTH = frozenset({A, B})

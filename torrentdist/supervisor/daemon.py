@@ -65,8 +65,8 @@ class Supervisor:
         self._place: PlaceRoom | None = None
         self._left: LeftBehind
         self._watch: ZnodeWatch
-        self._bundles: BundleRoom
-        self._gateway: GatewayRoom
+        self._bundles: BundleRoom | None = None
+        self._gateway: GatewayRoom | None = None
 
     async def start(self) -> None:
         host = await self.open_host()
@@ -122,9 +122,9 @@ class Supervisor:
     def _samples(self) -> Iterator[Sample]:
         assert self._host is not None
         yield from host_samples(self._host)
-        yield Sample("assigned_bundles", len(self._bundles.keeper.assigned()))
+        yield Sample("assigned_bundles", 0 if self._bundles is None else len(self._bundles.keeper.assigned()))
         yield Sample("masters_answering", self._host.agent.picture.answered)
-        yield Sample("archive_bytes", self._gateway.archives.held_bytes())
+        yield Sample("archive_bytes", 0 if self._gateway is None else self._gateway.archives.held_bytes())
 
     # callbacks of HostDaemon
 
@@ -146,7 +146,8 @@ class Supervisor:
         assert self._host is not None
         for digest in picture.wanted:
             self._host.background.once(f"metafile of {digest}", self._offer_metafile(self._host, digest))
-        self._bundles.keeper.hear_removed(frozenset(d for d, swarm in picture.swarms.items() if swarm.removed))
+        if self._bundles is not None:
+            self._bundles.keeper.hear_removed(frozenset(d for d, swarm in picture.swarms.items() if swarm.removed))
 
     async def _offer_metafile(self, host: HostDaemon, digest: Digest) -> None:
         raw = await host.runtime.store.raw_metafile(digest)
@@ -158,13 +159,17 @@ class Supervisor:
         return self._host.runtime.known.peers(digest)
 
     def claims(self, digest: Digest) -> frozenset[KeepReason]:
+        if self._bundles is None:
+            return frozenset({KeepReason.ASSIGNMENT_UNKNOWN})
         return self._bundles.keeper.claims(digest)
 
     def make_room(self, size: int, usage: StoreUsage) -> None:
-        self._gateway.archives.make_room(size, usage)
+        if self._gateway is not None:
+            self._gateway.archives.make_room(size, usage)
 
     def on_damage(self) -> None:
-        self._bundles.keeper.poke()
+        if self._bundles is not None:
+            self._bundles.keeper.poke()
 
     async def holders(self, bundle: BundleId) -> list[Holder]:
         assert self._host is not None

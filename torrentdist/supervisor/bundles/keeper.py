@@ -28,7 +28,7 @@ from torrentdist.model.wire.fleet_messages import HostBundleView, HostState
 from torrentdist.model.wire.transfer_messages import TransferView
 from torrentdist.supervisor.bundles import keeping_plan
 from torrentdist.supervisor.bundles.bundle_signatures import BundleSignatures
-from torrentdist.supervisor.bundles.keeping_plan import CancelFetch, DropBundle, FetchBundle, StopSeeding
+from torrentdist.supervisor.bundles.keeping_plan import CancelFetch, DropArrival, DropBundle, FetchBundle, StopSeeding
 
 log = get_logger()
 
@@ -65,6 +65,11 @@ class Keeper:
         self._failures: dict[BundleId, int] = {}
         self._errors: dict[BundleId, TorrentdistError] = {}
         self._not_before: dict[BundleId, float] = {}
+        self._unwanted: dict[Digest, float] = {}
+        """Bundles that have arrived in part, each with when it was first seen that nobody wants it
+        (monotonic)."""
+        self._lacks_room = False
+        """Whether a fetch has found no room since the last plan."""
         self._undone: set[keeping_plan.Action] = set()
         """Actions that failed and will be retried. Each failure is logged once."""
         self._wake = asyncio.Event()
@@ -188,7 +193,9 @@ class Keeper:
         while True:
             self._forget_unwanted_pauses()
             planned_at = time.monotonic()
-            actions = keeping_plan.plan(self._state(), planned_at)
+            self._note_unwanted(planned_at)
+            actions = keeping_plan.plan(self._state(planned_at), planned_at)
+            self._lacks_room = False
             self._undone.intersection_update(actions)
             for action in actions:
                 try:
@@ -216,7 +223,15 @@ class Keeper:
         for bundle in self._not_before.keys() - self._assigned - self._requested:
             del self._not_before[bundle]
 
-    def _state(self) -> keeping_plan.KeepingState:
+    def _note_unwanted(self, now: float) -> None:
+        """Notes what has arrived in part and nobody wants. Without the assignment it is not known
+        what somebody wants."""
+        store, under_way = self._runtime.store, self._runtime.fetches.under_way()
+        wanted = self._assigned | self._requested
+        left = [d for d in store.arriving() if d not in under_way and not store.names(d) & wanted]
+        self._unwanted = {d: self._unwanted.get(d, now) for d in left} if self.knows_assignment else {}
+
+    def _state(self, now: float) -> keeping_plan.KeepingState:
         store, engine = self._runtime.store, self._runtime.engine
         return keeping_plan.KeepingState(
             assigned=self._assigned,
@@ -230,6 +245,8 @@ class Keeper:
             seed_secs=self._seed_secs,
             priorities={bundle: terms.priority for bundle, terms in self._terms.items()},
             stuck=self._stuck() if self._fetches else frozenset(),
+            unwanted_secs={digest: now - since for digest, since in self._unwanted.items()},
+            lacks_room=self._lacks_room,
         )
 
     def _stuck(self) -> frozenset[BundleId]:
@@ -248,12 +265,32 @@ class Keeper:
                 # Dropping first frees the room that updating the names may need.
                 await self._runtime.drop(digest)
                 for bundle in names:
+                    await self._forget_in_plugin(bundle)
                     await self._runtime.store.unbind(bundle)
                 await asyncio.to_thread(self._signatures.forget, names)
+            case DropArrival(digest):
+                await self._drop_arrival(digest)
             case CancelFetch(bundle):
                 await self._give_up(bundle)
             case StopSeeding(digest):
                 await self._runtime.transfers.stop_seeding(digest)
+
+    async def _forget_in_plugin(self, bundle: BundleId) -> None:
+        """Lets the plug-in forget a bundle, unless a bundle of this id was uploaded meanwhile."""
+        try:
+            await self._links.metafile(bundle)
+        except TorrentdistError as error:
+            if error.code == "bundle_not_found":
+                await self._runtime.fetches.clean_up(bundle)
+
+    async def _drop_arrival(self, digest: Digest) -> None:
+        """Drops what has arrived of a bundle. One that was published here once and is damaged stays
+        unless a master has it."""
+        arrival = await self._runtime.store.arrival(digest)
+        if arrival is None or (arrival.set_aside and not self._runtime.known.replicas_elsewhere(digest)):
+            return
+        log.info("what has arrived of a bundle is dropped, nobody wants it any more", digest=digest)
+        await self._runtime.drop(digest)
 
     async def _give_up(self, bundle: BundleId) -> None:
         """Ends a fetch that nobody wants any more. What has arrived is dropped."""
@@ -296,6 +333,7 @@ class Keeper:
         failures = self._failures.get(bundle, 0) + 1
         self._failures[bundle] = failures
         self._errors[bundle] = error
+        self._lacks_room |= error.code == "disk_full"
         self._not_before[bundle] = time.monotonic() + pause_secs(
             failures, keeping_plan.FIRST_RETRY_SECS, keeping_plan.LONGEST_RETRY_SECS, random.random()
         )

@@ -25,6 +25,13 @@ class DropBundle:
 
 
 @dataclass(frozen=True)
+class DropArrival:
+    """Drop what has arrived of a bundle whose fetch has failed or was interrupted."""
+
+    digest: Digest
+
+
+@dataclass(frozen=True)
 class StopSeeding:
     digest: Digest
 
@@ -34,10 +41,12 @@ class CancelFetch:
     bundle: BundleId
 
 
-Action = FetchBundle | DropBundle | StopSeeding | CancelFetch
+Action = FetchBundle | DropBundle | DropArrival | StopSeeding | CancelFetch
 
 FIRST_RETRY_SECS = 1.0
 LONGEST_RETRY_SECS = 30.0
+UNWANTED_SECS = 600.0
+"""How long what has arrived stays for a user who tries again."""
 _RANKS = {Priority.LOW: 0, Priority.NORMAL: 1, Priority.HIGH: 2}
 
 
@@ -59,6 +68,10 @@ class KeepingState:
     """The priorities of assigned bundles. Every other bundle has the normal one."""
     stuck: frozenset[BundleId] = frozenset()
     """Bundles that are fetched and do not come. Nothing waits for them."""
+    unwanted_secs: Mapping[Digest, float] = field(default_factory=dict)
+    """Seconds since nobody wants each bundle that has arrived in part and is not being fetched."""
+    lacks_room: bool = False
+    """Whether a fetch has found no room."""
 
     def rank(self, bundle: BundleId) -> int:
         return _RANKS[self.priorities.get(bundle, Priority.NORMAL)]
@@ -66,7 +79,13 @@ class KeepingState:
 
 def plan(host: KeepingState, now: float) -> list[Action]:
     arriving = {host.bindings[bundle] for bundle in host.fetching if bundle in host.bindings}
-    actions: list[Action] = [DropBundle(d) for d in sorted(host.removed & (host.idle_secs.keys() | arriving))]
+    here = host.idle_secs.keys() | arriving | host.unwanted_secs.keys()
+    actions: list[Action] = [DropBundle(d) for d in sorted(host.removed & here)]
+    actions += [
+        DropArrival(digest)
+        for digest, secs in sorted(host.unwanted_secs.items())
+        if digest not in host.removed and (secs >= UNWANTED_SECS or host.lacks_room)
+    ]
     wanted = host.assigned | host.requested
     unwanted = sorted(host.fetching - wanted)
     actions += [CancelFetch(bundle) for bundle in unwanted if host.bindings.get(bundle) not in host.removed]
