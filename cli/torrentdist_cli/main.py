@@ -54,7 +54,7 @@ COMMANDS = {
     "key": Lazy("torrentdist_cli.access.key_commands:key", "Make keys that sign bundles and jobs."),
     "whoami": Lazy(
         "torrentdist_cli.access.whoami_command:whoami",
-        "Show who you are to the cluster: name, role, bundles, and the proof of it.",
+        "Show who you are to the cluster: name, role, bundles, what you may read, and the proof.",
     ),
     "audit": Lazy(
         "torrentdist_cli.access.audit_command:audit",

@@ -7,14 +7,13 @@ certificate is the proof, which access.py demands.
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from torrentdist.http.http_errors import HttpError, InvalidUrl
 from torrentdist.http.http_values import Answer
 from torrentdist.http.request_head import Origin, origin_of
-from torrentdist.security.master_proof import name_and_key, proves
 
 PATH: Final = "/v1/proof"
 PROOF_SECS: Final = 1.0
@@ -31,7 +30,7 @@ class TokenRecipients:
     """`told` returns the URLs of the servers that the configuration or ZooKeeper names."""
 
     def __init__(self, token: str, told: Callable[[], Iterable[str]]) -> None:
-        self._of_token = name_and_key(token)
+        self._token = token
         self._told = told
         self._proven: set[Origin] = set()
 
@@ -39,10 +38,13 @@ class TokenRecipients:
         """Whether this server may have the token. Asks it for a proof if need be."""
         if origin.scheme == "https" or origin in self._proven or origin in frozenset(origins_of(self._told())):
             return True
-        if self._of_token is None:
+        from torrentdist.security.master_proof import name_and_key, proves  # which few commands need
+
+        name_and_its_key = name_and_key(self._token)
+        if name_and_its_key is None:
             return False
-        name, key = self._of_token
-        url, nonce = url_of(origin), secrets.token_hex(16)
+        name, key = name_and_its_key
+        url, nonce = url_of(origin), os.urandom(16).hex()
         try:
             answer = await get(url + PATH, {"name": name, "nonce": nonce, "url": url}, MOST_PROOF_BYTES)
         except HttpError:

@@ -6,8 +6,8 @@ ZooKeeper, in URLs and on disk.
 
 from __future__ import annotations
 
+import os
 import re
-import secrets
 from typing import NewType
 
 from torrentdist.model.errors import TorrentdistError
@@ -73,4 +73,4 @@ def digest(text: str) -> Digest:
 
 def new_random_id(prefix: str) -> str:
     """Returns a new unique id: prefix, a dash, and 16 random hex digits."""
-    return f"{prefix}-{secrets.token_hex(8)}"
+    return f"{prefix}-{os.urandom(8).hex()}"

@@ -15,21 +15,22 @@ from typing import TYPE_CHECKING
 
 import click
 import msgspec
-from click.shell_completion import CompletionItem
 
 from torrentdist.client.masters.remembered_masters import MAX_AGE_SECS, memory_path, remember_names
-from torrentdist.model.configuration.config import ClientConfig
 from torrentdist.model.json_decoding import decode_json
 from torrentdist_cli.frame.invocation import Session
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from torrentdist.client.masters.master_requests import MasterRequests
+    from torrentdist.model.configuration.config import ClientConfig
 
 ANSWER_SECS = 0.15
 """The user waits at the Tab key for this, and for the start of the command."""
 FRESH_SECS = 5.0
 """The names of an earlier completion are good for this long."""
-Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+Complete = Callable[[click.Context, click.Parameter, str], "list[CompletionItem]"]
 Names = Callable[["MasterRequests"], Awaitable[list[str]]]
 
 
@@ -91,6 +92,8 @@ async def _hosts(client: MasterRequests) -> list[str]:
 
 def _completing(kind: str, names: Names) -> Complete:
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
         try:
             found = _known(ctx.find_object(Session) or Session(), kind, names)
         except Exception:

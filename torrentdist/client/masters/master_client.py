@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from torrentdist.bundle.metafile import Metafile, metafile_of
-from torrentdist.bundle.reuse.recipe import recipe_hash, with_recipe
 from torrentdist.client.masters.list_pages import all_pages
 from torrentdist.client.masters.master_requests import ANSWER_SECS, MasterRequests
 from torrentdist.client.masters.read_race import LEADER_SECS, READ_SECS
@@ -29,6 +28,9 @@ from torrentdist.model.wire.fleet_messages import DistributeBody, DistributionSu
 from torrentdist.model.wire.ha_views import FailoverView, LeaderTransferView, LeaderView, RoleView, TransferBody
 from torrentdist.model.wire.headers import DIGEST
 from torrentdist.traces.spans import TRACEPARENT
+
+if TYPE_CHECKING:  # Most commands start faster without it.
+    from torrentdist.bundle.metafile import Metafile
 
 BACKUP_SECS = 10.0
 """How long a backup's answer may take to begin: the master reads all records from ZooKeeper."""
@@ -101,6 +103,8 @@ class MasterClient(MasterRequests):
     async def metafile(self, bundle_id: BundleId) -> Metafile:
         """Returns a bundle's metafile from a master whose copy is intact. Raises `corrupt` if no
         copy is."""
+        from torrentdist.bundle.metafile import metafile_of
+
         damaged: list[TorrentdistError] = []
 
         def parse(response: Answer) -> Metafile:
@@ -156,6 +160,8 @@ class MasterClient(MasterRequests):
     async def offer_recipe(self, bundle_id: BundleId, raw: bytes) -> str:
         """Gives the leader the recipe of an upload that is opened next. Returns its hash; empty if
         the leader takes none."""
+        from torrentdist.bundle.reuse.recipe import recipe_hash
+
         request = Request("PUT", f"/v1/bundles/{bundle_id}/recipe", content=raw, timeout=CHUNK_SECS)
         with contextlib.suppress(TorrentdistError):
             await self.mutate(request, UploadOffset)
@@ -193,6 +199,8 @@ class MasterClient(MasterRequests):
     async def reuse(self, meta: Metafile, recipe: bytes | None) -> ReuseView:
         """Returns what a master has already of this bundle. Each is asked once: one of an older
         release cannot tell."""
+        from torrentdist.bundle.reuse.recipe import with_recipe
+
         headers = {"Content-Type": "application/x-bittorrent"}
         request = Request("POST", "/v1/reuse", content=with_recipe(meta.raw, recipe), headers=headers)
         return await self._race(request, ReuseView, REUSE_SECS, rounds=1)

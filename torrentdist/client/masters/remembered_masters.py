@@ -15,7 +15,6 @@ import contextlib
 import fcntl
 import hashlib
 import os
-import tempfile
 import time
 from pathlib import Path
 
@@ -98,11 +97,9 @@ def remember_seen(directory: Path, cluster: str, zxid: int, instead_of: int) -> 
 
 def _replace(path: Path, data: bytes) -> None:
     """Writes a temporary file and renames it, so that another command never reads half of it."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}")
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.replace(temporary, path)
+        temporary.write_bytes(data)
+        temporary.replace(path)
     except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
+        temporary.unlink(missing_ok=True)
