@@ -7,15 +7,16 @@ from pathlib import Path
 from cluster_fixtures import Cluster
 
 from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.client.bundles.chunked_upload import read_chunk
 
 
 class Chunked:
     """An uploader without BitTorrent: it has HTTP, and a metafile that another program made."""
 
-    def __init__(self, cluster: Cluster, source: Path) -> None:
+    def __init__(self, cluster: Cluster, source: Path, *, packed: bool = True) -> None:
         self.cluster = cluster
-        self.meta = make_metafile(source)
-        self.data = b"".join((source / file.path).read_bytes() for file in self.meta.files)
+        self.meta = make_metafile(source, packed=packed)
+        self.data = read_chunk(self.meta, source, 0, self.meta.size)
         self._base = cluster.url(cluster.leader())
         self._http = cluster.http
 
@@ -41,6 +42,12 @@ class Chunked:
         url = f"{self._base}/v1/uploads/{self.meta.digest}?offset={start}"
         answer = self._http.put(url, content=self.data[start:end])
         return answer.status_code, int(answer.json()["offset"])
+
+    def put_all(self, step: int = 200_000) -> None:
+        """Sends what the leader lacks."""
+        at = self.offset()
+        while at < self.meta.size:
+            at = self.put(at, min(self.meta.size, at + step))[1]
 
     def finish(self) -> tuple[int, str]:
         answer = self._http.post(f"{self._base}/v1/uploads/{self.meta.digest}/finish")

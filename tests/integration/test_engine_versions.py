@@ -29,7 +29,7 @@ SLOW = EngineConfig(upload_limit=MiB // 4)
 def filled(home: Path, meta: Metafile) -> list[bool]:
     """Puts the old files into `home`. Returns the pieces that are there."""
     write_tree(home / "content", OLD)
-    return held_pieces(meta.files, meta.piece_length, set(OLD))
+    return held_pieces(meta.wire_files, meta.piece_length, set(OLD))
 
 
 async def uploaded_by(engine: Engine) -> int:

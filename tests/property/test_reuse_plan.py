@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torrentdist.bundle.file_tree import TreeFile
-from torrentdist.bundle.metafile import FileEntry
+from torrentdist.bundle.metafile import FileEntry, WireFile
 from torrentdist.bundle.reuse.reuse_plan import (
     MOST_SOURCES,
     bytes_by_source,
@@ -117,7 +117,7 @@ def test_two_roots_that_begin_alike_are_not_the_same_file() -> None:
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=8), st.sets(st.integers(0, 7)))
 def test_pieces_that_are_here_are_those_of_whole_files(sizes: list[int], whole: set[int]) -> None:
     """A piece that is not here would be handed out, or one that is here would be fetched."""
-    files = [FileEntry(str(number), size, b"r" * 32, False) for number, size in enumerate(sizes)]
+    files = [WireFile(str(number), f"content/{number}", size, b"r" * 32) for number, size in enumerate(sizes)]
     have = held_pieces(files, 16, {str(number) for number in whole})
 
     expected = [number in whole for number, size in enumerate(sizes) for _ in range(-(-size // 16))]
@@ -126,7 +126,7 @@ def test_pieces_that_are_here_are_those_of_whole_files(sizes: list[int], whole: 
 
 def test_pieces_of_zeros_are_here_too() -> None:
     """A hole would be filled from the network with zeros."""
-    files = [FileEntry("a", 32, b"a" * 32, False), FileEntry("b", 16, b"b" * 32, False)]
+    files = [WireFile("a", "content/a", 32, b"a" * 32), WireFile("b", "content/b", 16, b"b" * 32)]
 
     assert held_pieces(files, 16, {"b"}, [False, True, False]) == [False, True, True]
 

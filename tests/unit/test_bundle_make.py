@@ -192,7 +192,7 @@ def test_ten_thousand_small_files(source: Path) -> None:
         if number % 100 == 0:
             (source / f"d{number}").mkdir()
         (source / f"d{number - number % 100}" / f"f{number}").write_bytes(b"%d" % number)
-    meta = make_metafile(source)
+    meta = make_metafile(source, packed=False)
 
     assert (meta.file_count, meta.num_pieces) == (10_000, 10_000)
     assert (meta.digest, [(file.size, file.root) for file in meta.files]) == libtorrent_view(meta)

@@ -31,22 +31,22 @@ def test_only_a_place_without_anything_is_empty_directory(tmp_path: Path) -> Non
 
 def test_published_files_become_writable(tmp_path: Path) -> None:
     """If this failed, a daemon that is not root could never repair a damaged bundle."""
-    meta = published(tmp_path)
-    (tmp_path / "dir").chmod(0o555)
+    meta = published(tmp_path / "content")
+    (tmp_path / "content" / "dir").chmod(0o555)
     make_writable(meta, tmp_path)
     paths = ["dir", "dir/file", "other"]
 
-    assert [0o755, 0o644, 0o644] == [stat.S_IMODE((tmp_path / path).stat().st_mode) for path in paths]
+    assert [0o755, 0o644, 0o644] == [stat.S_IMODE((tmp_path / "content" / path).stat().st_mode) for path in paths]
 
 
 def test_what_is_too_long_is_cut(tmp_path: Path) -> None:
     """If this failed, a repaired file would keep surplus bytes, which libtorrent does not check."""
-    meta = published(tmp_path)
-    (tmp_path / "other").chmod(0o644)
-    (tmp_path / "other").write_bytes(b"67890 and more")
+    meta = published(tmp_path / "content")
+    (tmp_path / "content" / "other").chmod(0o644)
+    (tmp_path / "content" / "other").write_bytes(b"67890 and more")
     make_writable(meta, tmp_path)
 
-    assert b"67890" == (tmp_path / "other").read_bytes()
+    assert b"67890" == (tmp_path / "content" / "other").read_bytes()
 
 
 def test_a_symlink_in_the_way_is_removed_and_not_followed(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_symlink_in_the_way_is_removed_and_not_followed(tmp_path: Path) -> Non
     (tmp_path / "content" / "dir" / "file").unlink()
     (tmp_path / "content" / "dir").rmdir()
     (tmp_path / "content" / "dir").symlink_to(tmp_path / "outside")
-    make_writable(meta, tmp_path / "content")
+    make_writable(meta, tmp_path)
 
     assert b"not to be touched" == (tmp_path / "outside" / "file").read_bytes()
     assert 0o400 == stat.S_IMODE((tmp_path / "outside" / "file").stat().st_mode)

@@ -24,7 +24,7 @@ def spans_without(tmp_path: Path, known: set[str]) -> list[MissingSpan]:
     write_tree(tmp_path / "bundle", TREE)
     meta = make_metafile(tmp_path / "bundle", piece_length=PIECE)
     have = [file.path in known for file in meta.files for _ in range(0, file.size, PIECE)]
-    return missing_spans(meta.files, PIECE, have)
+    return missing_spans(meta.wire_files, PIECE, have)
 
 
 def test_known_files_are_left_out(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from torrentdist.bundle.content_check import verify_content
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile_and_recipe
 from torrentdist.bundle.reuse.directory_sources import fill_from_directories, large_files_below
+from torrentdist.bundle.reuse.file_filling import Filling
 from torrentdist.bundle.reuse.part_filling import RECIPE
 from torrentdist.bundle.reuse.recipe import (
     LEAST,
@@ -29,7 +30,7 @@ from torrentdist.bundle.reuse.recipe import (
     with_recipe,
 )
 from torrentdist.bundle.reuse.reuse_plan import Reused
-from torrentdist.bundle.reuse.store_reuse import Filling, StoreReuse
+from torrentdist.bundle.reuse.store_reuse import StoreReuse
 from torrentdist.bundle.store.store import Store
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest

@@ -20,10 +20,11 @@ from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile, make_metafile_and_recipe
 from torrentdist.bundle.reuse.chunker import LARGE_FILE
 from torrentdist.bundle.reuse.directory_sources import fill_from_directories, held_by_directory, held_by_store
+from torrentdist.bundle.reuse.file_filling import Filling
 from torrentdist.bundle.reuse.own_sizes import OwnSizes
 from torrentdist.bundle.reuse.recipe import parse_recipe
 from torrentdist.bundle.reuse.reuse_plan import wanted_hints
-from torrentdist.bundle.reuse.store_reuse import Filling, StoreReuse
+from torrentdist.bundle.reuse.store_reuse import StoreReuse
 from torrentdist.bundle.store.object_index import look_at_files
 from torrentdist.bundle.store.store import Store
 from torrentdist.model.errors import TorrentdistError

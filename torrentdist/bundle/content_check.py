@@ -120,6 +120,19 @@ def verify_content(meta: Metafile, content_dir: Path, progress: Progress | None 
     return sorted([*damaged, *_byte_damage(meta, readable, content_dir, progress)], key=lambda damage: damage.path)
 
 
+def verify_packs(meta: Metafile, home: Path) -> list[Damage]:
+    """Reads every byte of the packs of a bundle, and returns the damage."""
+    packs = [file for file in meta.wire_files if file.is_pack]
+    wanted = [FileToHash(os.fsencode(home / pack.place), pack.size) for pack in packs]
+    damage = []
+    for pack, outcome in zip(packs, hashing.hash_files(wanted, meta.piece_length), strict=True):
+        if isinstance(outcome, OSError):
+            _raise_shortage(outcome, home / pack.place)
+        if not isinstance(outcome, FileHash) or outcome.root != pack.root:
+            damage.append(Damage(pack.place, "the pack does not match its hash"))
+    return damage
+
+
 def verify_files(meta: Metafile, content_dir: Path, paths: Collection[str]) -> list[Damage]:
     """Reads every byte of these files, and returns the damage."""
     top, damage, readable = os.fsencode(content_dir), [], []

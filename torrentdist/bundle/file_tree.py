@@ -30,6 +30,16 @@ class TreeFile(msgspec.Struct, frozen=True, gc=False):
     """The Merkle root of its content; empty for an empty file."""
 
 
+class FileEntry(msgspec.Struct, frozen=True, gc=False):
+    """A file of a bundle."""
+
+    path: str
+    size: int
+    root: bytes
+    """The Merkle root of its content; empty for an empty file."""
+    executable: bool
+
+
 class _Directory:
     """A directory that is being read. `prefix`: its path with a slash; empty for the top."""
 
@@ -51,8 +61,9 @@ def shown(text: bytes) -> str:
     return repr(text[:200].decode("utf-8", "replace"))
 
 
-def read_tree(data: bytes) -> Iterator[TreeFile]:
-    """Yields the files of a tree in its order. `data` is the tree's dictionary, encoded."""
+def read_tree(data: bytes, depth: int = safe_paths.MAX_DEPTH) -> Iterator[TreeFile]:
+    """Yields the files of a tree in its order. `data` is the tree's dictionary, encoded. `depth`
+    limits its levels."""
     if data[:1] != b"d":
         raise refused("the file tree is missing or no dictionary")
     open_ones = [_Directory(b"")]
@@ -78,8 +89,8 @@ def read_tree(data: bytes) -> Iterator[TreeFile]:
         elif data[pos : pos + 3] == b"d0:":
             raise refused(_fault(path, data, pos))
         elif data[pos : pos + 1] == b"d":
-            if len(open_ones) >= safe_paths.MAX_DEPTH:
-                raise refused(f"the file tree is deeper than {safe_paths.MAX_DEPTH} levels")
+            if len(open_ones) >= depth:
+                raise refused(f"the file tree is deeper than {depth} levels")
             open_ones.append(_Directory(path + b"/"))
             pos += 1
         else:

@@ -12,17 +12,36 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Final
+from itertools import accumulate, pairwise
+from typing import Final, NamedTuple
 
 import msgspec
 
 from torrentdist.bundle import bencode, merkle, safe_paths
 from torrentdist.bundle.bencode import Value
-from torrentdist.bundle.file_tree import MAX_PIECE_LENGTH, MAX_PIECES, TreeFile, read_tree, refused, shown
+from torrentdist.bundle.file_tree import (
+    MAX_PIECE_LENGTH,
+    MAX_PIECES,
+    FileEntry,
+    TreeFile,
+    read_tree,
+    refused,
+    shown,
+)
+from torrentdist.bundle.packs import pack_manifest
+from torrentdist.bundle.packs.pack_manifest import PackedFiles
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
 
+__all__ = ["FileEntry", "Metafile", "Symlink", "WireFile", "metafile_of", "parse_metafile", "read_files"]
+
 MANIFEST_SCHEMA = 1
+PACKED_SCHEMA = 2
+"""The schema of a bundle with packs, whose manifest stands beside the info dictionary."""
+LOOSE, PACKS = b"files/", b"packs/"
+"""The two directories of a torrent with packs."""
+CONTENT: Final = "content"
+"""The directory with the files of a bundle, in the directory of the bundle."""
 DIRECTORY_NAME = "content"
 """The name of every torrent of a directory, so that the digest depends only on the content."""
 MIN_PIECE_LENGTH = 2 * merkle.BLOCK
@@ -30,7 +49,7 @@ MIN_PIECE_LENGTH = 2 * merkle.BLOCK
 its memory when a peer sends a wrong byte of a file that fits into one piece. One damaged disk would
 then crash every downloader."""
 MAX_METAFILE_BYTES = 64 * 1024 * 1024
-_TOP_KEYS = frozenset({b"info", b"piece layers"})
+_TOP_KEYS = frozenset({b"info", b"manifest", b"piece layers"})
 _TRACKER_KEYS: Final = (b"announce", b"announce-list")
 """Keys that `with_trackers` adds for stock clients. An incoming metafile may not contain them."""
 _INFO_KEYS = frozenset({b"file tree", b"meta version", b"name", b"piece length", b"private", b"torrentdist"})
@@ -38,17 +57,24 @@ _MANIFEST_KEYS = frozenset({b"empty dirs", b"executable", b"schema", b"single fi
 _V1_KEYS = frozenset({b"pieces", b"files", b"length"})
 
 
-class FileEntry(msgspec.Struct, frozen=True):
-    path: str
-    size: int
-    root: bytes
-    """The Merkle root of its content; empty for an empty file."""
-    executable: bool
-
-
 class Symlink(msgspec.Struct, frozen=True):
     path: str
     target: str
+
+
+class WireFile(msgspec.Struct, frozen=True, gc=False):
+    """A file as the swarm moves it: a file of the bundle, or a pack of small ones."""
+
+    path: str
+    """Where it lies, seen from the directory with the files of its bundle."""
+    place: str
+    """Where it lies in the directory of its bundle."""
+    size: int
+    root: bytes
+
+    @property
+    def is_pack(self) -> bool:
+        return self.path.startswith("../")
 
 
 class Metafile(msgspec.Struct, frozen=True, dict=True):
@@ -62,14 +88,40 @@ class Metafile(msgspec.Struct, frozen=True, dict=True):
     empty_dirs: tuple[str, ...]
     piece_layers: Mapping[bytes, bytes]
     raw: bytes
+    wire_files: tuple[WireFile, ...]
+    """In the order of the torrent. Their bytes are those of `files`, each once."""
+    packed: PackedFiles
+    """The small files, as they follow each other in the packs."""
 
     @cached_property
     def size(self) -> int:
-        return sum(file.size for file in self.files)
+        return sum(file.size for file in self.wire_files)
 
     @cached_property
     def num_pieces(self) -> int:
-        return sum(_pieces(file.size, self.piece_length) for file in self.files)
+        return sum(_pieces(file.size, self.piece_length) for file in self.wire_files)
+
+    @property
+    def packs(self) -> list[tuple[WireFile, tuple[FileEntry, ...]]]:
+        """Each pack, with the files in it."""
+        packs = [file for file in self.wire_files if file.is_pack]
+        spans = pairwise(accumulate(self.packed.counts, initial=0))
+        return [(pack, self.packed.files[start:end]) for pack, (start, end) in zip(packs, spans, strict=True)]
+
+    @cached_property
+    def whereabouts(self) -> dict[str, tuple[WireFile, int]]:
+        """Where each file lies in the torrent, by its path: in which of its files, and from which
+        byte on. Empty files lie nowhere."""
+        found = {file.path: (file, 0) for file in self.wire_files if not file.is_pack}
+        for pack, files in self.packs:
+            starts = accumulate((file.size for file in files), initial=0)
+            found |= {file.path: (pack, start) for file, start in zip(files, starts, strict=False) if file.size}
+        return found
+
+    @cached_property
+    def packed_size(self) -> int:
+        """Bytes of all packs."""
+        return sum(file.size for file in self.wire_files if file.is_pack)
 
     @cached_property
     def directories(self) -> tuple[str, ...]:
@@ -116,32 +168,83 @@ def _parsed(raw: bytes) -> Metafile:
     top = _top(raw)
     encoded = top.get(b"info", b"")
     info = _info(encoded)
-    manifest = _manifest(info[b"torrentdist"])
     piece_length = _piece_length(info.get(b"piece length"))
-    executable = _indexes(manifest[b"executable"])
-    files = tuple(_files(info.get(b"file tree", b""), executable))
-    if not executable.issubset(range(len(files))):
-        raise refused("the manifest calls a file executable that is not there")
+    manifest, tree = _content(top, info)
+    if any(file.size > piece_length for file in tree.packed.files):
+        raise refused("a packed file is larger than a piece")
     metafile = Metafile(
         digest=Digest(hashlib.sha256(encoded).hexdigest()),
         name=_text(info.get(b"name"), "the name"),
         piece_length=piece_length,
-        single_file=_as_flag(manifest[b"single file"]),
-        files=files,
+        single_file=b"single file" in manifest and _as_flag(manifest[b"single file"]),
+        files=tree.files,
         symlinks=tuple(_symlinks(manifest[b"symlinks"])),
         empty_dirs=tuple(_empty_dirs(manifest[b"empty dirs"])),
-        piece_layers=_piece_layers(top.get(b"piece layers"), files, piece_length),
+        piece_layers=_piece_layers(top.get(b"piece layers"), tree.wire_files, piece_length),
         raw=raw,
+        wire_files=tree.wire_files,
+        packed=tree.packed,
     )
     _check_whole(metafile)
     return metafile
 
 
+class _Tree(NamedTuple):
+    files: tuple[FileEntry, ...]
+    wire_files: tuple[WireFile, ...]
+    packed: PackedFiles
+
+
+def _content(top: dict[bytes, bytes], info: dict[bytes, bytes]) -> tuple[dict[bytes, bytes], _Tree]:
+    """Returns the values of the manifest, still encoded, and the files."""
+    manifest, is_packed = _manifest(top, info)
+    executable = _indexes(manifest[b"executable"])
+    held = list(_held(info.get(b"file tree", b""), is_packed))
+    loose = [file for file in held if not file.path.startswith(PACKS)] if is_packed else held
+    cut = len(LOOSE) if is_packed else 0
+    files = tuple(
+        FileEntry(file.path[cut:].decode(), file.size, file.root, number in executable)
+        for number, file in enumerate(loose)
+    )
+    if not executable.issubset(range(len(files))):
+        raise refused("the manifest calls a file executable that is not there")
+    wire = [WireFile(file.path, f"{CONTENT}/{file.path}", file.size, file.root) for file in files]
+    if not is_packed:
+        return manifest, _Tree(files, tuple(wire), PackedFiles((), ()))
+    packed = pack_manifest.parse_packed(manifest)
+    packs = [
+        WireFile(f"../{file.path.decode()}", file.path.decode(), file.size, file.root) for file in held[len(loose) :]
+    ]
+    _check_packs(packs, packed)
+    merged = sorted((*files, *packed.files), key=lambda file: file.path.split("/"))
+    return manifest, _Tree(tuple(merged), (*wire, *packs), packed)
+
+
+def _check_packs(packs: Sequence[WireFile], packed: PackedFiles) -> None:
+    if [pack.place for pack in packs] != [f"packs/{number:05}" for number in range(len(packed.counts))]:
+        raise refused("its packs are not those of its manifest")
+    ends = [0, *accumulate(file.size for file in packed.files)]
+    for pack, (start, end) in zip(packs, pairwise(accumulate(packed.counts, initial=0)), strict=True):
+        if not pack.size or pack.size != ends[end] - ends[start]:
+            raise refused("a pack is not as long as its files")
+
+
 def read_files(raw: bytes) -> Iterator[TreeFile]:
-    """Yields the files of a metafile that was parsed before, without checking anything else of
-    it."""
+    """Yields the files of a metafile that was parsed before, and its packs, without checking
+    anything else of it."""
     try:
-        yield from read_tree(_info(_top(raw).get(b"info", b"")).get(b"file tree", b""))
+        top = _top(raw)
+        info = _info(top.get(b"info", b""))
+        manifest, is_packed = _manifest(top, info)
+        if not is_packed:
+            yield from read_tree(info.get(b"file tree", b""))
+            return
+        for file in _held(info.get(b"file tree", b""), is_packed):
+            inside = file.path.startswith(LOOSE)
+            path = file.path.removeprefix(LOOSE) if inside else b"../" + file.path
+            yield TreeFile(path, file.size, file.root)
+        for packed in pack_manifest.parse_packed(manifest).files:
+            yield TreeFile(packed.path.encode(), packed.size, packed.root)
     except bencode.BencodeError as exc:
         raise refused(f"it is not canonical bencode: {exc}") from None
 
@@ -224,14 +327,25 @@ def _info(encoded: bytes) -> dict[bytes, bytes]:
     return info
 
 
-def _manifest(encoded: bytes) -> dict[bytes, bytes]:
-    manifest = _dict_parts(encoded, "the manifest")
-    if (schema := _single(manifest.get(b"schema"))) != MANIFEST_SCHEMA:
+def _manifest(top: dict[bytes, bytes], info: dict[bytes, bytes]) -> tuple[dict[bytes, bytes], bool]:
+    """Returns the values of the manifest, still encoded, and whether the bundle has packs."""
+    manifest = _dict_parts(info[b"torrentdist"], "the manifest")
+    schema = _single(manifest.get(b"schema"))
+    if schema == PACKED_SCHEMA:
+        beside = top.get(b"manifest", b"")
+        if manifest.keys() != {b"manifest", b"schema"} or hashlib.sha256(beside).digest() != _single(
+            manifest[b"manifest"]
+        ):
+            raise refused("its manifest is not the one that its info dictionary names")
+        manifest = _dict_parts(beside, "the manifest")
+    elif b"manifest" in top:
+        raise refused("it has a manifest beside its info dictionary, and names none")
+    if schema not in (MANIFEST_SCHEMA, PACKED_SCHEMA):
         told = schema if isinstance(schema, int) else "no number"
-        raise refused(f"its manifest has schema {told}, and this release reads {MANIFEST_SCHEMA}")
-    if manifest.keys() != _MANIFEST_KEYS:
+        raise refused(f"its manifest has schema {told}, and this release reads up to {PACKED_SCHEMA}")
+    if manifest.keys() != (pack_manifest.KEYS if schema == PACKED_SCHEMA else _MANIFEST_KEYS):
         raise refused("its manifest has missing or unknown keys")
-    return manifest
+    return manifest, schema == PACKED_SCHEMA
 
 
 def _piece_length(encoded: bytes | None) -> int:
@@ -256,12 +370,16 @@ def _indexes(encoded: bytes) -> set[int]:
     return result
 
 
-def _files(encoded: bytes, executable: set[int]) -> Iterator[FileEntry]:
-    """Yields the files in the order of the tree."""
-    for index, file in enumerate(read_tree(encoded)):
+def _held(encoded: bytes, is_packed: bool) -> Iterator[TreeFile]:
+    """Yields the files of the torrent in the order of its tree. With packs, each is in one of two
+    directories."""
+    depth = safe_paths.MAX_DEPTH + is_packed
+    for index, file in enumerate(read_tree(encoded, depth)):
         if index >= safe_paths.MAX_ENTRIES:
             raise refused(f"it has more than {safe_paths.MAX_ENTRIES} files")
-        yield FileEntry(file.path.decode(), file.size, file.root, index in executable)
+        if is_packed and not file.path.startswith((LOOSE, PACKS)):
+            raise refused(f"{shown(file.path)} lies beside its packs")
+        yield file
 
 
 def _symlinks(encoded: bytes) -> Iterator[Symlink]:
@@ -290,7 +408,7 @@ def _empty_dirs(encoded: bytes) -> Iterator[str]:
         yield path.decode()
 
 
-def _piece_layers(encoded: bytes | None, files: Sequence[FileEntry], piece_length: int) -> dict[bytes, bytes]:
+def _piece_layers(encoded: bytes | None, files: Sequence[WireFile], piece_length: int) -> dict[bytes, bytes]:
     """Parses the layers of the files with more than one piece.
 
     Each must hash to its file's root, and there must be no others.
@@ -324,8 +442,9 @@ def _check_whole(metafile: Metafile) -> None:
     elif metafile.name != DIRECTORY_NAME:
         raise refused(f"it holds a directory and is not named {DIRECTORY_NAME!r}")
     roots: dict[bytes, int] = {}
-    for file in metafile.files:
-        if file.root and roots.setdefault(file.root, file.size) != file.size:
+    sizes = [(file.root, file.size) for file in metafile.files]
+    for root, size in (*sizes, *((file.root, file.size) for file in metafile.wire_files)):
+        if root and roots.setdefault(root, size) != size:
             raise refused("two files of different sizes have one root")
     links = {link.path: link.target for link in metafile.symlinks}
     if problem := safe_paths.find_layout_problem((file.path for file in metafile.files), links, metafile.empty_dirs):

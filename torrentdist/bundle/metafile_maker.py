@@ -7,8 +7,10 @@ Never: write, or follow symlinks below the top.
 
 from __future__ import annotations
 
+import hashlib
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from torrentdist.bundle import bencode, hashing
@@ -16,7 +18,20 @@ from torrentdist.bundle.bencode import Value
 from torrentdist.bundle.directory_scan import Scan, scan, shown
 from torrentdist.bundle.files.durability import disk_failure
 from torrentdist.bundle.hashing import FileHash, FileToHash, Look, Progress
-from torrentdist.bundle.metafile import DIRECTORY_NAME, MANIFEST_SCHEMA, MIN_PIECE_LENGTH, Metafile, parse_metafile
+from torrentdist.bundle.metafile import (
+    DIRECTORY_NAME,
+    LOOSE,
+    MANIFEST_SCHEMA,
+    MIN_PIECE_LENGTH,
+    PACKED_SCHEMA,
+    PACKS,
+    FileEntry,
+    Metafile,
+    parse_metafile,
+)
+from torrentdist.bundle.packs.pack_files import hash_packs
+from torrentdist.bundle.packs.pack_manifest import encode_packed
+from torrentdist.bundle.packs.pack_plan import pack_counts, pack_order, small_limit
 from torrentdist.bundle.reuse.chunker import RecipeMaker, can_cut
 from torrentdist.bundle.reuse.recipe import encode_recipe
 from torrentdist.model.errors import TorrentdistError
@@ -39,28 +54,35 @@ def choose_piece_length(size: int) -> int:
     return min(1 << (wanted - 1).bit_length(), LARGEST_CHOSEN_PIECE)
 
 
-def make_metafile(path: Path, *, piece_length: int | None = None, progress: Progress | None = None) -> Metafile:
-    """Returns the metafile of `path`. Blocks until everything is read."""
-    return _make(path, piece_length, progress, None)[0]
+def make_metafile(
+    path: Path, *, piece_length: int | None = None, progress: Progress | None = None, packed: bool = True
+) -> Metafile:
+    """Returns the metafile of `path`. Blocks until everything is read.
+
+    `packed`: whether many small files may be packed. Releases before 0.2 read no packs.
+    """
+    return _make(path, piece_length, progress, None, packed)[0]
 
 
 def make_metafile_and_recipe(
-    path: Path, *, piece_length: int | None = None, progress: Progress | None = None
+    path: Path, *, piece_length: int | None = None, progress: Progress | None = None, packed: bool = True
 ) -> tuple[Metafile, bytes | None]:
     """Returns the metafile of `path` and the recipe of its large files, from one reading. None:
     there are none, or the library that cuts them is not here."""
-    return _make(path, piece_length, progress, RecipeMaker() if can_cut() else None)
+    return _make(path, piece_length, progress, RecipeMaker() if can_cut() else None, packed)
 
 
 def _make(
-    path: Path, piece_length: int | None, progress: Progress | None, maker: RecipeMaker | None
+    path: Path, piece_length: int | None, progress: Progress | None, maker: RecipeMaker | None, packed: bool
 ) -> tuple[Metafile, bytes | None]:
     before = _settled(path)
     length = choose_piece_length(before.size) if piece_length is None else piece_length
     hashes = _hash(before, length, progress, maker.look if maker else None)
     recipe = _recipe(maker, _files_to_hash(before), hashes) if maker else None
+    limit = small_limit((file.size for file in before.files), length) if packed and not before.single_file else 0
+    made = _encoded_with_packs(before, hashes, length, limit) if limit else _encoded(before, hashes, length)
     _check_unchanged(path, before)
-    return _encoded(before, hashes, length), recipe
+    return made, recipe
 
 
 def _files_to_hash(found: Scan) -> list[FileToHash]:
@@ -76,17 +98,54 @@ def _recipe(maker: RecipeMaker, wanted: Sequence[FileToHash], hashes: Sequence[F
 
 
 def _encoded(before: Scan, hashes: Sequence[FileHash], length: int) -> Metafile:
-    info: dict[bytes, Value] = {
-        b"file tree": _file_tree(before, hashes),
+    name = before.files[0].path if before.single_file else DIRECTORY_NAME.encode()
+    tree = _file_tree((file.path, file.size, found) for file, found in zip(before.files, hashes, strict=True))
+    info = _info(tree, name, length) | {b"torrentdist": _manifest(before)}
+    return _parsed(info, hashes)
+
+
+def _encoded_with_packs(before: Scan, hashes: Sequence[FileHash], length: int, limit: int) -> Metafile:
+    """Reads the files up to `limit` once more, for the hashes of their packs."""
+    found = list(zip(before.files, hashes, strict=True))
+    loose = [(file, one) for file, one in found if file.size > limit]
+    small = [(file, one) for file, one in found if file.size <= limit]
+    small = [small[number] for number in pack_order([file.path for file, _ in small])]
+    counts = pack_counts((file.size, one.root) for file, one in small)
+    entries = [FileEntry(file.path.decode(), file.size, one.root, file.executable) for file, one in small]
+    packs = list(hash_packs(Path(os.fsdecode(before.top)), entries, counts, length))
+    manifest: dict[bytes, Value] = {
+        b"empty dirs": list(before.empty_dirs),
+        b"executable": [index for index, (file, _) in enumerate(loose) if file.executable],
+        b"symlinks": dict(before.symlinks),
+        **encode_packed(entries, counts),
+    }
+    beside = bencode.encode(manifest)
+    tree = _file_tree(
+        [
+            *((LOOSE + file.path, file.size, one) for file, one in loose),
+            *((PACKS + b"%05d" % number, size, one) for number, (size, one) in enumerate(packs)),
+        ]
+    )
+    named: dict[bytes, Value] = {b"manifest": hashlib.sha256(beside).digest(), b"schema": PACKED_SCHEMA}
+    info = _info(tree, DIRECTORY_NAME.encode(), length) | {b"torrentdist": named}
+    return _parsed(info, [*(one for _, one in loose), *(one for _, one in packs)], manifest)
+
+
+def _info(tree: dict[bytes, Value], name: bytes, length: int) -> dict[bytes, Value]:
+    return {
+        b"file tree": tree,
         b"meta version": 2,
-        b"name": before.files[0].path if before.single_file else DIRECTORY_NAME.encode(),
+        b"name": name,
         b"piece length": length,
         b"private": 1,  # A stock client must not announce to the public DHT what it fetches from us.
-        b"torrentdist": _manifest(before),
     }
+
+
+def _parsed(info: dict[bytes, Value], hashes: Sequence[FileHash], manifest: Value | None = None) -> Metafile:
+    """Parses the new metafile like a foreign one, so that every host accepts it."""
     layers: dict[bytes, Value] = {found.root: found.layer for found in hashes if found.layer}
-    # Parse it like a foreign one, so that every host accepts what this one makes.
-    return parse_metafile(bencode.encode({b"info": info, b"piece layers": layers}))
+    beside: dict[bytes, Value] = {} if manifest is None else {b"manifest": manifest}
+    return parse_metafile(bencode.encode({b"info": info, b"piece layers": layers, **beside}))
 
 
 def _settled(path: Path) -> Scan:
@@ -134,17 +193,17 @@ def _first_difference(before: Scan, after: Scan) -> str:
     return shown(min(changed, default=b""))
 
 
-def _file_tree(found: Scan, hashes: Sequence[FileHash]) -> dict[bytes, Value]:
+def _file_tree(files: Iterable[tuple[bytes, int, FileHash]]) -> dict[bytes, Value]:
     tree: dict[bytes, Value] = {}
-    for file, file_hash in zip(found.files, hashes, strict=True):
+    for path, size, found in files:
         node = tree
-        for name in file.path.split(b"/"):
+        for name in path.split(b"/"):
             child = node.setdefault(name, {})
             assert isinstance(child, dict)
             node = child
-        leaf: dict[bytes, Value] = {b"length": file.size}
-        if file.size:
-            leaf[b"pieces root"] = file_hash.root
+        leaf: dict[bytes, Value] = {b"length": size}
+        if size:
+            leaf[b"pieces root"] = found.root
         node[b""] = leaf
     return tree
 

@@ -7,7 +7,7 @@ Pure: functions of names.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -34,6 +34,15 @@ def name_problem(name: bytes) -> str | None:
     if b"/" in name or b"\0" in name:
         return "it contains '/' or NUL"
     return _text_problem(name)
+
+
+def names_problem(names: Sequence[bytes]) -> str | None:
+    """Returns why one of many names cannot be one component of a path, or None."""
+    joined = b"".join(names)
+    sound = b"/" not in joined and b"\0" not in joined and not {b"", b".", b".."}.intersection(names)
+    if sound and max(map(len, names), default=0) <= MAX_NAME_BYTES and _text_problem(b"/".join(names)) is None:
+        return None
+    return next((problem for name in names if (problem := name_problem(name))), None)
 
 
 def path_problem(path: bytes) -> str | None:

@@ -16,9 +16,10 @@ from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 
 from torrentdist.bundle.content_check import finish_content, verify_content
-from torrentdist.bundle.files.disk_failures import as_failure
+from torrentdist.bundle.files.disk_failures import as_failure, disk_failures
 from torrentdist.bundle.files.durability import write_durably
 from torrentdist.bundle.metafile import Metafile
+from torrentdist.bundle.packs.pack_files import write_files
 from torrentdist.bundle.reuse.chunker import LARGE_FILE
 from torrentdist.bundle.reuse.recipe import Recipe, parse_recipe
 from torrentdist.bundle.store.store import StoredBundle
@@ -214,6 +215,8 @@ class Fetches:
     async def publish_sent(self, bundle_id: BundleId, meta: Metafile) -> StoredBundle:
         """Publishes content that its uploader sent over HTTP, and gives it first to a plug-in that
         does not have it yet."""
+        with disk_failures(self._store.data_dir, needed=meta.packed_size):
+            await in_heavy_thread(write_files, meta, self._store.object_dir(meta.digest))
         await self._verify(meta)
         if not joins_uploads(self._plugin):
             await self._hand_to_plugin(bundle_id, self._store.object_dir(meta.digest))

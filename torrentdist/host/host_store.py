@@ -18,10 +18,11 @@ from pathlib import Path
 
 from torrentdist.bundle.content_check import Damage
 from torrentdist.bundle.metafile import Metafile
+from torrentdist.bundle.reuse.file_filling import Filling
 from torrentdist.bundle.reuse.own_sizes import OwnSizes
 from torrentdist.bundle.reuse.recipe import Recipe
 from torrentdist.bundle.reuse.reuse_plan import Reused
-from torrentdist.bundle.reuse.store_reuse import Filling, StoreReuse
+from torrentdist.bundle.reuse.store_reuse import StoreReuse
 from torrentdist.bundle.store.retention import StoreMarks
 from torrentdist.bundle.store.store import (
     Arrival,

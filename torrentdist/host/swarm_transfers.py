@@ -13,7 +13,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from torrentdist.bundle.files.disk_failures import disk_failures
 from torrentdist.bundle.metafile import Metafile
+from torrentdist.bundle.packs.pack_files import write_files
 from torrentdist.host.host_parts import AT_ONCE, ENTERED_SECS, LEFT_SECS, HostParts
 from torrentdist.host.known_swarms import KnownSwarms
 from torrentdist.host.process.heavy_work import in_heavy_thread
@@ -109,6 +111,7 @@ class SwarmTransfers:
         if transfer is None:
             have = self._have.pop(meta.digest, None)
             if have and all(have):
+                await self._write_files(meta, home)
                 self._verified.add(meta.digest)
                 return
             peers = await self._first_peers(meta)
@@ -126,7 +129,14 @@ class SwarmTransfers:
         except TorrentdistError:
             await self._engine.remove(meta.digest)
             raise
+        await self._write_files(meta, home)
         self._verified.add(meta.digest)
+
+    async def _write_files(self, meta: Metafile, home: Path) -> None:
+        """Writes the small files of a bundle whose packs are here."""
+        if meta.packed.files:
+            with disk_failures(home, needed=meta.packed_size):
+                await in_heavy_thread(write_files, meta, home)
 
     async def _first_peers(self, meta: Metafile) -> list[PeerAddress]:
         if peers := self._peers_at_hand(meta.digest):

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from torrentdist.bundle.metafile_maker import make_metafile
-from torrentdist.client.bundles.signed_content import sign_bundle
+from torrentdist.client.bundles.signed_content import sign_bundle, sign_copy
 from torrentdist.model import ids
 from torrentdist.security.signing.signing_keys import read_signer
 from torrentdist_cli.frame.asking_masters import ask_masters
@@ -37,7 +36,8 @@ def sign(session: Session, id: str, key: Path, digest: str | None, path: Path | 
     name, expected = ids.bundle_id(id), None if digest is None else ids.digest(digest)
     signer = read_signer(key, session.config().trust)
     if path is not None:
-        expected = make_metafile(path).digest
-    view = ask_masters(session, lambda client: sign_bundle(client, name, signer, expected))
+        view = ask_masters(session, lambda client: sign_copy(client, name, signer, path))
+    else:
+        view = ask_masters(session, lambda client: sign_bundle(client, name, signer, expected))
     pairs = [("id", view.id), ("digest", view.digest), ("signed by", ", ".join(view.signers))]
     show(session, view, value=view.digest, table=lambda: facts(pairs))

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from torrentdist.bundle import merkle
-from torrentdist.bundle.metafile import FileEntry, Metafile
+from torrentdist.bundle.metafile import Metafile, WireFile
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
@@ -31,7 +31,7 @@ LEAST = 64 * 1024
 class ZeroRun(NamedTuple):
     """Adjacent pieces of one file that contain only zeros."""
 
-    file: FileEntry
+    file: WireFile
     first: int
     """The number of the first piece within the file."""
     start: int
@@ -41,7 +41,7 @@ class ZeroRun(NamedTuple):
 def zero_runs(meta: Metafile) -> Iterator[ZeroRun]:
     """Yields the runs in the order of the files. A bundle without zeros costs one search."""
     whole = _zero_piece(meta.piece_length, meta.piece_length)
-    for file in meta.files:
+    for file in meta.wire_files:
         if file.size >= LEAST:
             yield from _runs_of(file, meta, whole)
 
@@ -52,12 +52,12 @@ def zero_pieces(meta: Metafile) -> list[bool]:
     if not found:
         return []
     starts, count = {}, 0
-    for file in meta.files:
-        starts[file.path] = count
+    for file in meta.wire_files:
+        starts[file.place] = count
         count += -(-file.size // meta.piece_length)
     zeros = [False] * count
     for run in found:
-        begin, pieces = starts[run.file.path] + run.first, -(-(run.end - run.start) // meta.piece_length)
+        begin, pieces = starts[run.file.place] + run.first, -(-(run.end - run.start) // meta.piece_length)
         zeros[begin : begin + pieces] = [True] * pieces
     return zeros
 
@@ -67,7 +67,7 @@ def punch_holes(meta: Metafile, content: Path) -> None:
     for file, runs in groupby(zero_runs(meta), key=lambda run: run.file):
         stretches = [(run.start, run.end - run.start) for run in runs]
         with suppress(OSError):
-            fd = os.open(content / file.path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            fd = os.open(content.parent / file.place, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
                 if _is_dense(os.fstat(fd), file, sum(length for _, length in stretches)):
                     for start, length in stretches:
@@ -76,7 +76,7 @@ def punch_holes(meta: Metafile, content: Path) -> None:
                 os.close(fd)
 
 
-def _is_dense(found: os.stat_result, file: FileEntry, zeros: int) -> bool:
+def _is_dense(found: os.stat_result, file: WireFile, zeros: int) -> bool:
     regular = stat.S_ISREG(found.st_mode) and found.st_size == file.size
     return regular and found.st_blocks * 512 > file.size - zeros + LEAST
 
@@ -84,7 +84,7 @@ def _is_dense(found: os.stat_result, file: FileEntry, zeros: int) -> bool:
 def make_sparse(meta: Metafile, content: Path) -> None:
     """Creates each file with zeros as one hole, so that only its other bytes have to arrive."""
     for file, _ in groupby(zero_runs(meta), key=lambda run: run.file):
-        path = content / file.path
+        path = content.parent / file.place
         path.parent.mkdir(parents=True, exist_ok=True)
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
@@ -93,7 +93,7 @@ def make_sparse(meta: Metafile, content: Path) -> None:
             os.close(fd)
 
 
-def _runs_of(file: FileEntry, meta: Metafile, whole: bytes) -> Iterator[ZeroRun]:
+def _runs_of(file: WireFile, meta: Metafile, whole: bytes) -> Iterator[ZeroRun]:
     length = meta.piece_length
     if file.size <= length:
         if file.root == _zero_root(file.size):

@@ -14,11 +14,11 @@ from torrentdist.model.errors import TorrentdistError
 
 
 def write_at(meta: Metafile, content: Path, offset: int, data: bytes) -> None:
-    """Writes these bytes of the bundle into its files below `content`."""
+    """Writes these bytes of the bundle into its files below `content`, and into its packs."""
     view = memoryview(data)
     try:
-        for path, at, begin, length in _spans(meta, offset, len(data)):
-            target = content / path
+        for place, at, begin, length in _spans(meta, offset, len(data)):
+            target = content.parent / place
             target.parent.mkdir(parents=True, exist_ok=True)
             fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
             try:
@@ -32,12 +32,12 @@ def write_at(meta: Metafile, content: Path, offset: int, data: bytes) -> None:
 def _spans(meta: Metafile, offset: int, length: int) -> Iterator[tuple[str, int, int, int]]:
     """Yields the parts of files that `length` bytes at `offset` fall into.
 
-    A part is (path, offset in the file, start in the data, length).
+    A part is (place, offset in the file, start in the data, length).
     """
     start = 0
-    for entry in meta.files:
+    for entry in meta.wire_files:
         end = start + entry.size
         low, high = max(start, offset), min(end, offset + length)
         if low < high:
-            yield entry.path, low - start, low - offset, high - low
+            yield entry.place, low - start, low - offset, high - low
         start = end

@@ -18,11 +18,18 @@ from torrentdist.bundle import hashing
 from torrentdist.bundle.file_tree import TreeFile
 from torrentdist.bundle.hashing import FileHash, FileToHash
 from torrentdist.bundle.metafile import Metafile, read_files
-from torrentdist.bundle.reuse.file_filling import FilledFiles, GoOn, fill_files, is_empty, settle_pieces
+from torrentdist.bundle.packs.pack_filling import SmallSource, fill_packs
+from torrentdist.bundle.reuse.file_filling import FilledFiles, Filling, GoOn, fill_files, is_new, settle_pieces
 from torrentdist.bundle.reuse.part_filling import Own, bytes_of_parts, fill_parts, large_own_files
 from torrentdist.bundle.reuse.recipe import Recipe
-from torrentdist.bundle.reuse.reuse_plan import KnownFile, bytes_by_source, known_files, with_parts
-from torrentdist.bundle.reuse.store_reuse import Filling
+from torrentdist.bundle.reuse.reuse_plan import (
+    KnownFile,
+    bytes_by_source,
+    known_files,
+    whole_packs,
+    with_parts,
+    without_packed,
+)
 from torrentdist.model.errors import TorrentdistError
 
 MOST_BUNDLES: Final = 64
@@ -81,8 +88,10 @@ def fill_from_directories(
     """Takes everything that these directories hold into the arriving bundle at `content`, by the
     recipe also parts of the files in `own`. `progress` is called with the bytes that are filled so
     far."""
-    is_new, done = is_empty(content), 0
-    known = known_files(meta.files, held)
+    new, done = is_new(content), 0
+    known = without_packed(meta, known_files((*whole_packs(meta), *meta.files), held))
+    small = {file.path for file in meta.packed.files}
+    whole = [one for one in known if one.file.path not in small]
     paths: set[str] = set()
 
     def count(size: int) -> None:
@@ -90,15 +99,20 @@ def fill_from_directories(
         done += size
         progress(done)
 
-    for source in bytes_by_source(known):
-        paths |= _fill(meta, content, [one for one in known if one.source == source], go_on, count).paths
+    for source in bytes_by_source(whole):
+        paths |= _fill(meta, content, [one for one in whole if one.source == source], go_on, count).paths
+    packed = [SmallSource(one.file, one.source, one.path) for one in known if one.file.path in small]
+    in_packs = fill_packs(meta, content.parent, packed, go_on)
+    if filled := bytes_of_parts(meta, in_packs):
+        count(filled)
     own = list(own) if recipe is not None else []
-    have = settle_pieces(meta, content, paths) if is_new and (paths or own) and go_on() else None
+    known_some = bool(paths or in_packs or own)
+    have = settle_pieces(meta, content, paths, in_packs) if new and known_some and go_on() else None
     if recipe is not None and own and go_on():
-        parts = fill_parts(meta, content, recipe, own, skip=paths, is_new=is_new, go_on=go_on).pieces
+        parts = fill_parts(meta, content, recipe, own, skip=paths, is_new=new, go_on=go_on).pieces
         if filled := bytes_of_parts(meta, parts):
             count(filled)
-        have = with_parts(meta.files, meta.piece_length, have, parts) if have is not None and go_on() else None
+        have = with_parts(meta.wire_files, meta.piece_length, have, parts) if have is not None and go_on() else None
     return Filling(done, have)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
@@ -24,8 +24,9 @@ from torrentdist.bundle.files.durability import disk_failure
 from torrentdist.bundle.files.file_cloner import FileCloner
 from torrentdist.bundle.hashing import FileHash, FileToHash
 from torrentdist.bundle.metafile import Metafile
-from torrentdist.bundle.reuse.reuse_plan import KnownFile, held_pieces
+from torrentdist.bundle.reuse.reuse_plan import KnownFile, held_pieces, with_parts
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import Digest
 
 BATCH_BYTES: Final = 64 * 1024 * 1024
 BATCH_FILES: Final = 512
@@ -36,6 +37,18 @@ _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 S = TypeVar("S")
 GoOn = Callable[[], bool]
 """Says whether to go on. Asked between two steps of the work."""
+
+
+class Filling(msgspec.Struct, frozen=True):
+    """What an arriving bundle was given from this host."""
+
+    size: int = 0
+    """Bytes that are here and verified."""
+    have: Sequence[bool] | None = None
+    """Whether each piece is here and verified. None: that is not known, and everything found is
+    hashed."""
+    suspects: frozenset[Digest] = frozenset()
+    """Bundles whose content was found to be wrong."""
 
 
 class FilledFiles(msgspec.Struct, frozen=True):
@@ -84,15 +97,16 @@ def fill_files(
     return FilledFiles(frozenset(paths), frozenset(wrong))
 
 
-def settle_pieces(meta: Metafile, content: Path, paths: Set[str]) -> list[bool]:
+def settle_pieces(meta: Metafile, content: Path, paths: Set[str], in_packs: Mapping[str, Sequence[bool]]) -> list[bool]:
     """Makes holes of the zeros in the other files, and returns which pieces are here: those of the
-    filled files `paths`, and those of zeros.
+    filled files and packs `paths`, those of zeros, and those that `in_packs` says of packs.
 
     The content must have been empty before the files were filled.
     """
-    others = tuple(file for file in meta.files if file.path not in paths)
-    holes.make_sparse(msgspec.structs.replace(meta, files=others), content)
-    return held_pieces(meta.files, meta.piece_length, paths, holes.zero_pieces(meta))
+    others = tuple(file for file in meta.wire_files if file.path not in paths and file.path not in in_packs)
+    holes.make_sparse(msgspec.structs.replace(meta, wire_files=others), content)
+    have = held_pieces(meta.wire_files, meta.piece_length, paths, holes.zero_pieces(meta))
+    return with_parts(meta.wire_files, meta.piece_length, have, in_packs)
 
 
 def _batches(known: Iterable[KnownFile[S]]) -> Iterator[list[KnownFile[S]]]:
@@ -170,6 +184,7 @@ def _make_way(target: bytes, size: int) -> bool:
     return True
 
 
-def is_empty(content: Path) -> bool:
+def is_new(content: Path) -> bool:
+    """Whether nothing of a bundle has arrived yet."""
     with os.scandir(content) as entries:
-        return next(entries, None) is None
+        return next(entries, None) is None and not (content.parent / "packs").exists()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from torrentdist.bundle.metafile import FileEntry
+from torrentdist.bundle.metafile import WireFile
 
 LEAST_SKIPPED: Final = 16 * 1024
 """Fewer known bytes between two spans are sent too, since another request costs as much."""
@@ -20,7 +20,7 @@ class MissingSpan(NamedTuple):
     end: int
 
 
-def missing_spans(files: Iterable[FileEntry], piece_length: int, have: Sequence[bool]) -> list[MissingSpan]:
+def missing_spans(files: Iterable[WireFile], piece_length: int, have: Sequence[bool]) -> list[MissingSpan]:
     """Returns what to send, given whether each piece is here."""
     spans: list[MissingSpan] = []
     start, number = 0, 0

@@ -22,7 +22,7 @@ from torrentdist.bundle.file_tree import TreeFile
 from torrentdist.bundle.files.durability import disk_failure
 from torrentdist.bundle.files.file_cloner import copy_some
 from torrentdist.bundle.hashing import FileHash, FileToHash
-from torrentdist.bundle.metafile import FileEntry, Metafile
+from torrentdist.bundle.metafile import FileEntry, Metafile, WireFile
 from torrentdist.bundle.reuse.chunk_plan import Copy, LikelyFiles, OwnFile, share
 from torrentdist.bundle.reuse.chunker import LARGE_FILE, cut_file
 from torrentdist.bundle.reuse.recipe import MAX_RECIPE_BYTES, FileRecipe, Recipe, parse_recipe
@@ -108,7 +108,7 @@ def fill_parts(
             continue
         if copied := _copy_chunks(chunks, target, likely.of(file), known, go_on):
             sources |= copied
-            pieces[file.path] = _right_pieces(file, target, meta, go_on)
+            pieces[file.path] = right_pieces(file, target, meta, go_on)
     return FilledParts(pieces, frozenset(sources))
 
 
@@ -154,7 +154,8 @@ def _copy_parts(source: Path, target: Path, size: int, parts: Iterable[Copy], go
         os.close(from_fd)
 
 
-def _right_pieces(file: FileEntry, target: Path, meta: Metafile, go_on: GoOn) -> list[bool]:
+def right_pieces(file: FileEntry | WireFile, target: Path, meta: Metafile, go_on: GoOn) -> list[bool]:
+    """Reads a file, and returns which of its pieces are right."""
     count = -(-file.size // meta.piece_length)
     arrived, progress = [FileToHash(os.fsencode(target), file.size)], hashing.stopped_unless(go_on)
     try:
@@ -173,4 +174,4 @@ def _right_pieces(file: FileEntry, target: Path, meta: Metafile, go_on: GoOn) ->
 
 def bytes_of_parts(meta: Metafile, parts: Mapping[str, Sequence[bool]]) -> int:
     """Returns how many bytes of the bundle were filled."""
-    return sum(bytes_in(file.size, meta.piece_length, parts.get(file.path, ())) for file in meta.files)
+    return sum(bytes_in(file.size, meta.piece_length, parts.get(file.path, ())) for file in meta.wire_files)

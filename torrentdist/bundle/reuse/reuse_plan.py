@@ -14,7 +14,7 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from torrentdist.bundle.file_tree import TreeFile
-from torrentdist.bundle.metafile import FileEntry
+from torrentdist.bundle.metafile import FileEntry, Metafile, WireFile
 from torrentdist.bundle.reuse.root_index import Hint, hint_of
 from torrentdist.model.ids import Digest
 
@@ -97,6 +97,18 @@ def known_files(files: Sequence[FileEntry], sources: Iterable[tuple[S, Iterable[
     return known
 
 
+def whole_packs(meta: Metafile) -> list[FileEntry]:
+    """Returns the packs of a bundle as files, since another bundle may hold the same pack."""
+    return [FileEntry(file.path, file.size, file.root, False) for file in meta.wire_files if file.is_pack]
+
+
+def without_packed(meta: Metafile, known: Sequence[KnownFile[S]]) -> list[KnownFile[S]]:
+    """Leaves out the small files whose whole pack is known."""
+    here = {one.file.path for one in known}
+    inside = {file.path for pack, files in meta.packs if pack.path in here for file in files}
+    return [one for one in known if one.file.path not in inside] if inside else list(known)
+
+
 def bytes_by_source(known: Iterable[KnownFile[S]]) -> dict[S, int]:
     """Returns how many bytes come from each source, the largest number first."""
     counts: dict[S, int] = {}
@@ -106,7 +118,7 @@ def bytes_by_source(known: Iterable[KnownFile[S]]) -> dict[S, int]:
 
 
 def held_pieces(
-    files: Sequence[FileEntry], piece_length: int, whole: Set[str], zeros: Sequence[bool] = ()
+    files: Sequence[WireFile], piece_length: int, whole: Set[str], zeros: Sequence[bool] = ()
 ) -> list[bool]:
     """Returns for each piece of the bundle whether it is here: it belongs to one of the files
     `whole`, or it is one of the `zeros`."""
@@ -117,7 +129,7 @@ def held_pieces(
 
 
 def with_parts(
-    files: Sequence[FileEntry], piece_length: int, have: Sequence[bool], parts: Mapping[str, Sequence[bool]]
+    files: Sequence[WireFile], piece_length: int, have: Sequence[bool], parts: Mapping[str, Sequence[bool]]
 ) -> list[bool]:
     """Returns which pieces are here once the files in `parts` are filled, of which it says which
     pieces are right. What was here of these files before, such as zeros, may be overwritten."""

@@ -16,15 +16,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from torrentdist.bundle.file_tree import TreeFile
 from torrentdist.bundle.files.disk_failures import disk_failures
 from torrentdist.bundle.files.durability import write_durably
 from torrentdist.bundle.metafile import Metafile, read_files
+from torrentdist.bundle.packs.pack_filling import SmallSource, fill_packs
 from torrentdist.bundle.reuse.chunk_plan import LikelyFiles, known_parts
 from torrentdist.bundle.reuse.chunker import LARGE_FILE
-from torrentdist.bundle.reuse.file_filling import FilledFiles, GoOn, fill_files, is_empty, settle_pieces
+from torrentdist.bundle.reuse.file_filling import Filling, GoOn, fill_files, is_new, settle_pieces
 from torrentdist.bundle.reuse.part_filling import (
     RECIPE,
     KnownChunks,
@@ -42,7 +41,9 @@ from torrentdist.bundle.reuse.reuse_plan import (
     choose_sources,
     known_files,
     wanted_hints,
+    whole_packs,
     with_parts,
+    without_packed,
 )
 from torrentdist.bundle.reuse.root_index import Hint, RootIndex
 from torrentdist.bundle.store.store import Store, StoredBundle
@@ -54,18 +55,6 @@ MOST_BUNDLES: Final = 16
 INDEX_SECS: Final = 1.0
 """How long a fetch waits for the index of a host that has just started. Bundles that are not in it
 yet are not used."""
-
-
-class Filling(msgspec.Struct, frozen=True):
-    """What an arriving bundle was given from this host."""
-
-    size: int = 0
-    """Bytes that are here and verified."""
-    have: Sequence[bool] | None = None
-    """Whether each piece is here and verified. None: that is not known, and everything found is
-    hashed."""
-    suspects: frozenset[Digest] = frozenset()
-    """Bundles whose content was found to be wrong."""
 
 
 class StoreReuse:
@@ -138,7 +127,8 @@ class StoreReuse:
     ) -> list[KnownFile[Digest]]:
         """Returns the files of this bundle that published bundles hold, or those `among` them."""
         sources = self.sources(meta, within, among)
-        return known_files(meta.files, ((digest, self._files(digest)) for digest in sources))
+        wanted = (*whole_packs(meta), *meta.files)
+        return without_packed(meta, known_files(wanted, ((digest, self._files(digest)) for digest in sources)))
 
     def reused(self, meta: Metafile, recipe: Recipe | None, among: Sequence[Digest] | None = None) -> Reused:
         """Returns how many bytes of this bundle published bundles hold, in whole files and by the
@@ -181,7 +171,9 @@ class StoreReuse:
         if not known and recipe is None:
             return Filling()
         content = self._content(meta)
-        is_new = is_empty(content)
+        new = is_new(content)
+        small = {file.path for file in meta.packed.files}
+        packed: list[SmallSource] = []
         paths: set[str] = set()
         suspects: set[Digest] = set()
         done = 0
@@ -193,20 +185,29 @@ class StoreReuse:
 
         for digest in bytes_by_source(known):
             self._note_source(meta.digest, digest)
-            filled = self._fill_from(digest, meta, [one for one in known if one.source == digest], go_on, count)
+            mine = [one for one in known if one.source == digest]
+            if (good := self._good(digest, mine)) is None:
+                continue
+            source = self._store.object_dir(digest) / "content"
+            packed += [SmallSource(one.file, source, one.path) for one in good if one.file.path in small]
+            whole = [one for one in good if one.file.path not in small]
+            filled = fill_files(meta, content, source, whole, go_on=go_on, progress=count)
             paths |= filled.paths
-            if filled.wrong:
+            if filled.wrong or len(good) < len(mine):
                 suspects.add(digest)
-        have = settle_pieces(meta, content, paths) if is_new and go_on() else None
+        in_packs = fill_packs(meta, content.parent, packed, go_on)
+        if size := bytes_of_parts(meta, in_packs):
+            count(size)
+        have = settle_pieces(meta, content, paths, in_packs) if new and go_on() else None
         if recipe is not None and go_on():
             skip = {one.file.path for one in known}
-            parts = fill_parts(meta, content, recipe, self._own_files(), skip=skip, is_new=is_new, go_on=go_on)
+            parts = fill_parts(meta, content, recipe, self._own_files(), skip=skip, is_new=new, go_on=go_on)
             for source in parts.sources:
                 self._note_source(meta.digest, Digest(source.parent.name))
             if size := bytes_of_parts(meta, parts.pieces):
                 count(size)
             if have is not None:
-                have = with_parts(meta.files, meta.piece_length, have, parts.pieces) if go_on() else None
+                have = with_parts(meta.wire_files, meta.piece_length, have, parts.pieces) if go_on() else None
         return Filling(done, have, frozenset(suspects))
 
     def _note_source(self, arriving: Digest, source: Digest) -> None:
@@ -221,23 +222,15 @@ class StoreReuse:
         counts = known_parts(meta, recipe, self._own_files(among), KnownChunks().stored, skip=whole)
         return {Digest(source.parent.name): count for source, count in counts.items()}
 
-    def _fill_from(
-        self,
-        digest: Digest,
-        meta: Metafile,
-        known: Sequence[KnownFile[Digest]],
-        go_on: GoOn,
-        count: Callable[[int], None],
-    ) -> FilledFiles:
-        try:
-            damaged = {damage.path for damage in self._store.check(digest, sorted({one.path for one in known}))}
-        except TorrentdistError:  # It was removed meanwhile, or its disk fails.
-            return FilledFiles(frozenset(), frozenset())
+    def _good(self, digest: Digest, known: Sequence[KnownFile[Digest]]) -> list[KnownFile[Digest]] | None:
+        """Returns the files that are as they were published. None: the bundle was removed, or its
+        disk fails."""
         paths = {one.path for one in known}
-        good = [] if damaged - paths else [one for one in known if one.path not in damaged]
-        source = self._store.object_dir(digest) / "content"
-        filled = fill_files(meta, self._content(meta), source, good, go_on=go_on, progress=count)
-        return FilledFiles(filled.paths, filled.wrong | damaged)
+        try:
+            damaged = {damage.path for damage in self._store.check(digest, sorted(paths))}
+        except TorrentdistError:
+            return None
+        return [] if damaged - paths else [one for one in known if one.path not in damaged]
 
     def _own_files(self, among: Sequence[Digest] | None = None) -> list[Own]:
         """Returns the large files of the newest bundles."""

@@ -20,6 +20,7 @@ from typing import NamedTuple
 import msgspec
 
 from torrentdist.bundle.files.durability import disk_failure, is_shortage
+from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.store.json_files import Saved, decode_saved, encode_saved
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.json_decoding import decode_json
@@ -51,6 +52,13 @@ class Change(NamedTuple):
     reason: str
     certain: bool
     """True if its bytes must be wrong. If False, they have to be read."""
+
+
+def marked_files(meta: Metafile) -> Iterator[tuple[str, int]]:
+    """Yields the path and size of each file of a bundle, and then of each pack, whose path leads
+    out of its content."""
+    yield from ((file.path, file.size) for file in meta.files)
+    yield from ((file.path, file.size) for file in meta.wire_files if file.is_pack)
 
 
 def mark_files(content: Path, files: Iterable[tuple[str, int]]) -> list[FileMark]:

@@ -17,6 +17,7 @@ import shutil
 import stat
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from torrentdist.bundle.files.durability import fsync_dir, is_shortage, sync_filesystem, write_durably
@@ -40,8 +41,8 @@ class FoundObjects:
 class Objects:
     """The directories of a store.
 
-    objects/<digest>/ contains metafile, index and content/. bundles/<digest> links to a published
-    object.
+    objects/<digest>/ contains metafile, index, content/, and packs/ if small files are packed.
+    bundles/<digest> links to a published object.
 
     In transit/, `<digest>.<random>` is partly created or partly deleted. The link `<digest>` is the
     order to delete that object: a discard moves the link there from bundles/, which unpublishes the
@@ -62,6 +63,10 @@ class Objects:
 
     def arriving_content(self, digest: Digest) -> Path:
         return self._objects / digest / "content"
+
+    def _parts(self, digest: Digest) -> list[Path]:
+        """Returns the directories with the bytes of a bundle: its files, and its packs."""
+        return [self._objects / digest / "content", self._objects / digest / "packs"]
 
     def metafile(self, digest: Digest) -> Path:
         return self._objects / digest / "metafile"
@@ -157,7 +162,8 @@ class Objects:
         if self.read_metafile(digest) != raw_metafile:
             write_durably(self.metafile(digest), raw_metafile)
         self.arriving_content(digest).mkdir(exist_ok=True)
-        _make_writable(self.arriving_content(digest), self._temporary(digest))
+        for part in self._parts(digest):
+            _make_writable(part, self._temporary(digest))
 
     def seal(self, digest: Digest, head: Head, marks: list[FileMark]) -> None:
         """Writes the index and makes the whole object durable."""
@@ -236,7 +242,7 @@ class Objects:
     def written_bytes(self, digest: Digest) -> int:
         """Returns the bytes of an arriving object's content that are on disk already."""
         total = 0
-        for folder, _, files in os.walk(self.arriving_content(digest)):
+        for folder, _, files in chain.from_iterable(map(os.walk, self._parts(digest))):
             for name in files:
                 with suppress(FileNotFoundError):
                     found = os.lstat(os.path.join(folder, name))

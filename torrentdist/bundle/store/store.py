@@ -20,8 +20,9 @@ from torrentdist.bundle.content_check import Damage, finish_content
 from torrentdist.bundle.files.disk_failures import disk_failures, free_bytes
 from torrentdist.bundle.hashing import Progress
 from torrentdist.bundle.metafile import Metafile, parse_metafile
+from torrentdist.bundle.packs.pack_files import write_packs
 from torrentdist.bundle.store.catalog import Catalog
-from torrentdist.bundle.store.object_index import Head, mark_files
+from torrentdist.bundle.store.object_index import Head, mark_files, marked_files
 from torrentdist.bundle.store.objects import Objects, delete
 from torrentdist.bundle.store.retention import Claims, KeepReason, StoreMarks, claim_everything
 from torrentdist.bundle.store.store_checks import StoreChecks
@@ -221,7 +222,8 @@ class Store(StoreView):
             content = self._objects.arriving_content(digest)
             with disk_failures(self.data_dir, needed=meta.size):
                 finish_content(meta, content)
-                marks = mark_files(content, ((file.path, file.size) for file in meta.files))
+                write_packs(meta, content, content.parent)  # those that the swarm has not brought
+                marks = mark_files(content, marked_files(meta))
                 head = Head(size=meta.size, files=len(meta.files), published_at=self._clock())
                 self._objects.seal(digest, head, marks)
                 self._checks.forget(digest)

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from torrentdist.bundle.content_check import Damage, check_links, verify_content, verify_files
+from torrentdist.bundle.content_check import Damage, check_links, verify_content, verify_files, verify_packs
 from torrentdist.bundle.files.disk_failures import disk_failures
 from torrentdist.bundle.files.durability import is_shortage
 from torrentdist.bundle.hashing import Progress
@@ -75,7 +75,7 @@ class StoreChecks:
         return self._check(digest, choose)
 
     def is_file(self, digest: Digest, path: str) -> bool:
-        return path in self._recall(digest).marks
+        return not path.startswith("../") and path in self._recall(digest).marks
 
     def verify(self, digest: Digest, progress: Progress | None) -> list[Damage]:
         """Reads every byte. Files that are right get their current identity as the new mark."""
@@ -86,7 +86,7 @@ class StoreChecks:
         except TorrentdistError as exc:
             return [_damaged_head(exc)]
         before = look_at_files(content, marks)
-        damage = verify_content(meta, content, progress)
+        damage = [*verify_content(meta, content, progress), *verify_packs(meta, content.parent)]
         if not damage and before != marks:
             with self._state.alone(digest):
                 self._renew(digest, content, before)
@@ -117,10 +117,16 @@ class StoreChecks:
             known = self._recall(digest)
             paths = {change.path for change in changed_files(content, [known.marks[path] for path in doubtful])}
             before = look_at_files(content, paths)
-            damage = verify_files(self._metafile_of(digest), content, paths) if paths else []
+            damage = self._read_paths(digest, content, paths) if paths else []
             if not damage:
                 self._renew(digest, content, before)
             return damage
+
+    def _read_paths(self, digest: Digest, content: Path, paths: Collection[str]) -> list[Damage]:
+        meta = self._metafile_of(digest)
+        damage = verify_files(meta, content, paths)
+        packs = any(path.startswith("../") for path in paths)
+        return [*damage, *(verify_packs(meta, content.parent) if packs else ())]
 
     def _renew(self, digest: Digest, content: Path, before: Mapping[str, FileMark]) -> None:
         """Marks files as they were `before` their bytes were read and found right.

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from torrentdist.bundle.metafile import Metafile
+from torrentdist.bundle.packs.pack_files import read_pack
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wire.bundle_messages import BundleView
@@ -56,14 +57,19 @@ async def send_content(
 
 
 def read_chunk(meta: Metafile, path: Path, offset: int, length: int = CHUNK_BYTES) -> bytes:
-    """Returns bytes from `offset` on, treating all files as joined in the metafile's order."""
+    """Returns bytes from `offset` on, treating all files as joined in the torrent's
+    order."""
     parts: list[bytes] = []
     start = 0
-    for file in meta.files:
-        end = start + file.size
+    packed = iter(meta.packs)
+    for file in meta.wire_files:
+        end, pack = start + file.size, next(packed) if file.is_pack else None
         if offset < end and length > 0:
             wanted = min(length, end - offset)
-            parts.append(_read(path if meta.single_file else path / file.path, offset - start, wanted))
+            if pack is None:
+                parts.append(_read(path if meta.single_file else path / file.path, offset - start, wanted))
+            else:
+                parts.append(read_pack(path, pack[1])[offset - start : offset - start + wanted])
             offset += wanted
             length -= wanted
         start = end

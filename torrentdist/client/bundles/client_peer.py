@@ -21,7 +21,9 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
+from torrentdist.bundle.files.disk_failures import disk_failures
 from torrentdist.bundle.metafile import Metafile
+from torrentdist.bundle.packs.pack_files import write_packs
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.client.swarm_access import stay_member, swarm_memberships
 from torrentdist.http.api_calls import Broken, Request, send
@@ -159,11 +161,13 @@ def _is_loopback(host: str) -> bool:
 
 @contextmanager
 def seeding_home(meta: Metafile, path: Path) -> Iterator[Path]:
-    """Creates a directory in the engine's layout, whose content is a link to `path`. Blocks
-    briefly."""
+    """Creates a directory in the engine's layout, whose content is a link to `path`, with the packs
+    of small files. Blocks for as long as it takes to copy the small files."""
     home = Path(tempfile.mkdtemp(prefix="torrentdist-"))
     try:
         real = os.path.realpath(path)
+        with disk_failures(home, needed=meta.packed_size):
+            write_packs(meta, Path(real), home)
         if meta.single_file:
             (home / "content").mkdir()
             os.symlink(real, home / "content" / meta.name)

@@ -26,6 +26,7 @@ from torrentdist.bundle.files.disk_failures import disk_failures
 from torrentdist.bundle.files.durability import disk_failure, fsync_dir, sync_filesystem
 from torrentdist.bundle.files.swapping import swap
 from torrentdist.bundle.metafile import Metafile, parse_metafile
+from torrentdist.bundle.packs.pack_files import write_files
 from torrentdist.model.access.envelope import Envelope
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
@@ -111,6 +112,7 @@ class PartDirectory(msgspec.Struct, frozen=True):
     def publish(self, meta: Metafile, dest: Path, *, replace: bool) -> None:
         """Finishes the verified content, syncs it, and moves it to its final name."""
         try:
+            write_files(meta, self.home)
             finish_content(meta, self.content)
             _make_writable(meta, self.content)
             sync_filesystem(self.home)

@@ -13,7 +13,7 @@ import asyncio
 import math
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import msgspec
@@ -280,7 +280,8 @@ class _Download(msgspec.Struct):
     async def _seed(self, peer: ClientPeer, meta: Metafile, dest: Path) -> None:
         clock = asyncio.get_running_loop().time
         until = clock() + self.seed_for
-        with seeding_home(meta, dest) as home:
+        with ExitStack() as stack:
+            home = await asyncio.to_thread(stack.enter_context, seeding_home(meta, dest))
             transfer = peer.engine.seed(meta, home)
             peer.agent.poke()
             while (left := until - clock()) > 0:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
-from typing import Final, NoReturn
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple, NoReturn, TypeVar
 
 from torrentdist.bundle.content_difference import describe_difference, file_changes
 from torrentdist.bundle.metafile import Metafile
@@ -22,13 +22,23 @@ from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.records import BundleState
 from torrentdist.model.wire.bundle_messages import BundleDiffView, BundleView, ReuseView
 
+T = TypeVar("T")
+
 REMOVAL_LOOK_SECS: Final = 5.0
 """How often masters are asked about a bundle of which nothing arrives."""
 
 
+class BundleThere(NamedTuple):
+    """What the cluster has under the id of some content."""
+
+    view: BundleView | None
+    meta: Metafile
+    """The content's metafile in the form that the cluster has: with packs or without."""
+
+
 async def bundle_and_reuse(
     client: MasterClient, bundle_id: BundleId, meta: Metafile, recipe: bytes | None
-) -> tuple[BundleView | None, ReuseView | None]:
+) -> tuple[BundleThere, ReuseView | None]:
     """Asks for the bundle and for what of it is known, at the same time. An upload does not depend
     on the second answer, which is None if no master gave it in time."""
     asking = asyncio.create_task(client.reuse(meta, recipe))
@@ -42,7 +52,17 @@ async def bundle_and_reuse(
         await asyncio.gather(asking, return_exceptions=True)
 
 
-async def bundle_there(client: MasterClient, bundle_id: BundleId, meta: Metafile) -> BundleView | None:
+async def packed_if_read(attempt: Callable[[bool], Awaitable[T]]) -> T:
+    """Tries it with packs, and without if a daemon of an earlier release does not read them."""
+    try:
+        return await attempt(True)
+    except TorrentdistError as error:
+        if error.code != "invalid_metafile":
+            raise
+    return await attempt(False)
+
+
+async def bundle_there(client: MasterClient, bundle_id: BundleId, meta: Metafile) -> BundleThere:
     """Returns the bundle that the cluster has under this id. Raises `conflict` if its content
     differs."""
     try:
@@ -51,21 +71,16 @@ async def bundle_there(client: MasterClient, bundle_id: BundleId, meta: Metafile
     except TorrentdistError as error:
         if error.code != "bundle_not_found":
             raise
-        return None
-    if view.digest != meta.digest:
-        note = await _difference(client, bundle_id, meta)
-        raise TorrentdistError("conflict", id=bundle_id, existing=view.digest, note=note)
-    return view
-
-
-async def _difference(client: MasterClient, bundle_id: BundleId, meta: Metafile) -> str:
-    """Describes how the content here differs from the bundle's; empty if no master has the bundle's
-    metafile."""
-    try:
+        return BundleThere(None, meta)
+    if view.digest == meta.digest:
+        return BundleThere(view, meta)
+    note = ""
+    with contextlib.suppress(TorrentdistError):
         existing = await client.metafile(bundle_id)
-    except TorrentdistError:
-        return ""
-    return await asyncio.to_thread(describe_difference, existing, meta)
+        note = await asyncio.to_thread(describe_difference, existing, meta)
+        if not note and existing.digest == view.digest:
+            return BundleThere(view, existing)
+    raise TorrentdistError("conflict", id=bundle_id, existing=view.digest, note=note)
 
 
 async def record_and_metafile(client: MasterClient, bundle_id: BundleId) -> tuple[BundleView, Metafile]:

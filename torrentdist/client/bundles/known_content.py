@@ -20,9 +20,9 @@ from torrentdist.bundle.reuse.directory_sources import (
     held_by_store,
     large_files_below,
 )
+from torrentdist.bundle.reuse.file_filling import Filling
 from torrentdist.bundle.reuse.part_filling import Own, large_own_files
 from torrentdist.bundle.reuse.recipe import parse_recipe
-from torrentdist.bundle.reuse.store_reuse import Filling
 from torrentdist.client.bundles.transfer_progress import TransferProgress, TransferStage
 from torrentdist.model.configuration.config import Config
 

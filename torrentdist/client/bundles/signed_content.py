@@ -5,10 +5,14 @@ Always: what is verified against is the client's own configuration, never an ans
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
+from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.client.bundles.known_bundle import bundle_there
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.model import ids
 from torrentdist.model.access.envelope import Envelope
@@ -64,6 +68,12 @@ async def sign_bundle(client: MasterClient, bundle: BundleId, signer: Signer, ex
     if expected is not None and view.digest != expected:
         raise TorrentdistError("conflict", id=bundle, existing=view.digest)
     return await client.add_signature(bundle, signer.bundle(bundle, view.digest))
+
+
+async def sign_copy(client: MasterClient, bundle: BundleId, signer: Signer, path: Path) -> BundleView:
+    """Signs a bundle whose content is at `path`, or raises `conflict` if it has other content."""
+    there = await bundle_there(client, bundle, await asyncio.to_thread(make_metafile, path))
+    return await sign_bundle(client, bundle, signer, there.meta.digest)
 
 
 async def signed_body(

@@ -13,6 +13,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from torrentdist.bundle.metafile_maker import make_metafile_and_recipe
 from torrentdist.bundle.reuse.compressed_files import compressed_archives
 from torrentdist.client.bundles.chunked_upload import send_content
 from torrentdist.client.bundles.client_peer import client_peer, seeding_home
-from torrentdist.client.bundles.known_bundle import bundle_and_reuse, bundle_there
+from torrentdist.client.bundles.known_bundle import bundle_and_reuse, bundle_there, packed_if_read
 from torrentdist.client.bundles.transfer_progress import TransferStage, UploadProgress
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.model.configuration.config import SwarmConfig
@@ -56,20 +57,24 @@ async def preview_upload(
     client: MasterClient, path: Path, bundle_id: BundleId | None = None, *, progress: OnProgress = lambda news: None
 ) -> UploadPreview:
     """Returns what an upload would move. Nothing is sent but the metafile."""
-    meta, recipe = await _hash(path, progress)
-    chosen = bundle_id or default_id(path, meta.digest)
-    await bundle_there(client, chosen, meta)
-    reuse = await client.reuse(meta, recipe)
-    return UploadPreview(
-        id=chosen,
-        digest=meta.digest,
-        size=meta.size,
-        files=meta.file_count,
-        new_bytes=reuse.new_bytes,
-        reused_bytes=reuse.reused_bytes,
-        reused_from=reuse.reused_from,
-        compressed=await asyncio.to_thread(compressed_archives, meta, path),
-    )
+
+    async def preview(packed: bool) -> UploadPreview:
+        meta, recipe = await _hash(path, progress, packed)
+        chosen = bundle_id or default_id(path, meta.digest)
+        meta = (await bundle_there(client, chosen, meta)).meta
+        reuse = await client.reuse(meta, recipe)
+        return UploadPreview(
+            id=chosen,
+            digest=meta.digest,
+            size=meta.size,
+            files=meta.file_count,
+            new_bytes=reuse.new_bytes,
+            reused_bytes=reuse.reused_bytes,
+            reused_from=reuse.reused_from,
+            compressed=await asyncio.to_thread(compressed_archives, meta, path),
+        )
+
+    return await packed_if_read(preview)
 
 
 async def upload(
@@ -91,41 +96,45 @@ async def upload(
     span if something is uploaded."""
     clock = asyncio.get_running_loop().time
     began = clock()
-    meta, recipe = await _hash(path, progress)
-    chosen = bundle_id or default_id(path, meta.digest)
-    there, reuse = await bundle_and_reuse(client, chosen, meta, recipe)
-    if there is None or there.replicas < _wanted(there, min_replicas) or there.state is not BundleState.AVAILABLE:
-        end = began + timeout
-        work = _Upload(client, meta, recipe, path, chosen, min_replicas, end, progress, unreachable_secs, signer)
-        work.traceparent = "" if trace is None else trace.begun(chosen, meta.digest, meta.size)
-        there = await work.run(swarm or SwarmConfig())
-    elif signer is not None:
-        await client.add_signature(chosen, signer.bundle(chosen, meta.digest))
-    wanted = _wanted(there, min_replicas)
-    return UploadView(
-        id=chosen,
-        digest=meta.digest,
-        size=meta.size,
-        files=meta.file_count,
-        replicas=there.replicas,
-        min_replicas=wanted,
-        achieved=there.replicas >= wanted and there.state is not BundleState.UPLOADING,
-        seconds=clock() - began,
-        new_bytes=None if reuse is None else reuse.new_bytes,
-        reused_bytes=None if reuse is None else reuse.reused_bytes,
-        reused_from=[] if reuse is None else reuse.reused_from,
-        compressed=await asyncio.to_thread(compressed_archives, meta, path),
-    )
+
+    async def in_form(packed: bool) -> UploadView:
+        meta, recipe = await _hash(path, progress, packed)
+        chosen = bundle_id or default_id(path, meta.digest)
+        (there, meta), reuse = await bundle_and_reuse(client, chosen, meta, recipe)
+        if there is None or there.replicas < _wanted(there, min_replicas) or there.state is not BundleState.AVAILABLE:
+            end = began + timeout
+            work = _Upload(client, meta, recipe, path, chosen, min_replicas, end, progress, unreachable_secs, signer)
+            work.traceparent = "" if trace is None else trace.begun(chosen, meta.digest, meta.size)
+            there = await work.run(swarm or SwarmConfig())
+        elif signer is not None:
+            await client.add_signature(chosen, signer.bundle(chosen, meta.digest))
+        wanted = _wanted(there, min_replicas)
+        return UploadView(
+            id=chosen,
+            digest=meta.digest,
+            size=meta.size,
+            files=meta.file_count,
+            replicas=there.replicas,
+            min_replicas=wanted,
+            achieved=there.replicas >= wanted and there.state is not BundleState.UPLOADING,
+            seconds=clock() - began,
+            new_bytes=None if reuse is None else reuse.new_bytes,
+            reused_bytes=None if reuse is None else reuse.reused_bytes,
+            reused_from=[] if reuse is None else reuse.reused_from,
+            compressed=await asyncio.to_thread(compressed_archives, meta, path),
+        )
+
+    return await packed_if_read(in_form)
 
 
-async def _hash(path: Path, progress: OnProgress) -> tuple[Metafile, bytes | None]:
+async def _hash(path: Path, progress: OnProgress, packed: bool) -> tuple[Metafile, bytes | None]:
     loop = asyncio.get_running_loop()
 
     def hashed(done: int, size: int) -> None:
         news = UploadProgress(phase=TransferStage.HASHING, done=done, size=size)
         loop.call_soon_threadsafe(progress, news)
 
-    return await asyncio.to_thread(make_metafile_and_recipe, path, progress=hashed)
+    return await asyncio.to_thread(make_metafile_and_recipe, path, progress=hashed, packed=packed)
 
 
 def _wanted(view: BundleView, min_replicas: int | None) -> int:
@@ -151,7 +160,8 @@ class _Upload:
     traceparent: str = field(default="", init=False)
 
     async def run(self, swarm: SwarmConfig) -> BundleView:
-        with seeding_home(self.meta, self.path) as home:
+        async with AsyncExitStack() as stack:
+            home = await asyncio.to_thread(stack.enter_context, seeding_home(self.meta, self.path))
             async with client_peer(self.client, swarm) as peer:
                 transfer = peer.engine.seed(self.meta, home)
                 await peer.announce()

@@ -32,6 +32,8 @@ from torrentdist.security.signing.signatures import BundleStatement, difference,
 
 SIGNING_SCHEMA = 2
 """The schema of records that can hold signatures."""
+PACKING_SCHEMA = 2
+"""The schema of clusters all of whose daemons read bundles with packs."""
 BATCH = 100
 """Most operations in one transaction. ZooKeeper limits its size, and a fleet may be larger."""
 
@@ -130,6 +132,7 @@ def upload_ops(
     if entry is None or entry.record.state is BundleState.REMOVED:
         check_bytes(snapshot, owner, bundle, meta.size)
     if entry is None:
+        check_can_read(snapshot, meta)
         record = BundleRecord(
             id=bundle,
             digest=meta.digest,
@@ -172,6 +175,14 @@ def check_can_sign(snapshot: ClusterSnapshot) -> None:
     if snapshot.cluster is not None and snapshot.cluster.schema < SIGNING_SCHEMA:
         detail = "signatures are kept once every daemon runs this release"
         raise TorrentdistError("not_ready", detail=detail)
+
+
+def check_can_read(snapshot: ClusterSnapshot, meta: Metafile) -> None:
+    """Raises `invalid_metafile` while a daemon is registered whose release reads no packs. The
+    client then uploads without."""
+    if meta.packed.files and snapshot.cluster is not None and snapshot.cluster.schema < PACKING_SCHEMA:
+        detail = "small files are packed once every daemon runs this release"
+        raise TorrentdistError("invalid_metafile", detail=detail)
 
 
 def removal_ops(snapshot: ClusterSnapshot, bundle: BundleId, index: RecordIndex | None = None) -> Sequence[Op]:

@@ -227,8 +227,7 @@ class Intake:
         return append
 
     async def _is_filled(self, append: _Append, within: float | None = None) -> bool:
-        """Waits until this host has taken what it has. If that failed, the next request tries it
-        again."""
+        """Waits until this host has taken what it has. After a failure, the next one retries."""
         if append.filling is None:
             return True
         done, _ = await asyncio.wait({append.filling}, timeout=within)
@@ -248,20 +247,20 @@ class Intake:
 
     async def _take_known(self, append: _Append) -> None:
         """Takes what this host has already, so that it need not be sent."""
-        meta, content = append.meta, append.home / "content"
+        meta = append.meta
         await self._runtime.fetches.stop(meta.digest)
         arrival = await self._runtime.store.arrival(meta.digest)
         was_complete = arrival is None or arrival.set_aside is not None
         if not was_complete and was_never_complete(self._mirror.snapshot, self.bundles_of(meta.digest)):
             # Files that the swarm has half filled are of no use for bytes that come in order.
-            await asyncio.to_thread(_empty, content)
+            await asyncio.to_thread(_empty, append.home)
         recipe = await in_heavy_thread(parse_recipe, await self._runtime.store.raw_recipe(meta.digest))
         filling = await self._runtime.store.fill(meta, recipe, lambda done: None)
         for digest in filling.suspects:
             self._runtime.fetches.suspect(digest, meta.digest)
         whole = [MissingSpan(0, meta.size)] if meta.size else []
         have = filling.have
-        append.missing = whole if have is None else missing_spans(meta.files, meta.piece_length, have)
+        append.missing = whole if have is None else missing_spans(meta.wire_files, meta.piece_length, have)
         append.offset = next_span(append.missing, 0, meta.size).start
 
 
@@ -270,6 +269,7 @@ def _is_live(snapshot: ClusterSnapshot, bundle: BundleId) -> bool:
     return entry is not None and entry.record.state is not BundleState.REMOVED
 
 
-def _empty(content: Path) -> None:
-    shutil.rmtree(content, ignore_errors=True)
-    content.mkdir(exist_ok=True)
+def _empty(home: Path) -> None:
+    shutil.rmtree(home / "packs", ignore_errors=True)
+    shutil.rmtree(home / "content", ignore_errors=True)
+    (home / "content").mkdir(exist_ok=True)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Protocol
 
 from torrentdist.bundle import merkle
-from torrentdist.bundle.metafile import FileEntry, Metafile
+from torrentdist.bundle.metafile import FileEntry, Metafile, WireFile
 from torrentdist.host.http.file_answers import CHUNK, read_part
 from torrentdist.model.errors import TorrentdistError
 
@@ -63,9 +63,10 @@ class HostContent:
 
     @cached_property
     def _first_piece(self) -> dict[str, int]:
-        counts = (-(-file.size // self.meta.piece_length) for file in self.meta.files)
+        """The number of the first piece of each file of the torrent, by its place."""
+        counts = (-(-file.size // self.meta.piece_length) for file in self.meta.wire_files)
         starts = accumulate(counts, initial=0)
-        return dict(zip((file.path for file in self.meta.files), starts, strict=False))
+        return dict(zip((file.place for file in self.meta.wire_files), starts, strict=False))
 
     def read_all(self, file: FileEntry) -> AsyncIterator[bytes]:
         """Reads a file for a reader who wants the whole bundle, in any order."""
@@ -81,16 +82,19 @@ class HostContent:
 
     async def read_now(self, file: FileEntry, start: int, end: int) -> bytes | None:
         """Returns the bytes from `start` to `end`; None if some of them have not arrived."""
-        path = self.directory / file.path
         if self.published() and await self.checked(file.path):
-            return b"".join([data async for data in read_part(path, start, end)])
+            return b"".join([data async for data in read_part(self.directory / file.path, start, end)])
+        if start == end:
+            return b""
+        wire, base = self.meta.whereabouts[file.path]
         length = self.meta.piece_length
-        first = start // length
-        count = -(-end // length) - first
+        first = (base + start) // length
+        count = -(-(base + end) // length) - first
         if (pieces := self.pieces()) is not None:
-            count = pieces.run_from(self._first_piece[file.path] + first, count)
-        data = await asyncio.to_thread(self._verified, file, path, first, count)
-        found = data[start - first * length : end - first * length]
+            count = pieces.run_from(self._first_piece[wire.place] + first, count)
+        data = await asyncio.to_thread(self._verified, wire, first, count)
+        offset = first * length - base
+        found = data[start - offset : end - offset]
         return found if len(found) == end - start else None
 
     async def read(self, file: FileEntry, start: int, end: int, patience: float) -> AsyncIterator[bytes]:
@@ -102,25 +106,26 @@ class HostContent:
                 async for data in read_part(path, start, end):
                     yield data
                 return
+            wire, base = self.meta.whereabouts[file.path]
             length = self.meta.piece_length
-            number = start // length
+            number = (base + start) // length
             # Read many pieces at once: each read costs several thread switches, here and in the
             # reader.
-            most = min(-(-end // length) - number, max(1, CHUNK // length))
-            data = await self._wait_for(file, path, number, most, patience)
-            offset = number * length
+            most = min(-(-(base + end) // length) - number, max(1, CHUNK // length))
+            data = await self._wait_for(wire, number, most, patience)
+            offset = number * length - base
             yield data[start - offset : end - offset]
             start = offset + len(data)
 
-    async def _wait_for(self, file: FileEntry, path: Path, number: int, most: int, patience: float) -> bytes:
+    async def _wait_for(self, file: WireFile, number: int, most: int, patience: float) -> bytes:
         """Waits for piece `number`, and returns it together with the available pieces that follow
         it."""
-        index, began, hurried = self._first_piece[file.path] + number, time.monotonic(), False
+        index, began, hurried = self._first_piece[file.place] + number, time.monotonic(), False
         while True:
             pieces = self.pieces()
             run = most if pieces is None or self.published() else pieces.run_from(index, most)
             if run:
-                data = await asyncio.to_thread(self._verified, file, path, number, run)
+                data = await asyncio.to_thread(self._verified, file, number, run)
                 if data:
                     return data
                 if pieces is not None:
@@ -134,12 +139,12 @@ class HostContent:
                 raise error
             await asyncio.sleep(PLUGIN_LOOK_SECS if pieces is None else LOOK_SECS)
 
-    def _verified(self, file: FileEntry, path: Path, number: int, count: int) -> bytes:
+    def _verified(self, file: WireFile, number: int, count: int) -> bytes:
         """Returns the pieces from `number` on, up to the first whose bytes are missing or wrong.
         Blocks."""
         length, found = self.meta.piece_length, []
         try:
-            with open(path, "rb") as stream:
+            with open(self.directory.parent / file.place, "rb") as stream:
                 for piece in range(number, number + count):
                     data = os.pread(stream.fileno(), min(length, file.size - piece * length), piece * length)
                     if not self._is_right(file, piece, data):
@@ -149,7 +154,7 @@ class HostContent:
             pass
         return b"".join(found)
 
-    def _is_right(self, file: FileEntry, number: int, data: bytes) -> bool:
+    def _is_right(self, file: WireFile, number: int, data: bytes) -> bool:
         length = self.meta.piece_length
         if len(data) < min(length, file.size - number * length):
             return False

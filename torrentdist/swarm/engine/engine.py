@@ -27,7 +27,7 @@ from torrentdist.model.wire.swarm_messages import PeerAddress
 from torrentdist.model.wire.transfer_messages import TransferPhase
 from torrentdist.swarm.engine import preparation
 from torrentdist.swarm.engine.connections import Connections
-from torrentdist.swarm.engine.preparation import CONTENT, ReadyTorrent, ready_to_fetch, ready_to_seed
+from torrentdist.swarm.engine.preparation import ReadyTorrent, ready_to_fetch, ready_to_seed
 from torrentdist.swarm.engine.pulse import TransferPulse
 from torrentdist.swarm.engine.request_limits import RequestLimits
 from torrentdist.swarm.engine.session import Handlers, LibtorrentSession
@@ -256,7 +256,7 @@ class Engine:
 
     async def _add_with_files(self, transfer: Transfer, ready: ReadyTorrent) -> None:
         try:
-            await asyncio.to_thread(preparation.prepare_files, transfer.meta, transfer.save_dir / CONTENT)
+            await asyncio.to_thread(preparation.prepare_files, transfer.meta, transfer.save_dir)
         except OSError as exc:
             transfer.fail(disk_failure(exc, transfer.save_dir))
         if transfer.active:

@@ -1,7 +1,8 @@
 """Prepares a transfer: what libtorrent is told about the bundle, and the files that it will write.
 
-Always: every file is at `<save_dir>/content/<path>`. libtorrent alone would drop the top directory
-of a torrent with one file, and replace characters. Existing files are only made writable and
+Always: every file is at `<save_dir>/content/<path>`, and every pack of small files at
+`<save_dir>/packs/<number>`. libtorrent alone would drop the top directory of a torrent with one
+file, and replace characters. Existing files are only made writable and
 truncated to their size, so that every good byte is kept.
 Never: follow a symlink, or change a file that the metafile does not name.
 """
@@ -12,15 +13,13 @@ import os
 import stat
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import libtorrent as lt
 
 from torrentdist.bundle.files import holes
-from torrentdist.bundle.metafile import Metafile
+from torrentdist.bundle.metafile import CONTENT, Metafile
 from torrentdist.model.errors import TorrentdistError
-
-CONTENT: Final = "content"
 
 
 class ReadyTorrent(NamedTuple):
@@ -58,7 +57,7 @@ def ready_to_fetch(meta: Metafile, save_dir: Path, have: Sequence[bool] | None =
     creates as holes, and libtorrent hashes whatever else it finds.
     """
     params = _params(meta, save_dir)
-    is_empty = is_empty_directory(save_dir / CONTENT)
+    is_empty = is_new(save_dir)
     if have is None and is_empty:
         have = holes.zero_pieces(meta)
     local = None
@@ -72,22 +71,27 @@ def ready_to_fetch(meta: Metafile, save_dir: Path, have: Sequence[bool] | None =
 def _bytes_in(meta: Metafile, have: Sequence[bool]) -> int:
     """Returns how many bytes of the bundle these pieces hold."""
     total, piece = 0, 0
-    for file in meta.files if have else ():
+    for file in meta.wire_files if have else ():
         for start in range(0, file.size, meta.piece_length):
             total += min(meta.piece_length, file.size - start) if have[piece] else 0
             piece += 1
     return total
 
 
-def prepare_files(meta: Metafile, content: Path) -> None:
+def prepare_files(meta: Metafile, save_dir: Path) -> None:
     """Prepares the files for writing. In an empty directory, files of zeros are created as holes.
 
     Blocks for a time that grows with the number of files.
     """
-    if is_empty_directory(content):
-        holes.make_sparse(meta, content)
+    if is_new(save_dir):
+        holes.make_sparse(meta, save_dir / CONTENT)
     else:
-        make_writable(meta, content)
+        make_writable(meta, save_dir)
+
+
+def is_new(save_dir: Path) -> bool:
+    """Whether nothing has arrived there yet."""
+    return is_empty_directory(save_dir / CONTENT) and is_empty_directory(save_dir / "packs")
 
 
 def is_empty_directory(content: Path) -> bool:
@@ -99,13 +103,13 @@ def is_empty_directory(content: Path) -> bool:
         return True
 
 
-def make_writable(meta: Metafile, content: Path) -> None:
+def make_writable(meta: Metafile, save_dir: Path) -> None:
     """Makes the bundle's files writable, truncates those that are too long, and unlinks anything
     that is no regular file."""
     known: set[Path] = set()
-    for file in meta.files:
-        path = content / file.path
-        _open_directories(content, path.parent, known)
+    for file in meta.wire_files:
+        path = save_dir / file.place
+        _open_directories(save_dir, path.parent, known)
         try:
             found = os.lstat(path)
         except FileNotFoundError:
@@ -119,13 +123,12 @@ def make_writable(meta: Metafile, content: Path) -> None:
             os.truncate(path, file.size)
 
 
-def _open_directories(content: Path, directory: Path, known: set[Path]) -> None:
-    """Makes `directory` and its parents, up to `content`, writable if they exist."""
-    if directory in known:
+def _open_directories(top: Path, directory: Path, known: set[Path]) -> None:
+    """Makes `directory` and its parents, below `top`, writable if they exist."""
+    if directory in known or directory == top:
         return
     known.add(directory)
-    if directory != content:
-        _open_directories(content, directory.parent, known)
+    _open_directories(top, directory.parent, known)
     try:
         found = os.lstat(directory)
     except FileNotFoundError:
@@ -167,6 +170,6 @@ def _names(meta: Metafile, layout: lt.file_storage) -> dict[int, str]:
     """
     pad = lt.file_storage.flag_pad_file
     indexes = [i for i in range(layout.num_files()) if not layout.file_flags(i) & pad]
-    if [layout.file_size(i) for i in indexes] != [file.size for file in meta.files]:
+    if [layout.file_size(i) for i in indexes] != [file.size for file in meta.wire_files]:
         raise TorrentdistError("invalid_metafile", detail="libtorrent finds different files in it")
-    return {i: f"{CONTENT}/{file.path}" for i, file in zip(indexes, meta.files, strict=True)}
+    return {i: file.place for i, file in zip(indexes, meta.wire_files, strict=True)}

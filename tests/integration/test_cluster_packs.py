@@ -1,0 +1,117 @@
+"""A bundle with many small files, from end to end: every door gives it back as it was."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from chunked_uploads import Chunked
+from cluster_fixtures import Cluster, picture, running_cluster, until
+
+from torrentdist.testing.sample_trees import ODD_NAMES, some_bytes, write_tree
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running_cluster(work=tmp_path_factory.mktemp("packs"), masters=2, supervisors=1) as running:
+        yield running
+
+
+def make_tree(top: Path, seed: int) -> Path:
+    files = {f"d{number % 7}/f{number:03}": some_bytes(500 + 9 * number, seed + number) for number in range(400)}
+    write_tree(top, {**files, **ODD_NAMES, "empty": b"", "large.bin": some_bytes(300_000, seed)})
+    (top / "d1/f001").chmod(0o755)
+    (top / "void").mkdir()
+    (top / "link").symlink_to("d1/f001")
+    return top
+
+
+def host_content(cluster: Cluster, digest: str) -> Path:
+    return cluster.content(cluster.supervisors()[0], digest)
+
+
+@pytest.mark.case("N1")
+def test_every_door_gives_back_the_tree(cluster: Cluster, tmp_path: Path) -> None:
+    """A name, a mode, a link or an empty directory would be lost on the way through packs."""
+    source = make_tree(tmp_path / "source", 1)
+    digest = cluster.upload(source, "many", replicas=2)["digest"]
+    cluster.run("bundle", "distribute", "many").ok()
+    cluster.run("download", "many", tmp_path / "by-host").ok()
+    cluster.run("download", "many", tmp_path / "by-peer", "--no-supervisor").ok()
+    copies = [cluster.content(name, digest) for name in (*cluster.masters(), *cluster.supervisors())]
+
+    assert (copies[0].parent / "packs/00000").is_file()
+    assert [picture(source)] * 5 == [picture(copy) for copy in (*copies, tmp_path / "by-host", tmp_path / "by-peer")]
+
+
+@pytest.mark.case("H1")
+def test_a_new_version_takes_its_unchanged_files_from_the_old_one(cluster: Cluster, tmp_path: Path) -> None:
+    """A patched environment would cross the network as a whole."""
+    source = make_tree(tmp_path / "source", 2000)
+    cluster.upload(source, "env-1", replicas=2)
+    cluster.run("bundle", "distribute", "env-1").ok()
+    (source / "d3/f003").write_bytes(b"patched")
+    (source / "d5").rename(source / "d9")
+    uploaded = cluster.upload(source, "env-2", replicas=2)
+    told = cluster.run("bundle", "distribute", "env-2").ok()
+
+    assert 7 == uploaded["new_bytes"]
+    assert told["sources"]["masters"] + told["sources"]["peers"] < 0.2 * uploaded["size"]
+    assert picture(source) == picture(host_content(cluster, uploaded["digest"]))
+
+
+@pytest.mark.case("E5")
+def test_a_damaged_pack_is_found_and_fetched_again(cluster: Cluster, tmp_path: Path) -> None:
+    """A host would send wrong pieces for ever, or lose the bundle."""
+    source = make_tree(tmp_path / "source", 3000)
+    digest = cluster.upload(source, "spoiled", replicas=2)["digest"]
+    cluster.run("bundle", "distribute", "spoiled").ok()
+    pack = host_content(cluster, digest).parent / "packs/00000"
+    good = pack.read_bytes()
+    pack.write_bytes(bytes(len(good)))
+    cluster.run("download", "spoiled", tmp_path / "copy").ok()
+    until(lambda: good == pack.read_bytes(), "the pack is fetched again")
+
+    assert picture(source) == picture(tmp_path / "copy")
+
+
+def test_a_bundle_with_packs_is_sent_over_http(cluster: Cluster, tmp_path: Path) -> None:
+    """Nobody behind a firewall could upload an environment."""
+    source = make_tree(tmp_path / "source", 4000)
+    upload = Chunked(cluster, source)
+    upload.open("sent")
+    upload.put_all()
+    status = upload.finish()[0]
+    leader = cluster.leader()
+
+    assert 200 == status
+    assert picture(source) == picture(cluster.content(leader, upload.meta.digest))
+
+
+@pytest.mark.case("N3")
+def test_a_bundle_that_was_uploaded_without_packs_keeps_its_form(cluster: Cluster, tmp_path: Path) -> None:
+    """After an upgrade, the same directory would conflict with its own bundle."""
+    source = make_tree(tmp_path / "source", 5000)
+    plain = Chunked(cluster, source, packed=False)
+    plain.open("before")
+    plain.put_all()
+
+    assert (200, "") == plain.finish()
+    assert plain.meta.digest == cluster.upload(source, "before", replicas=2)["digest"]
+
+
+def test_the_gateway_makes_an_archive_of_packed_files(cluster: Cluster, tmp_path: Path) -> None:
+    """Spark would unpack other files than were uploaded."""
+    source = make_tree(tmp_path / "source", 6000)
+    cluster.upload(source, "packed-archive", replicas=2)
+    gateway = cluster.url(cluster.supervisors()[0])
+    data = cluster.http.get(f"{gateway}/bundles/packed-archive/archive.tar", timeout=60).content
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        archive.extractall(tmp_path / "out", filter="fully_trusted")
+
+    assert picture(source) == picture(tmp_path / "out")
+    shutil.rmtree(tmp_path / "out")

@@ -1,0 +1,78 @@
+"""Takes small files that are on this host into the packs of a bundle that arrives.
+
+Always: a piece of a pack counts only after it was read from the pack and matched the metafile. A
+source that changed costs nothing but the attempt.
+Never: write into a source, or into a pack that was there before.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from torrentdist.bundle.files.durability import disk_failure
+from torrentdist.bundle.metafile import FileEntry, Metafile, WireFile
+from torrentdist.bundle.packs.pack_files import read_small, root_of
+from torrentdist.bundle.reuse.part_filling import right_pieces
+
+GoOn = Callable[[], bool]
+
+
+class SmallSource(NamedTuple):
+    """A small file of an arriving bundle, and where it is on this host."""
+
+    file: FileEntry
+    top: Path
+    path: str
+
+
+def fill_packs(meta: Metafile, home: Path, known: Sequence[SmallSource], go_on: GoOn) -> dict[str, list[bool]]:
+    """Writes these files into the packs. Returns for each pack that got one which of its pieces are
+    right, by the path of the pack.
+
+    Raises `disk_full` if the disk is full.
+    """
+    sources = {one.file.path: one for one in known}
+    pieces: dict[str, list[bool]] = {}
+    for pack, files in meta.packs if known else ():
+        if not go_on():
+            break
+        target = home / pack.place
+        if os.path.lexists(target) or not any(file.path in sources for file in files):
+            continue
+        try:
+            filled = _fill(target, pack, files, sources)
+        except OSError as exc:
+            with suppress(OSError):
+                target.unlink()
+            raise disk_failure(exc, target, pack.size) from exc
+        if filled:
+            pieces[pack.path] = right_pieces(pack, target, meta, go_on)
+    return pieces
+
+
+def _fill(target: Path, pack: WireFile, files: Sequence[FileEntry], sources: dict[str, SmallSource]) -> bool:
+    """Writes a pack in which the unknown files are holes. Returns whether a file was found."""
+    target.parent.mkdir(exist_ok=True)
+    found, at = False, 0
+    with open(target, "xb", buffering=0) as out:
+        out.truncate(pack.size)
+        for file in files:
+            data = _read(sources.get(file.path))
+            if data and os.pwrite(out.fileno(), data, at) == file.size:
+                found = True
+            at += file.size
+    return found
+
+
+def _read(source: SmallSource | None) -> bytes:
+    """Returns the content of a file; empty if it is not what it should be."""
+    if source is None:
+        return b""
+    with suppress(OSError):
+        data = read_small(os.fsencode(source.top / source.path), source.file.size)
+        return data if root_of(data) == source.file.root else b""
+    return b""
