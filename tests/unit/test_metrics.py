@@ -108,6 +108,25 @@ def test_every_alert_is_tested_and_leads_to_a_page() -> None:
     assert set() == {rule["annotations"]["runbook"].partition("#")[2] for rule in rules} - anchors
 
 
+def test_every_rule_tells_clusters_apart() -> None:
+    """Two clusters in one Prometheus: the leader of one would hide that the other has none."""
+    rules = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+    mixing = re.compile(r"\b(sum|max|min|count|group|avg)\s*(\(|by \((?!cluster\b))")
+
+    assert [] == [rule["alert"] for rule in rules if mixing.search(rule["expr"])]
+
+
+def test_every_series_names_its_cluster() -> None:
+    """The alert rules could not tell whose leader is missing."""
+    metrics, events, _ = counted()
+    metrics.cluster = "prod"
+    events.hear(DownloadFinished(**END))  # type: ignore[arg-type]
+    shown = [line for line in lines(metrics) if not line.startswith("#")]
+
+    assert [] == [line for line in shown if 'cluster="prod"' not in line]
+    assert 'torrentdist_fetched_bytes_total{cluster="prod",source="masters"} 250.0' in shown
+
+
 @needs_promtool
 def test_promtool_accepts_the_rules_and_their_tests_pass() -> None:
     """Prometheus would refuse the rules, or an alert would not fire when it must."""

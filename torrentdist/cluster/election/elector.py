@@ -364,7 +364,9 @@ class Elector:
             while self.is_leader():
                 self._wake.clear()
                 if self._gives_way() or not await self._renew(own):
-                    return
+                    break
+            if not self._gives_way():
+                log.warning("this master has lost its leadership", master=self._master, epoch=term.epoch)
         finally:
             self._lose()
 

@@ -1,7 +1,8 @@
 """Takes office and hands it over: what a master writes to /epoch and to the election queue.
 
-One transaction raises the epoch and records the failover. A leader that hands over names its
-successor's znode in /epoch, and each master ahead of that znode moves to the end of the queue.
+One transaction raises the epoch and records the failover, also if the same master leads again. A
+leader that hands over names its successor's znode in /epoch, and each master ahead of that znode
+moves to the end of the queue.
 Always: only a master whose election znode exists at that moment raises the epoch, and only from the
 value that it has read. A successor that dies or cannot become ready blocks nobody.
 Never: ask whether the master is ready (the elector has done so), or touch another session's znode.
@@ -60,8 +61,7 @@ async def raise_epoch(zk: ZooKeeper, own: OwnNode, master: MasterId) -> Term:
         previous, version = read_term(found[0]), found[1].version
         record = TermRecord(leader=master, election=own.name)
         ops: list[Op] = [Check(path), Set(paths.EPOCH, encode(record), version)]
-        if previous is None or previous.election != own.name:
-            ops.append(await _failover(zk, previous, master))
+        ops.append(await _failover(zk, previous, record))
         try:
             raised = (await zk.commit(ops))[1]
         except TransactionFailed as exc:
@@ -72,13 +72,13 @@ async def raise_epoch(zk: ZooKeeper, own: OwnNode, master: MasterId) -> Term:
         return Term(raised.version, path, own.owner)
 
 
-async def _failover(zk: ZooKeeper, previous: TermRecord | None, master: MasterId) -> Op:
+async def _failover(zk: ZooKeeper, previous: TermRecord | None, now: TermRecord) -> Op:
     registered = previous is not None and await zk.exists(paths.master(previous.leader)) is not None
     record = FailoverRecord(
         previous=previous.leader if previous else None,
-        current=master,
+        current=now.leader,
         at=time.time(),  # For display only.
-        reason=failover_reason(previous, master, registered),
+        reason=failover_reason(previous, now, registered),
     )
     return Create(paths.failover_prefix(), encode(record), sequential=True)
 

@@ -159,14 +159,16 @@ def read_term(data: bytes) -> TermRecord | None:
         return None
 
 
-def failover_reason(previous: TermRecord | None, me: MasterId, registered: bool) -> str:
+def failover_reason(previous: TermRecord | None, now: TermRecord, registered: bool) -> str:
     """Explains why `previous` no longer leads, as far as the tree shows. `registered` tells whether
     its master is in /masters."""
     if previous is None:
         return "first leader"
     if previous.left:
         return previous.left
-    if previous.leader == me or registered:
+    if previous.election == now.election:
+        return "lease ended"
+    if previous.leader == now.leader or registered:
         return "session lost"
     return "died"
 

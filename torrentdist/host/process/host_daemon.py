@@ -156,6 +156,7 @@ class HostDaemon:
         self.config = config
         self.identity = identity
         self.metrics = role.metrics
+        self.metrics.cluster = config.cluster_label
         self._role = role
         self._blocked_at = float("-inf")
         self._full = ""

@@ -34,6 +34,8 @@ class Metrics(Collector):
     """`read` returns the samples of a scrape."""
 
     def __init__(self, read: Callable[[], Iterable[Sample]]) -> None:
+        self.cluster = ""
+        """The label `cluster` of every series; empty: none."""
         self._read = read
         self._registry = CollectorRegistry()
         self._registry.register(self)
@@ -76,7 +78,21 @@ class Metrics(Collector):
         yield from families.values()
 
     def render(self) -> bytes:
-        return generate_latest(self._registry)
+        return generate_latest(_Labelled(self._registry, self.cluster))
+
+
+class _Labelled(CollectorRegistry):
+    """A registry whose series all have one more label."""
+
+    def __init__(self, registry: CollectorRegistry, cluster: str) -> None:
+        super().__init__()
+        self._inner = registry
+        self._more = {"cluster": cluster} if cluster else {}
+
+    def collect(self) -> Iterator[Family]:
+        for family in self._inner.collect():
+            family.samples = [sample._replace(labels={**self._more, **sample.labels}) for sample in family.samples]
+            yield family
 
 
 def _family(row: MetricRow) -> GaugeMetricFamily | CounterMetricFamily:

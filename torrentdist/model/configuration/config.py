@@ -292,6 +292,12 @@ class TracesConfig(Section, frozen=True, kw_only=True):
         return base if base.endswith("/v1/traces") else f"{base}/v1/traces"
 
 
+class MetricsConfig(Section, frozen=True, kw_only=True):
+    cluster: str = ""
+    """The label `cluster` of all metrics, by which the alert rules tell clusters apart. Empty:
+    trust.cluster, or else zookeeper.chroot without its slash."""
+
+
 class Config(Section, frozen=True, kw_only=True):
     client: ClientConfig = ClientConfig()
     master: MasterConfig = MasterConfig()
@@ -310,6 +316,11 @@ class Config(Section, frozen=True, kw_only=True):
     log: LogConfig = LogConfig()
     events: EventsConfig = EventsConfig()
     traces: TracesConfig = TracesConfig()
+    metrics: MetricsConfig = MetricsConfig()
+
+    @property
+    def cluster_label(self) -> str:
+        return self.metrics.cluster or self.trust.cluster or self.zookeeper.chroot.strip("/")
 
     @property
     def swarm_has_tls(self) -> bool:
