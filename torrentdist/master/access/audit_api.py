@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import dataclass
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from torrentdist.host.http.authentication import principal_of
-from torrentdist.host.http.operation import Operation
 from torrentdist.host.http.web import json_response, number_parameter
 from torrentdist.master.access.audit_trail import MOST_ENTRIES, AuditTrail
-from torrentdist.master.http.mutation_requests import LONGEST_WAIT
+from torrentdist.master.http.mutation_requests import LONGEST_WAIT, seconds_of
+from torrentdist.master.http.routes import Routes, operation
 from torrentdist.model.access.audit_messages import AuditView
 from torrentdist.security.principal import Role
 
 DEFAULT_ENTRIES = 1000
 
 
-class AuditApi:
-    def __init__(self, trail: AuditTrail) -> None:
-        self._trail = trail
+@dataclass(frozen=True)
+class AuditApi(Routes):
+    trail: AuditTrail
 
-    def operations(self) -> Iterator[Operation]:
-        summary = "who changed what at this master, the newest first"
-        yield Operation("GET", "/v1/audit", self.audit, list[AuditView], summary, Role.READER)
-
+    @operation("GET", "/v1/audit", list[AuditView], Role.READER)
     async def audit(self, request: Request) -> Response:
-        within = number_parameter(request, "within", LONGEST_WAIT, low=0.0, high=LONGEST_WAIT)
+        """Who changed what at this master, the newest first."""
+        within = seconds_of(request, "within", LONGEST_WAIT)
         most = int(number_parameter(request, "n", DEFAULT_ENTRIES, low=1, high=MOST_ENTRIES))
         who, bundle = request.query_params.get("who", ""), request.query_params.get("bundle", "")
-        return json_response(self._trail.entries(principal_of(request), within, who, bundle, most))
+        return json_response(self.trail.entries(principal_of(request), within, who, bundle, most))

@@ -10,15 +10,14 @@ import hashlib
 import hmac
 import secrets
 import time
-from collections.abc import Iterator
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from torrentdist.host.http.operation import Operation
 from torrentdist.http.http_errors import InvalidUrl
 from torrentdist.http.request_head import origin_of
 from torrentdist.http.token_recipients import PATH, url_of
+from torrentdist.master.http.routes import Routes, operation
 from torrentdist.master.reads.saved_records import Records
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.security.master_proof import name_and_key, proof
@@ -27,7 +26,7 @@ from torrentdist.security.principal import Role
 NONCE_LENGTHS = range(16, 129)
 
 
-class ProofApi:
+class ProofApi(Routes):
     """`url` is the one under which others know this master. `token` is the shared one."""
 
     def __init__(self, records: Records, url: str, token: str | None) -> None:
@@ -36,11 +35,9 @@ class ProofApi:
         self._shared = None if token is None else name_and_key(token)
         self._nobody = secrets.token_hex(32)
 
-    def operations(self) -> Iterator[Operation]:
-        summary = "a proof that this master knows the client's token"
-        yield Operation("GET", PATH, self.proof, None, summary, Role.ANYONE)
-
+    @operation("GET", PATH, None, Role.ANYONE)
     async def proof(self, request: Request) -> Response:
+        """A proof that this master knows the client's token."""
         nonce, url = request.query_params.get("nonce", ""), request.query_params.get("url", "")
         if len(nonce) not in NONCE_LENGTHS or url != self._url:
             raise TorrentdistError("invalid_request", detail="a proof is for a nonce, and for this master's own URL")

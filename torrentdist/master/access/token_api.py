@@ -6,17 +6,17 @@ Always: a master sees the hash of a token's secret only.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
 from torrentdist.host.http.authentication import principal_of
-from torrentdist.host.http.operation import Operation, about, body_of
-from torrentdist.host.http.web import decode_body, json_response
+from torrentdist.host.http.operation import about
+from torrentdist.host.http.web import json_response
 from torrentdist.master.access.token_operations import TokenOperations, quota_view, token_view, unknown_token
-from torrentdist.master.http.mutation_requests import answered, mutation_of
+from torrentdist.master.http.routes import Change, Routes, change, operation
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.reads.saved_records import Records
 from torrentdist.model import ids
@@ -28,84 +28,56 @@ from torrentdist.security.principal import Principal, Role
 MAX_TOKEN_BYTES = 16 * 1024
 
 
-class TokenApi:
-    def __init__(self, operations: TokenOperations, leadership: Leadership, records: Records) -> None:
-        self._operations = operations
-        self._leadership = leadership
-        self._records = records
+@dataclass(frozen=True)
+class TokenApi(Routes):
+    changes: TokenOperations
+    leadership: Leadership
+    records: Records
 
-    def operations(self) -> Iterator[Operation]:
-        tokens, one = "/v1/tokens", "/v1/tokens/{name}"
-        yield Operation("GET", "/v1/whoami", self.whoami, WhoamiView, "who the sender is", Role.JOB)
-        yield Operation("GET", tokens, self.tokens, list[TokenView], "every token, without secrets", Role.READER)
-        yield Operation(
-            "POST",
-            tokens,
-            self.create,
-            TokenView,
-            "create a token from the hash of its secret",
-            Role.OPERATOR,
-            body=TokenBody,
-            max_body=MAX_TOKEN_BYTES,
-            changes=True,
-            dry_runs=True,
-        )
-        quota = "/v1/tokens/{name}/quota"
-        summary = "what the holder of a token may use, and uses"
-        yield Operation("GET", quota, self.quota, QuotaView, summary, Role.READER)
-        yield Operation(
-            "PUT",
-            quota,
-            self.set_quota,
-            QuotaView,
-            "limit what the holder of a token may use",
-            Role.OPERATOR,
-            body=QuotaBody,
-            max_body=MAX_TOKEN_BYTES,
-            changes=True,
-            dry_runs=True,
-        )
-        summary = "end a token on every master"
-        role = Role.OPERATOR
-        yield Operation("DELETE", one, self.revoke, TokenView, summary, role, changes=True, dry_runs=True)
-
+    @operation("GET", "/v1/whoami", WhoamiView, Role.JOB)
     async def whoami(self, request: Request) -> Response:
+        """Who the sender is."""
         return json_response(whoami_view(principal_of(request)))
 
+    @operation("GET", "/v1/tokens", list[TokenView], Role.READER)
     async def tokens(self, request: Request) -> Response:
-        """The patterns of other tokens name bundles too."""
-        now, sender = self._records.server_now() or time.time(), principal_of(request)
-        records = (entry.record for _, entry in sorted(self._records.snapshot().tokens.items()))
+        """Every token, without secrets.
+
+        The patterns of other tokens name bundles too.
+        """
+        now, sender = self.records.server_now() or time.time(), principal_of(request)
+        records = (entry.record for _, entry in sorted(self.records.snapshot().tokens.items()))
         views = (token_view(record, now) for record in records if _may_see(sender, record))
         return json_response(
             [view if _may_see_quota(sender, view.name) else replace(view, has_quota=False) for view in views]
         )
 
-    async def create(self, request: Request) -> Response:
-        self._leadership.fence()
-        raw = await body_of(request)
-        body = decode_body(raw, TokenBody)
-        about(request, body.name)
-        mutation = await mutation_of(request, raw)
-        return answered(await self._operations.create(mutation, body, principal_of(request).name))
+    @change("POST", "/v1/tokens", TokenView, Role.OPERATOR, body=TokenBody, max_body=MAX_TOKEN_BYTES)
+    async def create(self, asked: Change) -> bytes:
+        """Create a token from the hash of its secret."""
+        about(asked.request, asked.body.name)
+        return await self.changes.create(asked.mutation, asked.body, asked.by)
 
+    @operation("GET", "/v1/tokens/{name}/quota", QuotaView, Role.READER)
     async def quota(self, request: Request) -> Response:
-        """What a token uses tells of its bundles."""
-        name = ids.token_name(request.path_params["name"])
+        """What the holder of a token may use, and uses.
+
+        What a token uses tells of its bundles.
+        """
+        name = _name(request)
         if not _may_see_quota(principal_of(request), name):
             raise unknown_token(name)
-        return json_response(quota_view(self._records.snapshot(), name))
+        return json_response(quota_view(self.records.snapshot(), name))
 
-    async def set_quota(self, request: Request) -> Response:
-        self._leadership.fence()
-        raw = await body_of(request)
-        name, body = ids.token_name(request.path_params["name"]), decode_body(raw, QuotaBody)
-        return answered(await self._operations.set_quota(await mutation_of(request, raw), name, body))
+    @change("PUT", "/v1/tokens/{name}/quota", QuotaView, Role.OPERATOR, body=QuotaBody, max_body=MAX_TOKEN_BYTES)
+    async def set_quota(self, asked: Change) -> bytes:
+        """Limit what the holder of a token may use."""
+        return await self.changes.set_quota(asked.mutation, _name(asked.request), asked.body)
 
-    async def revoke(self, request: Request) -> Response:
-        self._leadership.fence()
-        name = ids.token_name(request.path_params["name"])
-        return answered(await self._operations.revoke(await mutation_of(request), name))
+    @change("DELETE", "/v1/tokens/{name}", TokenView, Role.OPERATOR)
+    async def revoke(self, asked: Change) -> bytes:
+        """End a token on every master."""
+        return await self.changes.revoke(asked.mutation, _name(asked.request))
 
 
 def whoami_view(sender: Principal) -> WhoamiView:
@@ -119,6 +91,10 @@ def whoami_view(sender: Principal) -> WhoamiView:
         how=sender.how,
         reads=",".join([*sender.reads, *own]),
     )
+
+
+def _name(request: Request) -> str:
+    return ids.token_name(request.path_params["name"])
 
 
 def _may_see_quota(sender: Principal, name: str) -> bool:

@@ -5,16 +5,15 @@ Always: a standby refuses them; the leader's operations make them, once for each
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import dataclass
 
-from starlette.requests import Request
-from starlette.responses import Response
-
-from torrentdist.host.http.operation import DRY_RUN, Operation, body_of
-from torrentdist.host.http.web import decode_body, flag_parameter, number_parameter
+from torrentdist.host.http.operation import DRY_RUN
+from torrentdist.host.http.web import flag_parameter
 from torrentdist.master.bundles.bundle_operations import BundleOperations
 from torrentdist.master.bundles.pruning import Pruning
-from torrentdist.master.http.mutation_requests import LONGEST_WAIT, answered, bundle_of, bundle_target, mutation_of
+from torrentdist.master.changes.answered_requests import A_DRY_RUN
+from torrentdist.master.http.mutation_requests import bundle_of, bundle_target, seconds_of
+from torrentdist.master.http.routes import Change, Routes, change
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.model.access.envelope import Envelope
 from torrentdist.model.wire.bundle_messages import BundleView
@@ -25,55 +24,40 @@ MOST_SIGNATURE_BYTES = 4096
 """Longest envelope of a bundle, as JSON."""
 
 
-class BundleChangeApi:
-    def __init__(self, operations: BundleOperations, leadership: Leadership, pruning: Pruning) -> None:
-        self._operations = operations
-        self._leadership = leadership
-        self._pruning = pruning
+@dataclass(frozen=True)
+class BundleChangeApi(Routes):
+    bundles: BundleOperations
+    leadership: Leadership
+    pruning: Pruning
 
-    def operations(self) -> Iterator[Operation]:
-        role = Role.OPERATOR
-        bundle, pin = "/v1/bundles/{id}", "/v1/bundles/{id}/pin"
-        summary = "remove the bundle everywhere"
-        yield Operation("DELETE", bundle, self.remove, BundleView, summary, role, changes=True, dry_runs=True)
-        summary = "never remove it nor drop it for room"
-        yield Operation("PUT", pin, self.pin, BundleView, summary, role, changes=True, dry_runs=True)
-        yield Operation("DELETE", pin, self.pin, BundleView, "undo pin", role, changes=True, dry_runs=True)
-        yield Operation(
-            "POST",
-            "/v1/bundles/{id}/signatures",
-            self.sign,
-            BundleView,
-            "add a signature of its id and content",
-            Role.UPLOADER,
-            body=Envelope,
-            max_body=MOST_SIGNATURE_BYTES,
-            changes=True,
-            dry_runs=True,
-            target=bundle_target,
-        )
-        summary = "remove the bundles that nobody uses"
-        yield Operation("POST", "/v1/prune", self.prune, UnusedView, summary, role, changes=True, dry_runs=True)
+    @change("DELETE", "/v1/bundles/{id}", BundleView, Role.OPERATOR)
+    async def remove(self, asked: Change) -> bytes:
+        """Remove the bundle everywhere."""
+        return await self.bundles.remove(asked.mutation, bundle_of(asked.request))
 
-    async def remove(self, request: Request) -> Response:
-        bundle = bundle_of(request)
-        return answered(await self._operations.remove(await mutation_of(request), bundle))
+    @change(
+        "POST",
+        "/v1/bundles/{id}/signatures",
+        BundleView,
+        Role.UPLOADER,
+        body=Envelope,
+        max_body=MOST_SIGNATURE_BYTES,
+        target=bundle_target,
+    )
+    async def sign(self, asked: Change) -> bytes:
+        """Add a signature of its id and content."""
+        return await self.bundles.sign(asked.mutation, bundle_of(asked.request), asked.body)
 
-    async def sign(self, request: Request) -> Response:
-        bundle = bundle_of(request)
-        self._leadership.fence()
-        raw = await body_of(request)
-        envelope = decode_body(raw, Envelope)
-        return answered(await self._operations.sign(await mutation_of(request, raw), bundle, envelope))
+    @change("PUT", "/v1/bundles/{id}/pin", BundleView, Role.OPERATOR)
+    @change("DELETE", "/v1/bundles/{id}/pin", BundleView, Role.OPERATOR, summary="undo pin")
+    async def pin(self, asked: Change) -> bytes:
+        """Never remove it nor drop it for room."""
+        return await self.bundles.set_pinned(asked.mutation, bundle_of(asked.request), asked.request.method == "PUT")
 
-    async def pin(self, request: Request) -> Response:
-        bundle = bundle_of(request)
-        mutation = await mutation_of(request)
-        return answered(await self._operations.set_pinned(mutation, bundle, request.method == "PUT"))
-
-    async def prune(self, request: Request) -> Response:
-        older_than = number_parameter(request, "older_than", 0.0, low=0.0, high=LONGEST_WAIT)
-        if flag_parameter(request, "dry_run"):  # from clients older than /v1/dry-run
-            request.scope[DRY_RUN] = True
-        self._leadership.fence()
-        return answered(await self._pruning.prune(await mutation_of(request), older_than))
+    @change("POST", "/v1/prune", UnusedView, Role.OPERATOR)
+    async def prune(self, asked: Change) -> bytes:
+        """Remove the bundles that nobody uses."""
+        older_than, mutation = seconds_of(asked.request, "older_than"), asked.mutation
+        if flag_parameter(asked.request, "dry_run"):  # from clients older than /v1/dry-run
+            asked.request.scope[DRY_RUN], mutation = True, A_DRY_RUN
+        return await self.pruning.prune(mutation, older_than)

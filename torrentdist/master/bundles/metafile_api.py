@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -16,14 +17,14 @@ from torrentdist.bundle.metafile import parse_metafile, with_trackers
 from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.file_answers import FILE_TYPE, path_response
 from torrentdist.host.http.http_conditions import Representation
-from torrentdist.host.http.operation import FILE, Operation, body_of
+from torrentdist.host.http.operation import FILE, body_of
 from torrentdist.host.http.web import flag_parameter
 from torrentdist.host.process.heavy_work import in_heavy_thread
-from torrentdist.host.runtime import HostRuntime
 from torrentdist.master.bundles import bundle_views
 from torrentdist.master.bundles.raw_metafiles import RawMetafiles
 from torrentdist.master.http.mutation_requests import bundle_of, bundle_target, digest_of, records_for
-from torrentdist.master.reads.saved_records import Records
+from torrentdist.master.http.routes import Routes, operation
+from torrentdist.master.master_core import MasterCore
 from torrentdist.master.swarm.swarms import Swarms
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
@@ -36,119 +37,82 @@ ARRIVES_SECS = 2
 """Seconds for which a host waits for a metafile at the host that it was sent to."""
 
 
-class MetafileApi:
-    """`retry` fetches a bundle again whose metafile has come back.
-
-    `max_body`: bytes of the largest metafile.
-    """
-
-    def __init__(
-        self,
-        records: Records,
-        runtime: HostRuntime,
-        swarms: Swarms,
-        raw_metafiles: RawMetafiles,
-        retry: Callable[[Digest], None],
-        max_body: int,
-    ) -> None:
-        self._records = records
-        self._runtime = runtime
-        self._swarms = swarms
-        self._raw_metafiles = raw_metafiles
-        self._retry = retry
-        self._max_body = max_body
-
-    def operations(self) -> Iterator[Operation]:
-        of_bundle, of_digest = "/v1/bundles/{id}/metafile", "/v1/metafiles/{digest}"
-        yield Operation(
-            "GET",
-            of_bundle,
-            self.metafile,
-            None,
-            "the BitTorrent v2 metafile",
-            Role.JOB,
-            statuses=(200, 307),
-            hands_out=bundle_target,
-        )
-        summary = "the metafile of a digest"
-        yield Operation(
-            "GET", of_digest, self.metafile_by_digest, None, summary, Role.READER, hands_out=self._names_of_digest
-        )
-        summary = "a metafile that the masters have lost"
-        yield Operation(
-            "PUT",
-            of_digest,
-            self.restore_metafile,
-            None,
-            summary,
-            Role.READER,
-            max_body=self._max_body,
-            statuses=(204,),
-        )
-        summary = "what the plug-in's upload() made"
-        yield Operation(
-            "GET",
-            f"{of_digest}/plugin",
-            self.plugin_metafile,
-            None,
-            summary,
-            Role.READER,
-            statuses=FILE,
-            hands_out=self._names_of_digest,
-        )
+@dataclass(frozen=True)
+class MetafileApi(Routes):
+    core: MasterCore
+    swarms: Swarms
+    metafiles: RawMetafiles
+    retry: Callable[[Digest], None]
+    """Fetches a bundle again whose metafile has come back."""
+    max_body: int
+    """Bytes of the largest metafile."""
 
     async def _names_of_digest(self, request: Request) -> list[BundleId]:
-        return self._swarms.names(digest_of(request))
+        return self.swarms.names(digest_of(request))
 
     def _may_read(self, request: Request) -> bool:
-        return may_read_content(principal_of(request), self._swarms.names(digest_of(request)))
+        return may_read_content(principal_of(request), self.swarms.names(digest_of(request)))
 
+    @operation("GET", "/v1/bundles/{id}/metafile", None, Role.JOB, statuses=(200, 307), hands_out=bundle_target)
     async def metafile(self, request: Request) -> Response:
-        entry = bundle_views.entry_of(records_for(request, self._records), bundle_of(request), *bundle_views.LISTED)
+        """The BitTorrent v2 metafile."""
+        entry = bundle_views.entry_of(records_for(request, self.core.records), bundle_of(request), *bundle_views.LISTED)
         digest = entry.record.digest
-        raw = await self._raw_metafiles.of(digest)
-        asker = request.query_params.get("for", "")
-        if asker and (giver := self._swarms.giver(digest, len(raw), asker)) is not None:
-            path = f"/v1/metafiles/{digest}"
-            where = (
-                f"{giver.url}{path}?wait={ARRIVES_SECS}&{PARAMETER}={self._records.secrets.new_pass(giver.id, path)}"
-            )
+        raw = await self.metafiles.of(digest)
+        if (
+            where := giver_of(self.core, self.swarms, request, digest, len(raw), f"/v1/metafiles/{digest}")
+        ) is not None:
             return RedirectResponse(where, headers={DIGEST: digest})
         if flag_parameter(request, "tracker"):
-            raw = await in_heavy_thread(with_trackers, raw, self._swarms.tracker_urls(digest))
+            raw = await in_heavy_thread(with_trackers, raw, self.swarms.tracker_urls(digest))
         return await _metafile_response(request, raw, digest)
 
+    @operation("GET", "/v1/metafiles/{digest}", None, Role.READER, hands_out="_names_of_digest")
     async def metafile_by_digest(self, request: Request) -> Response:
+        """The metafile of a digest."""
         digest = digest_of(request)
-        raw = await self._runtime.store.raw_metafile(digest) if self._may_read(request) else None
+        raw = await self.core.host.runtime.store.raw_metafile(digest) if self._may_read(request) else None
         if raw is None:
             raise TorrentdistError("not_found", what=f"a metafile of {digest} on this master")
         return await _metafile_response(request, raw, digest)
 
+    @operation("PUT", "/v1/metafiles/{digest}", None, Role.READER, max_body="max_body", statuses=(204,))
     async def restore_metafile(self, request: Request) -> Response:
-        """Takes a metafile back from a peer of the swarm.
+        """A metafile that the masters have lost.
 
-        The digest proves that it is the right one.
+        A peer of the swarm gives it back. The digest proves that it is the right one.
         """
         digest = digest_of(request)
-        entries = records_for(request, self._records).bundles.values()
+        entries = records_for(request, self.core.records).bundles.values()
         if not any(e.record.digest == digest and e.record.state in bundle_views.ALIVE for e in entries):
             raise TorrentdistError("not_found", what=f"a bundle with digest {digest}")
         meta = await in_heavy_thread(parse_metafile, await body_of(request))
         if meta.digest != digest:
             raise TorrentdistError("corrupt", path=f"the metafile of {digest}", detail=f"it belongs to {meta.digest}")
-        await self._runtime.store.begin(meta)
-        self._swarms.got_metafile(digest)
-        self._retry(digest)
+        await self.core.host.runtime.store.begin(meta)
+        self.swarms.got_metafile(digest)
+        self.retry(digest)
         return Response(status_code=204)
 
+    @operation("GET", "/v1/metafiles/{digest}/plugin", None, Role.READER, statuses=FILE, hands_out="_names_of_digest")
     async def plugin_metafile(self, request: Request) -> Response:
+        """What the plug-in's upload() made."""
         digest = digest_of(request)
-        path = self._runtime.store.object_dir(digest) / "distributor-metafile"
+        path = self.core.host.runtime.store.object_dir(digest) / "distributor-metafile"
         if not self._may_read(request) or not await asyncio.to_thread(path.is_file):
             raise TorrentdistError("not_found", what=f"a plug-in's metafile of {digest} on this master")
         shown = await asyncio.to_thread(lambda: Representation(f"{digest}.plugin", path.stat().st_size))
         return path_response(request, path, shown, digest, FILE_TYPE)
+
+
+def giver_of(core: MasterCore, swarms: Swarms, request: Request, digest: Digest, size: int, path: str) -> str | None:
+    """Returns the URL of a host that gives the sender what goes round among hosts; None: this
+    master does."""
+    asker = request.query_params.get("for", "")
+    giver = swarms.giver(digest, size, asker) if asker else None
+    if giver is None:
+        return None
+    return f"{giver.url}{path}?wait={ARRIVES_SECS}&{PARAMETER}={core.records.secrets.new_pass(giver.id, path)}"
 
 
 async def _metafile_response(request: Request, raw: bytes, digest: str) -> Response:

@@ -50,10 +50,10 @@ def bundles_room(core: MasterCore, leading: LeadingRoom, swarms: Swarms) -> Bund
         metafiles=metafiles,
         recipes=recipes,
         routers=[
-            BundleApi(records, mirror, swarms, runtime, core.host.hand_outs),
+            BundleApi(core, swarms),
             BundleChangeApi(operations, leadership, Pruning(core.session, changes)),
             UploadApi(leadership, intake, max_body),
-            MetafileApi(records, runtime, swarms, metafiles, attempts.retry, max_body),
-            RecipeApi(records, runtime, swarms, recipes, leadership, max_body),
+            MetafileApi(core, swarms, metafiles, attempts.retry, max_body),
+            RecipeApi(core, swarms, recipes, leadership, max_body),
         ],
     )

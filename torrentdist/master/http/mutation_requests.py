@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 
 from starlette.requests import Request
-from starlette.responses import Response
 
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.host.http.authentication import principal_of
@@ -61,12 +60,12 @@ def records_for(request: Request, records: Records) -> ClusterSnapshot:
     return readable(records.snapshot(), principal_of(request))
 
 
+def seconds_of(request: Request, name: str, default: float = 0.0) -> float:
+    """Returns a time that the request names."""
+    return number_parameter(request, name, default, low=0.0, high=LONGEST_WAIT)
+
+
 def page_of(request: Request) -> Page:
     """Returns the part of a list that the request asks for."""
     limit = int(number_parameter(request, "limit", MOST_PAGE, low=1, high=MOST_PAGE))
     return Page(after=request.query_params.get("after", ""), limit=limit if "limit" in request.query_params else None)
-
-
-def answered(body: bytes) -> Response:
-    """Returns the answer to a change, which is JSON already."""
-    return Response(body, media_type="application/json")

@@ -6,27 +6,26 @@ instead.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import dataclass
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from torrentdist.host.http.authentication import principal_of
-from torrentdist.host.http.operation import Handler, Operation, body_of
+from torrentdist.host.http.operation import body_of
 from torrentdist.host.http.web import decode_body, flag_parameter, json_response, number_parameter
 from torrentdist.master.http.mutation_requests import (
-    LONGEST_WAIT,
     MAX_JSON_BYTES,
-    answered,
-    mutation_of,
     page_of,
     records_for,
+    seconds_of,
 )
+from torrentdist.master.http.routes import Change, Routes, change, operation
 from torrentdist.master.jobs.heartbeats import Heartbeats
 from torrentdist.master.jobs.job_loop import JobLoop
 from torrentdist.master.jobs.job_operations import find_job
 from torrentdist.master.jobs.job_requests import JobRequests
-from torrentdist.master.jobs.lifecycle import Activate, Deactivate, Kill, Rebalance
+from torrentdist.master.jobs.lifecycle import Activate, Deactivate, Event, Kill, Rebalance
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.reads.saved_records import Records
 from torrentdist.model import ids
@@ -40,157 +39,120 @@ from torrentdist.security.certificate_identity import CertificateRole
 from torrentdist.security.principal import Principal, Role
 
 
-class JobApi:
-    def __init__(self, jobs: JobRequests, leadership: Leadership, records: Records) -> None:
-        self._jobs = jobs
-        self._leadership = leadership
-        self._records = records
-
-    def operations(self) -> Iterator[Operation]:
-        one = "/v1/jobs/{job}"
-        yield Operation("GET", "/v1/jobs", self.jobs, list[JobView], "every job", Role.READER, paged=True)
-        summary = "one job, by id or by the name of a live one"
-        yield Operation("GET", one, self.job, JobView, summary, Role.JOB)
-        summary = "a pass for what hosts keep of the job's output"
-        yield Operation("GET", f"{one}/pass", self.output_pass, HostPassesView, summary, Role.READER)
-        yield Operation(
-            "POST",
-            "/v1/jobs",
-            self.submit,
-            JobView,
-            "submit a job whose bundle is here",
-            Role.SUBMITTER,
-            body=SubmitBody,
-            max_body=MAX_JSON_BYTES,
-            changes=True,
-            dry_runs=True,
-            target=self._submitted,
-        )
-        summary = "let its workers run"
-        yield self._steering("POST", f"{one}/activate", self.activate, summary)
-        summary = "stop its workers and keep their places"
-        yield self._steering("POST", f"{one}/deactivate", self.deactivate, summary)
-        summary = "spread it anew after ?wait= with ?workers="
-        yield self._steering("POST", f"{one}/rebalance", self.rebalance, summary)
-        summary = "deactivate now, remove after ?wait="
-        yield self._steering("DELETE", one, self.kill, summary)
-
-    def _steering(self, method: str, path: str, handler: Handler, summary: str) -> Operation:
-        role = Role.SUBMITTER
-        target = self._bundle_of_job
-        return Operation(method, path, handler, JobView, summary, role, changes=True, dry_runs=True, target=target)
+@dataclass(frozen=True)
+class JobApi(Routes):
+    requests: JobRequests
+    leadership: Leadership
+    records: Records
 
     async def _submitted(self, request: Request) -> tuple[BundleId]:
-        self._leadership.fence()  # refuse before the body is read
+        self.leadership.fence()  # refuse before the body is read
         return (ids.bundle_id(decode_body(await body_of(request), SubmitBody).bundle),)
 
     async def _bundle_of_job(self, request: Request) -> tuple[BundleId]:
-        self._leadership.fence()
-        return (find_job(records_for(request, self._records), self._name(request)).record.bundle,)
+        self.leadership.fence()
+        return (find_job(records_for(request, self.records), self._name(request)).record.bundle,)
 
+    @operation("GET", "/v1/jobs", list[JobView], Role.READER, paged=True)
     async def jobs(self, request: Request) -> Response:
+        """Every job."""
         self._only_leader_unless_any(request)
-        return json_response(self._jobs.views(records_for(request, self._records), page_of(request)))
+        return json_response(self.requests.views(records_for(request, self.records), page_of(request)))
 
+    @operation("GET", "/v1/jobs/{job}", JobView, Role.JOB)
     async def job(self, request: Request) -> Response:
+        """One job, by id or by the name of a live one."""
         self._only_leader_unless_any(request)
-        name, snapshot = request.path_params["job"], records_for(request, self._records)
+        name, snapshot = request.path_params["job"], records_for(request, self.records)
         if flag_parameter(request, "events"):
-            return json_response(await self._jobs.told(snapshot, name))
-        return json_response(self._jobs.view(snapshot, name))
+            return json_response(await self.requests.told(snapshot, name))
+        return json_response(self.requests.view(snapshot, name))
 
+    @operation("GET", "/v1/jobs/{job}/pass", HostPassesView, Role.READER)
     async def output_pass(self, request: Request) -> Response:
-        """Hosts keep the output of a job that is gone, so the job need not exist. Nobody knows any
-        more which bundles such a job had, so its output is for those who read everything."""
+        """A pass for what hosts keep of the job's output.
+
+        Hosts keep the output of a job that is gone, so the job need not exist. Nobody knows any
+        more which bundles such a job had, so its output is for those who read everything.
+        """
         job = ids.job_id(request.path_params["job"])
         if not reads_everything(principal_of(request)):
-            find_job(records_for(request, self._records), job)
-        hosts, secrets = self._records.snapshot().supervisors, self._records.secrets
+            find_job(records_for(request, self.records), job)
+        hosts, secrets = self.records.snapshot().supervisors, self.records.secrets
         return json_response(
             HostPassesView(hosts={host: secrets.new_pass(host, f"/v1/host/jobs/{job}/") for host in hosts})
         )
 
-    async def submit(self, request: Request) -> Response:
-        self._leadership.fence()  # refuse before the body is read
-        raw = await body_of(request)
-        body = decode_body(raw, SubmitBody)
-        return answered(await self._jobs.submit(await mutation_of(request, raw), body))
+    @change("POST", "/v1/jobs", JobView, Role.SUBMITTER, body=SubmitBody, max_body=MAX_JSON_BYTES, target="_submitted")
+    async def submit(self, asked: Change) -> bytes:
+        """Submit a job whose bundle is here."""
+        return await self.requests.submit(asked.mutation, asked.body)
 
-    async def activate(self, request: Request) -> Response:
-        now = self._now()
-        return answered(await self._jobs.happen(await mutation_of(request), self._name(request), Activate(now)))
+    @change("POST", "/v1/jobs/{job}/activate", JobView, Role.SUBMITTER, target="_bundle_of_job")
+    async def activate(self, asked: Change) -> bytes:
+        """Let its workers run."""
+        return await self._happen(asked, Activate(self.requests.server_now()))
 
-    async def deactivate(self, request: Request) -> Response:
-        now = self._now()
-        return answered(await self._jobs.happen(await mutation_of(request), self._name(request), Deactivate(now)))
+    @change("POST", "/v1/jobs/{job}/deactivate", JobView, Role.SUBMITTER, target="_bundle_of_job")
+    async def deactivate(self, asked: Change) -> bytes:
+        """Stop its workers and keep their places."""
+        return await self._happen(asked, Deactivate(self.requests.server_now()))
 
-    async def rebalance(self, request: Request) -> Response:
-        wait = number_parameter(request, "wait", 0.0, low=0.0, high=LONGEST_WAIT)
-        workers = int(number_parameter(request, "workers", 0, low=0, high=10_000))
-        event = Rebalance(self._now(), wait, workers)
-        return answered(await self._jobs.happen(await mutation_of(request), self._name(request), event))
+    @change("POST", "/v1/jobs/{job}/rebalance", JobView, Role.SUBMITTER, target="_bundle_of_job")
+    async def rebalance(self, asked: Change) -> bytes:
+        """Spread it anew after ?wait= with ?workers=."""
+        wait = seconds_of(asked.request, "wait")
+        workers = int(number_parameter(asked.request, "workers", 0, low=0, high=10_000))
+        return await self._happen(asked, Rebalance(self.requests.server_now(), wait, workers))
 
-    async def kill(self, request: Request) -> Response:
-        name = self._name(request)
-        now = self._now()
-        spec = find_job(self._records.snapshot(), name).record.spec
-        default = spec.kill_wait_secs if spec is not None else 30.0
-        wait = number_parameter(request, "wait", default, low=0.0, high=LONGEST_WAIT)
-        return answered(await self._jobs.happen(await mutation_of(request), name, Kill(now, wait)))
+    @change("DELETE", "/v1/jobs/{job}", JobView, Role.SUBMITTER, target="_bundle_of_job")
+    async def kill(self, asked: Change) -> bytes:
+        """Deactivate now, remove after ?wait=."""
+        spec = find_job(self.records.snapshot(), self._name(asked.request)).record.spec
+        wait = seconds_of(asked.request, "wait", spec.kill_wait_secs if spec is not None else 30.0)
+        return await self._happen(asked, Kill(self.requests.server_now(), wait))
+
+    async def _happen(self, asked: Change, event: Event) -> bytes:
+        return await self.requests.happen(asked.mutation, self._name(asked.request), event)
 
     def _only_leader_unless_any(self, request: Request) -> None:
         """Workers report to the leader alone. Other masters know the records and the places."""
         if not flag_parameter(request, "any"):
-            self._leadership.fence()
+            self.leadership.fence()
 
     def _name(self, request: Request) -> str:
         return ids.job_id(request.path_params["job"])
 
-    def _now(self) -> float:
-        self._leadership.fence()
-        return self._jobs.server_now()
 
-
-class SupervisorApi:
+@dataclass(frozen=True)
+class SupervisorApi(Routes):
     """Heartbeats, whether a master reaches ZooKeeper, and the route that drains a supervisor."""
 
-    def __init__(self, jobs: JobRequests, loop: JobLoop, heartbeats: Heartbeats, leadership: Leadership) -> None:
-        self._jobs = jobs
-        self._loop = loop
-        self._heartbeats = heartbeats
-        self._leadership = leadership
+    requests: JobRequests
+    loop: JobLoop
+    heartbeats: Heartbeats
+    leadership: Leadership
 
-    def operations(self) -> Iterator[Operation]:
-        drain = "/v1/supervisors/{supervisor}/drain"
-        for method, summary in (("PUT", "place nothing there any more"), ("DELETE", "undo drain")):
-            yield Operation(method, drain, self.drain, None, summary, Role.OPERATOR, changes=True, dry_runs=True)
-        yield Operation(
-            "POST",
-            "/v1/heartbeat",
-            self.heartbeat,
-            HeartbeatAnswer,
-            "what a supervisor's workers do, to the leader",
-            Role.HOST,
-            body=HeartbeatBody,
-            max_body=MAX_JSON_BYTES,
-        )
-        summary = "whether it sees ZooKeeper, asked by a host that sees none"
-        yield Operation("GET", "/v1/sight", self.outage_view, OutageView, summary, Role.READER)
+    @change("PUT", "/v1/supervisors/{supervisor}/drain", None, Role.OPERATOR)
+    @change("DELETE", "/v1/supervisors/{supervisor}/drain", None, Role.OPERATOR, summary="undo drain")
+    async def drain(self, asked: Change) -> bytes:
+        """Place nothing there any more."""
+        supervisor = ids.supervisor_id(asked.request.path_params["supervisor"])
+        return await self.requests.drain(asked.mutation, supervisor, asked.request.method == "PUT")
 
-    async def drain(self, request: Request) -> Response:
-        supervisor = ids.supervisor_id(request.path_params["supervisor"])
-        self._leadership.fence()
-        return answered(await self._jobs.drain(await mutation_of(request), supervisor, request.method == "PUT"))
-
+    @operation("POST", "/v1/heartbeat", HeartbeatAnswer, Role.HOST, body=HeartbeatBody, max_body=MAX_JSON_BYTES)
     async def heartbeat(self, request: Request) -> Response:
+        """What a supervisor's workers do, to the leader."""
         body = decode_body(await body_of(request), HeartbeatBody)
         _expect_own_word(principal_of(request), body.supervisor)
-        return json_response(self._heartbeats.hear(body))
+        return json_response(self.heartbeats.hear(body))
 
+    @operation("GET", "/v1/sight", OutageView, Role.READER)
     async def outage_view(self, request: Request) -> Response:
+        """Whether it sees ZooKeeper, asked by a host that sees none."""
         supervisor = ids.supervisor_id(request.query_params.get("supervisor", ""))
         within = number_parameter(request, "within", 1.0, low=0.0, high=10.0)
-        return json_response(await self._loop.outage_view(supervisor, within))
+        return json_response(await self.loop.outage_view(supervisor, within))
 
 
 def _expect_own_word(sender: Principal, supervisor: SupervisorId) -> None:

@@ -4,16 +4,16 @@ hand leadership over."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from dataclasses import dataclass
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from torrentdist.host.http.operation import Operation, about, body_of
-from torrentdist.host.http.web import decode_body, json_response, number_parameter
+from torrentdist.host.http.operation import about
+from torrentdist.host.http.web import json_response, number_parameter
 from torrentdist.master.bundles import bundle_views
-from torrentdist.master.http.mutation_requests import answered, mutation_of
+from torrentdist.master.http.routes import Change, Routes, change, operation
 from torrentdist.master.leading.leader_transfer import LeaderTransfer
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.leading.roles import Roles
@@ -28,66 +28,52 @@ DEFAULT_FAILOVERS = 10
 MAX_TRANSFER_BYTES = 64 * 1024
 
 
-class LeadershipApi:
-    def __init__(self, leadership: Leadership, roles: Roles, records: Records, transfer: LeaderTransfer) -> None:
-        self._leadership = leadership
-        self._roles = roles
-        self._records = records
-        self._transfer = transfer
+@dataclass(frozen=True)
+class LeadershipApi(Routes):
+    leadership: Leadership
+    masters: Roles
+    records: Records
+    handing_over: LeaderTransfer
 
-    def operations(self) -> Iterator[Operation]:
-        yield Operation(
-            "GET", "/leaderz", self.leaderz, None, "200 if it leads, else 503", Role.READER, statuses=(200, 503)
-        )
-        yield Operation(
-            "GET", "/v1/leader", self.leader, LeaderView, "who leads, since when, in which epoch", Role.READER
-        )
-        yield Operation("GET", "/v1/role", self.role, RoleView, "this master's state, epoch and lag", Role.READER)
-        summary = "the same of every registered master, asked now"
-        yield Operation("GET", "/v1/roles", self.roles, list[RoleView], summary, Role.READER)
-        summary = "the last changes of leader, the newest first"
-        yield Operation("GET", "/v1/failovers", self.failovers, list[FailoverView], summary, Role.READER)
-        yield Operation(
-            "POST",
-            "/v1/transfer",
-            self.transfer,
-            LeaderTransferView,
-            "hand the leadership to a master",
-            Role.OPERATOR,
-            body=TransferBody,
-            max_body=MAX_TRANSFER_BYTES,
-            changes=True,
-            dry_runs=True,
-        )
-
+    @operation("GET", "/leaderz", None, Role.READER, statuses=(200, 503))
     async def leaderz(self, _: Request) -> Response:
-        leads = self._leadership.is_leader()
+        """200 if it leads, else 503."""
+        leads = self.leadership.is_leader()
         return Response(
             "leader\n" if leads else "standby\n", status_code=200 if leads else 503, media_type="text/plain"
         )
 
+    @operation("GET", "/v1/leader", LeaderView, Role.READER)
     async def leader(self, _: Request) -> Response:
-        view = self._leadership.leader_view()
-        return json_response(msgspec.structs.replace(view, stale_secs=self._records.stale_secs()))
+        """Who leads, since when, in which epoch."""
+        view = self.leadership.leader_view()
+        return json_response(msgspec.structs.replace(view, stale_secs=self.records.stale_secs()))
 
+    @operation("GET", "/v1/role", RoleView, Role.READER)
     async def role(self, _: Request) -> Response:
-        return json_response(self._roles.own())
+        """This master's state, epoch and lag."""
+        return json_response(self.masters.own())
 
+    @operation("GET", "/v1/roles", list[RoleView], Role.READER)
     async def roles(self, _: Request) -> Response:
-        return json_response(await self._roles.all())
+        """The same of every registered master, asked now."""
+        return json_response(await self.masters.all())
 
+    @operation("GET", "/v1/failovers", list[FailoverView], Role.READER)
     async def failovers(self, request: Request) -> Response:
+        """The last changes of leader, the newest first."""
         count = int(number_parameter(request, "n", DEFAULT_FAILOVERS, low=1, high=1000))
-        require_zookeeper(self._records)
+        require_zookeeper(self.records)
         try:
             async with asyncio.timeout(CATCH_UP_SECS):
-                found = await self._leadership.failovers(count)
+                found = await self.leadership.failovers(count)
         except TimeoutError:
             raise TorrentdistError("zookeeper_unavailable", detail="no answer about the failovers") from None
         return json_response([bundle_views.failover_view(r) for r in found])
 
-    async def transfer(self, request: Request) -> Response:
-        raw = await body_of(request)
-        target = ids.master_id(decode_body(raw, TransferBody).master)
-        about(request, target)
-        return answered(await self._transfer.to(target, await mutation_of(request, raw)))
+    @change("POST", "/v1/transfer", LeaderTransferView, Role.OPERATOR, body=TransferBody, max_body=MAX_TRANSFER_BYTES)
+    async def transfer(self, asked: Change) -> bytes:
+        """Hand the leadership to a master."""
+        target = ids.master_id(asked.body.master)
+        about(asked.request, target)
+        return await self.handing_over.to(target, asked.mutation)

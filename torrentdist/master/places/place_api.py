@@ -6,8 +6,9 @@ nobody else. It is never part of an answer that is kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import dataclass
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -15,9 +16,8 @@ from torrentdist.cluster import paths
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.host.http.authentication import principal_of
-from torrentdist.host.http.operation import Operation, body_of
-from torrentdist.host.http.web import decode_body, json_response
 from torrentdist.master.changes.commit import LeaderChanges
+from torrentdist.master.http.routes import Change, Routes, change, operation
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.places.place_operations import PARENTS, place_ops, user_of
 from torrentdist.model import ids
@@ -30,36 +30,22 @@ from torrentdist.security.principal import Principal, Role
 MAX_PLACE_BYTES = 1024
 
 
-class PlaceApi:
-    def __init__(self, zookeeper: ZooKeeper, changes: LeaderChanges, leadership: Leadership) -> None:
-        self._zookeeper = zookeeper
-        self._changes = changes
-        self._leadership = leadership
+@dataclass(frozen=True)
+class PlaceApi(Routes):
+    zookeeper: ZooKeeper
+    changes: LeaderChanges
+    leadership: Leadership
 
-    def operations(self) -> Iterator[Operation]:
-        path, summary = "/v1/hosts/{id}/place", "the place and the identity of a host in ZooKeeper"
-        yield Operation(
-            "POST",
-            path,
-            self.place,
-            PlaceView,
-            summary,
-            Role.HOST,
-            body=PlaceBody,
-            max_body=MAX_PLACE_BYTES,
-            changes=True,
-        )
-        summary = "the masters' identity in ZooKeeper, for a master"
-        yield Operation("GET", "/v1/zookeeper-auth", self.masters_auth, None, summary, Role.HOST)
-
-    async def place(self, request: Request) -> Response:
-        self._leadership.fence()
-        decode_body(await body_of(request), PlaceBody)
-        id_ = ids.peer_id(request.path_params["id"])
-        _expect(principal_of(request), CertificateRole.SUPERVISOR, id_)
+    @change(
+        "POST", "/v1/hosts/{id}/place", PlaceView, Role.HOST, body=PlaceBody, max_body=MAX_PLACE_BYTES, dry_runs=False
+    )
+    async def place(self, asked: Change) -> bytes:
+        """The place and the identity of a host in ZooKeeper."""
+        id_ = ids.peer_id(asked.request.path_params["id"])
+        _expect(principal_of(asked.request), CertificateRole.SUPERVISOR, id_)
         secret = self._secret()
         for parent in PARENTS:
-            await self._zookeeper.ensure(parent)
+            await self.zookeeper.ensure(parent)
         user = ""
 
         def render(snapshot: ClusterSnapshot) -> PlaceView:
@@ -67,19 +53,21 @@ class PlaceApi:
             user = user_of(snapshot, id_)
             return PlaceView(id=id_, user=user, auth="")
 
-        await self._changes.make_alone(None, lambda s: place_ops(s, id_), render)
+        await self.changes.make_alone(None, lambda s: place_ops(s, id_), render)
         for path in (paths.place(id_), paths.host_members(id_)):  # Somebody may have closed it.
-            await self._zookeeper.secure(path, self._zookeeper.identity.table.of(path, user.encode()))
-        return json_response(PlaceView(id=id_, user=user, auth=auth_text(identity_of(secret, user))))
+            await self.zookeeper.secure(path, self.zookeeper.identity.table.of(path, user.encode()))
+        return msgspec.json.encode(PlaceView(id=id_, user=user, auth=auth_text(identity_of(secret, user))))
 
+    @operation("GET", "/v1/zookeeper-auth", None, Role.HOST)
     async def masters_auth(self, request: Request) -> Response:
+        """The masters' identity in ZooKeeper, for a master."""
         sender = principal_of(request)
         _expect(sender, CertificateRole.MASTER, sender.name)
         self._secret()
-        return Response(auth_text(self._zookeeper.identity.credentials[:1]), media_type="text/plain")
+        return Response(auth_text(self.zookeeper.identity.credentials[:1]), media_type="text/plain")
 
     def _secret(self) -> str:
-        secret = self._zookeeper.identity.table.secret
+        secret = self.zookeeper.identity.table.secret
         if not secret:
             raise TorrentdistError("identities_off")
         return secret

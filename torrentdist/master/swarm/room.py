@@ -37,7 +37,7 @@ def swarm_room(core: MasterCore) -> SwarmRoom:
         swarms=swarms,
         host_bundles=allowed,
         routers=[
-            SwarmApi(newer, swarms, allowed, members_only=core.config.swarm_is_closed),
+            SwarmApi(newer, swarms, allowed, core.config.swarm_is_closed),
             SwarmCertificateApi(SwarmIssuing(core.config)),
         ],
         loops=[Loop("directory", swarms.run)],

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from torrentdist.host.http.authentication import principal_of
-from torrentdist.host.http.operation import Operation, body_of
+from torrentdist.host.http.operation import body_of
 from torrentdist.host.http.web import decode_body, json_response
+from torrentdist.master.http.routes import Routes, operation
 from torrentdist.model.access.swarm_certificate_messages import SwarmCertificatesBody, SwarmCertificatesView
 from torrentdist.security.authority.swarm_authority import HOST_LIFETIME, PERSON_LIFETIME
 from torrentdist.security.authority.swarm_issuing import SwarmIssuing
@@ -24,24 +25,21 @@ from torrentdist.security.principal import Role
 MAX_KEY_BYTES: Final = 4096
 
 
-class SwarmCertificateApi:
-    def __init__(self, issuing: SwarmIssuing) -> None:
-        self._issuing = issuing
+@dataclass(frozen=True)
+class SwarmCertificateApi(Routes):
+    issuing: SwarmIssuing
 
-    def operations(self) -> Iterator[Operation]:
-        yield Operation(
-            "POST",
-            "/v1/swarm-certificates",
-            self.swarm_certificates,
-            SwarmCertificatesView,
-            "certificates that prove membership of the swarm; none where it has no TLS",
-            Role.READER,
-            body=SwarmCertificatesBody,
-            max_body=MAX_KEY_BYTES,
-        )
-
+    @operation(
+        "POST",
+        "/v1/swarm-certificates",
+        SwarmCertificatesView,
+        Role.READER,
+        body=SwarmCertificatesBody,
+        max_body=MAX_KEY_BYTES,
+    )
     async def swarm_certificates(self, request: Request) -> Response:
+        """Certificates that prove membership of the swarm; none where it has no TLS."""
         body = decode_body(await body_of(request), SwarmCertificatesBody)
         lifetime = HOST_LIFETIME if principal_of(request).role is Role.HOST else PERSON_LIFETIME
-        issued = await asyncio.to_thread(self._issuing.issue, body.public_key, lifetime, time.time())
+        issued = await asyncio.to_thread(self.issuing.issue, body.public_key, lifetime, time.time())
         return json_response(SwarmCertificatesView(memberships=issued))
