@@ -120,6 +120,13 @@ def verify_content(meta: Metafile, content_dir: Path, progress: Progress | None 
     return sorted([*damaged, *_byte_damage(meta, readable, content_dir, progress)], key=lambda damage: damage.path)
 
 
+def protect_packs(meta: Metafile, home: Path) -> None:
+    """Makes the packs of a bundle read-only. One that is so already may belong to others too."""
+    for file in meta.wire_files:
+        if file.is_pack:
+            _set_mode(os.fsencode(home / file.place), FILE_MODE)
+
+
 def verify_packs(meta: Metafile, home: Path) -> list[Damage]:
     """Reads every byte of the packs of a bundle, and returns the damage."""
     packs = [file for file in meta.wire_files if file.is_pack]

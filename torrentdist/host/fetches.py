@@ -23,7 +23,7 @@ from torrentdist.bundle.packs.pack_files import write_files
 from torrentdist.bundle.reuse.chunker import LARGE_FILE
 from torrentdist.bundle.reuse.recipe import Recipe, parse_recipe
 from torrentdist.bundle.store.store import StoredBundle
-from torrentdist.distributor.loader import joins_uploads
+from torrentdist.distributor.loader import joins_uploads, keeps_limits
 from torrentdist.distributor.plugin_failures import plugin_failures
 from torrentdist.distributor.protocol import CodeDistributor
 from torrentdist.host.host_parts import AT_ONCE, HostParts
@@ -58,6 +58,7 @@ class Fetches:
         self._tell_masters = parts.tell_masters
         self._transfers = transfers
         self._plugin = plugin
+        self._store.may_link(keeps_limits(plugin))  # Another plug-in may write into a file that is there.
         self._tasks: dict[Digest, asyncio.Task[StoredBundle]] = {}
         self._by_plugin: dict[Digest, int] = {}
         self._failures: dict[Digest, tuple[int, TorrentdistError]] = {}

@@ -93,6 +93,10 @@ class HostStore(StoreView):
                 raise
         return self._store.begin(meta, own_bytes=self._measured, claims=self._claims, make_room=self._make_room)
 
+    def may_link(self, may: bool) -> None:
+        """Says whether bundles that arrive may share files with those that are here."""
+        self._reuse.may_link = may
+
     def index_soon(self) -> None:
         """Begins `catch_up` in the background."""
         if self._indexing is None or self._indexing.done():

@@ -78,7 +78,7 @@ def punch_holes(meta: Metafile, content: Path) -> None:
 
 def _is_dense(found: os.stat_result, file: WireFile, zeros: int) -> bool:
     regular = stat.S_ISREG(found.st_mode) and found.st_size == file.size
-    return regular and found.st_blocks * 512 > file.size - zeros + LEAST
+    return regular and found.st_nlink == 1 and found.st_blocks * 512 > file.size - zeros + LEAST
 
 
 def make_sparse(meta: Metafile, content: Path) -> None:

@@ -1,12 +1,15 @@
 """Writes into the files of a bundle as if they were one file, in the order of the metafile.
 
-Always: only files that the metafile names are written, and no symlink is followed.
+Always: only files that the metafile names are written, and no symlink is followed. A file that has
+another name in the store is copied first.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from torrentdist.bundle.metafile import Metafile
@@ -20,6 +23,7 @@ def write_at(meta: Metafile, content: Path, offset: int, data: bytes) -> None:
         for place, at, begin, length in _spans(meta, offset, len(data)):
             target = content.parent / place
             target.parent.mkdir(parents=True, exist_ok=True)
+            _own(target)
             fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
             try:
                 os.pwrite(fd, view[begin : begin + length], at)
@@ -27,6 +31,15 @@ def write_at(meta: Metafile, content: Path, offset: int, data: bytes) -> None:
                 os.close(fd)
     except OSError as exc:
         raise TorrentdistError("disk_error", path=str(content), detail=exc.strerror or str(exc)) from exc
+
+
+def _own(target: Path) -> None:
+    """Makes a file that other bundles share a file of its own."""
+    with suppress(FileNotFoundError):
+        if os.lstat(target).st_nlink > 1:
+            copy = target.with_name(f".{target.name[:100]}.own")
+            shutil.copyfile(target, copy, follow_symlinks=False)
+            os.rename(copy, target)
 
 
 def _spans(meta: Metafile, offset: int, length: int) -> Iterator[tuple[str, int, int, int]]:

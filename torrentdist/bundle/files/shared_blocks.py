@@ -37,17 +37,25 @@ def can_clone(directory: Path) -> bool:
         return False
 
 
-def own_bytes(top: Path) -> int:
-    """Returns the bytes on disk that only the files below `top` use: what deleting them frees."""
+def own_bytes(top: Path, *, clones: bool) -> int:
+    """Returns the bytes on disk that only the files below `top` use: what deleting them frees.
+
+    `clones`: whether files may share blocks there. They may be linked in any case.
+    """
     total = 0
     for folder, _, names in os.walk(top):
         for name in names:
             with suppress(OSError):
-                total += _own_bytes_of(os.path.join(folder, name))
+                total += _own_bytes_of(os.path.join(folder, name), clones)
     return total
 
 
-def _own_bytes_of(path: str) -> int:
+def _own_bytes_of(path: str, clones: bool) -> int:
+    found = os.lstat(path)
+    if found.st_nlink > 1:
+        return 0
+    if not clones:
+        return found.st_blocks * 512
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         total, start = 0, 0

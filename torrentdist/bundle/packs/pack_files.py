@@ -2,7 +2,7 @@
 
 Always: each file is hashed as it goes from one to the other, so both hold the bytes that the
 metafile names. A pack appears complete, by a rename. Files are written anew, never into what is
-there.
+there; only a file with the right bytes stays.
 Never: follow a symlink below the top, or make anything durable: the caller syncs.
 """
 
@@ -148,11 +148,25 @@ class _FileWriter:
         try:
             fd = os.open(name, _WRITE, mode, dir_fd=self._fd)
         except FileExistsError:
+            if self._holds(name, data, mode):
+                return
             os.unlink(name, dir_fd=self._fd)
             fd = os.open(name, _WRITE, mode, dir_fd=self._fd)
         try:
             if data and os.write(fd, data) != len(data):
                 raise OSError(28, os.strerror(28))
+        finally:
+            os.close(fd)
+
+    def _holds(self, name: str, data: bytes, mode: int) -> bool:
+        """Whether a file is there with these bytes, as another bundle of the store has it."""
+        try:
+            fd = os.open(name, _READ, dir_fd=self._fd)
+        except OSError:
+            return False
+        try:
+            found = os.fstat(fd)
+            return found.st_mode == stat.S_IFREG | mode and os.read(fd, len(data) + 1) == data
         finally:
             os.close(fd)
 

@@ -8,13 +8,14 @@ Never: write into a source, or into a pack that was there before.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from torrentdist.bundle.files.durability import disk_failure
-from torrentdist.bundle.metafile import FileEntry, Metafile, WireFile
+from torrentdist.bundle.files.file_cloner import link_file
+from torrentdist.bundle.metafile import CONTENT, FileEntry, Metafile, WireFile
 from torrentdist.bundle.packs.pack_files import read_small, root_of
 from torrentdist.bundle.reuse.part_filling import right_pieces
 
@@ -52,6 +53,29 @@ def fill_packs(meta: Metafile, home: Path, known: Sequence[SmallSource], go_on: 
         if filled:
             pieces[pack.path] = right_pieces(pack, target, meta, go_on)
     return pieces
+
+
+def link_small(home: Path, known: Iterable[SmallSource], go_on: GoOn) -> list[SmallSource]:
+    """Gives small files of other bundles of this store a second name in this one. Returns those
+    that got one.
+
+    Their bytes are compared with those of the packs when all files are written.
+    """
+    linked: list[SmallSource] = []
+    made: set[str] = set()
+    content = home / CONTENT
+    for one in known:
+        if not go_on():
+            break
+        directory = one.file.path.rpartition("/")[0]
+        with suppress(OSError):
+            if directory not in made:
+                (content / directory).mkdir(parents=True, exist_ok=True)
+                made.add(directory)
+            source, target = os.fsencode(one.top / one.path), os.fsencode(content / one.file.path)
+            if link_file(one.file, source, target):
+                linked.append(one)
+    return linked
 
 
 def _fill(target: Path, pack: WireFile, files: Sequence[FileEntry], sources: dict[str, SmallSource]) -> bool:

@@ -18,9 +18,9 @@ LEAST_LIMIT: Final = 32 * 1024
 """In bytes. Files up to this size are small in every bundle."""
 MOST_LOOSE: Final = 2000
 """Larger files that a swarm moves one by one. With more of them, larger files are small too."""
-USUAL_PACK: Final = 1024 * 1024
-LEAST_PACK: Final = 256 * 1024
-MOST_PACK: Final = 4 * 1024 * 1024
+USUAL_PACK: Final = 256 * 1024
+LEAST_PACK: Final = 64 * 1024
+MOST_PACK: Final = 1024 * 1024
 """In bytes. A pack ends before the file that would make it larger."""
 _SCALE: Final = 1 << 64
 

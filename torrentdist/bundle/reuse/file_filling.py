@@ -66,14 +66,16 @@ def fill_files(
     *,
     go_on: GoOn = lambda: True,
     progress: Callable[[int], None] = lambda done: None,
+    links: bool = False,
 ) -> FilledFiles:
     """Takes these files from the directory `source`. Leaves files of the right size as they are:
     they may have arrived before, and are checked later.
 
     Raises `disk_full` if the disk is full. `progress` is called with the bytes of each file.
+    `links`: a file may become a link, since `source` is a bundle of the same store.
     """
     target = _Target(os.fsencode(content))
-    cloner, top = FileCloner(), os.fsencode(source)
+    cloner, top = FileCloner(links=links), os.fsencode(source)
     paths: set[str] = set()
     wrong: set[str] = set()
     for batch in _batches(known):

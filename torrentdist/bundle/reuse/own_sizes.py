@@ -1,9 +1,9 @@
 """Knows how many bytes on disk belong to each published bundle alone. The blocks that it shares
 with other versions do not count.
 
-Always: where blocks cannot be shared, a bundle's own bytes are all of its bytes, and nothing is
-read. A bundle that was not measured yet counts in full. A bundle is measured once, and again only
-when the caller says that it may share other blocks now.
+Always: where blocks cannot be shared, files may still be linked. A bundle that was not measured yet
+counts in full. A bundle is measured once, and again only when the caller says that it may share
+other blocks now.
 Never: be asked on an event loop to measure: only `measure` touches the disk.
 """
 
@@ -32,17 +32,16 @@ class OwnSizes:
 
     def measure(self, stale: Collection[Digest]) -> Mapping[Digest, int]:
         """Measures the bundles that are new, and those of `stale` that are here. Returns the own
-        bytes of all bundles; nothing where blocks cannot be shared."""
+        bytes of all bundles."""
         with self._turn:
             if self._can_clone is None:
                 self._can_clone = can_clone(self._store.data_dir / "transit")
-            if self._can_clone:
-                known = {
-                    digest: own
-                    for digest in self._store.published_digests()
-                    if digest not in stale and (own := self._known.get(digest)) is not None
-                }
-                for digest in self._store.published_digests() - known.keys():
-                    known[digest] = own_bytes(self._store.object_dir(digest) / "content")
-                self._known = known
+            known = {
+                digest: own
+                for digest in self._store.published_digests()
+                if digest not in stale and (own := self._known.get(digest)) is not None
+            }
+            for digest in self._store.published_digests() - known.keys():
+                known[digest] = own_bytes(self._store.object_dir(digest), clones=self._can_clone)
+            self._known = known
             return self._known

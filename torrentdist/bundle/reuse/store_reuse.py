@@ -20,7 +20,7 @@ from torrentdist.bundle.file_tree import TreeFile
 from torrentdist.bundle.files.disk_failures import disk_failures
 from torrentdist.bundle.files.durability import write_durably
 from torrentdist.bundle.metafile import Metafile, read_files
-from torrentdist.bundle.packs.pack_filling import SmallSource, fill_packs
+from torrentdist.bundle.packs.pack_filling import SmallSource, fill_packs, link_small
 from torrentdist.bundle.reuse.chunk_plan import LikelyFiles, known_parts
 from torrentdist.bundle.reuse.chunker import LARGE_FILE
 from torrentdist.bundle.reuse.file_filling import Filling, GoOn, fill_files, is_new, settle_pieces
@@ -63,6 +63,9 @@ class StoreReuse:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._index = RootIndex()
+        self.may_link = False
+        """Whether an arriving bundle may share files with others, since nobody writes into it but
+        the engine."""
         self._turn = threading.Lock()
         self._taken_from: dict[Digest, set[Digest]] = {}
         """The sources of each bundle that was filled, until it is seen to be published or gone."""
@@ -191,7 +194,11 @@ class StoreReuse:
             source = self._store.object_dir(digest) / "content"
             packed += [SmallSource(one.file, source, one.path) for one in good if one.file.path in small]
             whole = [one for one in good if one.file.path not in small]
-            filled = fill_files(meta, content, source, whole, go_on=go_on, progress=count)
+            filled = fill_files(meta, content, source, whole, go_on=go_on, progress=count, links=self.may_link)
+            if self.may_link:
+                others = self._small_in(digest, meta, source) if new else ()
+                linked = {one.path for one in link_small(content.parent, others, go_on)}
+                self._store.note_links(digest, linked.union(one.path for one in whole))
             paths |= filled.paths
             if filled.wrong or len(good) < len(mine):
                 suspects.add(digest)
@@ -209,6 +216,12 @@ class StoreReuse:
             if have is not None:
                 have = with_parts(meta.wire_files, meta.piece_length, have, parts.pieces) if go_on() else None
         return Filling(done, have, frozenset(suspects))
+
+    def _small_in(self, digest: Digest, meta: Metafile, source: Path) -> list[SmallSource]:
+        """Returns the small files that a bundle holds too, and that are as they were published."""
+        known = known_files(meta.packed.files, [(digest, self._files(digest))]) if meta.packed.files else []
+        good = self._good(digest, known) or []
+        return [SmallSource(one.file, source, one.path) for one in good]
 
     def _note_source(self, arriving: Digest, source: Digest) -> None:
         with self._turn:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from torrentdist.bundle.content_check import Damage, finish_content
+from torrentdist.bundle.content_check import Damage, finish_content, protect_packs
 from torrentdist.bundle.files.disk_failures import disk_failures, free_bytes
 from torrentdist.bundle.hashing import Progress
 from torrentdist.bundle.metafile import Metafile, parse_metafile
@@ -223,6 +223,7 @@ class Store(StoreView):
             with disk_failures(self.data_dir, needed=meta.size):
                 finish_content(meta, content)
                 write_packs(meta, content, content.parent)  # those that the swarm has not brought
+                protect_packs(meta, content.parent)
                 marks = mark_files(content, marked_files(meta))
                 head = Head(size=meta.size, files=len(meta.files), published_at=self._clock())
                 self._objects.seal(digest, head, marks)
@@ -271,6 +272,12 @@ class Store(StoreView):
         """
         self._require_published(digest)
         return self._checks.check(digest, paths)
+
+    def note_links(self, digest: Digest, paths: Collection[str]) -> None:
+        """Takes over the new times of files that were checked and then linked into another bundle
+        of this store."""
+        if self.get(digest) is not None:
+            self._checks.note_links(digest, paths)
 
     def is_file(self, digest: Digest, path: str) -> bool:
         """Whether this path is a file of a published bundle. Files that others added are not."""

@@ -92,6 +92,16 @@ class StoreChecks:
                 self._renew(digest, content, before)
         return damage
 
+    def note_links(self, digest: Digest, paths: Collection[str]) -> None:
+        """Renews the marks of files that have another name now. A link changes the ctime of a file;
+        one that differs in anything else keeps its mark, and is read when it is handed out."""
+        with self._state.alone(digest):
+            known = self._recall(digest)
+            found = look_at_files(self._objects.arriving_content(digest), paths)
+            new = {path: mark for path, mark in found.items() if _is_linked(known.marks.get(path), mark)}
+            if new:
+                self._save(digest, known, new)
+
     def _check(self, digest: Digest, choose: Callable[[_Known], tuple[Iterable[FileMark], bool]]) -> list[Damage]:
         content = self._objects.arriving_content(digest)
         try:
@@ -138,6 +148,9 @@ class StoreChecks:
         known = self._recall(digest)
         if self._state.get(digest) is None or new.items() <= known.marks.items():
             return
+        self._save(digest, known, new)
+
+    def _save(self, digest: Digest, known: _Known, new: Mapping[str, FileMark]) -> None:
         marks = {**known.marks, **new}
         with suppress(OSError):  # Without room for it, the bytes are read again the next time.
             self._objects.mark_anew(digest, list(marks.values()))
@@ -170,6 +183,13 @@ class StoreChecks:
             self._known.move_to_end(digest)
             while len(self._known) > REMEMBERED:
                 self._known.popitem(last=False)
+
+
+def _is_linked(mark: FileMark | None, found: FileMark) -> bool:
+    """Whether a file differs from its mark in its ctime alone."""
+    if mark is None or mark == found:
+        return False
+    return (mark.size, mark.mtime_ns, mark.inode) == (found.size, found.mtime_ns, found.inode)
 
 
 def _damaged_head(error: TorrentdistError) -> Damage:

@@ -117,6 +117,8 @@ def make_writable(meta: Metafile, save_dir: Path) -> None:
         if not stat.S_ISREG(found.st_mode):
             path.unlink()
             continue
+        if found.st_nlink > 1 and found.st_size == file.size:
+            continue  # It is complete, and belongs to other bundles too.
         if found.st_mode & 0o600 != 0o600:
             path.chmod(stat.S_IMODE(found.st_mode) | 0o600)
         if found.st_size > file.size:

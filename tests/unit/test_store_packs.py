@@ -1,0 +1,190 @@
+"""A store with bundles of many small files: versions share what they have in common on the disk."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from torrentdist.bundle.content_check import verify_content, verify_packs
+from torrentdist.bundle.files.joined_files import write_at
+from torrentdist.bundle.files.shared_blocks import own_bytes
+from torrentdist.bundle.metafile import Metafile
+from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.bundle.packs.pack_files import write_files, write_packs
+from torrentdist.bundle.reuse.store_reuse import StoreReuse
+from torrentdist.bundle.store.store import Store
+from torrentdist.testing.sample_trees import some_bytes, write_tree
+
+OLD = {f"d{number % 9}/f{number:03}": some_bytes(3000 + number, number) for number in range(600)}
+LARGE = {"large.bin": some_bytes(500_000, 1)}
+
+
+class Site:
+    def __init__(self, top: Path) -> None:
+        self.top = top
+        self.store = Store.open(top / "data")
+        self.reuse = StoreReuse(self.store)
+        self.reuse.may_link = True
+
+    def home(self, meta: Metafile) -> Path:
+        return self.store.object_dir(meta.digest)
+
+    def source(self, name: str, tree: dict[str, bytes]) -> Metafile:
+        write_tree(self.top / name, tree)
+        return make_metafile(self.top / name)
+
+    def take(self, name: str, meta: Metafile) -> list[bool]:
+        """Publishes a bundle: from what is here, and the rest from its source as from the swarm.
+        Returns which pieces were here."""
+        home = self.store.begin(meta)
+        have = self.reuse.fill(meta, lambda: True).have
+        have = [False] * meta.num_pieces if have is None else list(have)
+        write_packs(meta, self.top / name, self.top / f"{name}-swarm")
+        at = 0
+        for file in meta.wire_files:
+            data = ((self.top / f"{name}-swarm" if file.is_pack else self.top / name) / _below(file.place)).read_bytes()
+            for start in range(0, file.size, meta.piece_length):
+                if not have[at]:
+                    self.fetch(meta, home / file.place, data, start)
+                at += 1
+        write_files(meta, home)
+        self.store.publish(meta.digest)
+        self.reuse.catch_up()
+        return have
+
+    def fetch(self, meta: Metafile, path: Path, data: bytes, start: int) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "r+b" if path.exists() else "w+b") as file:
+            file.seek(start)
+            file.write(data[start : start + meta.piece_length])
+
+
+def _below(place: str) -> str:
+    return place.removeprefix("content/")
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    site = Site(tmp_path)
+    yield site
+    site.store.close()
+
+
+def sound(site: Site, meta: Metafile) -> bool:
+    return not verify_content(meta, site.home(meta) / "content") and not verify_packs(meta, site.home(meta))
+
+
+@pytest.mark.case("H1")
+def test_the_second_version_takes_room_for_what_changed(site: Site) -> None:
+    """A disk without reflinks would hold every version of an environment in full."""
+    old = site.source("old", OLD | LARGE)
+    new = site.source("new", OLD | LARGE | {"d4/f004": b"patched"})
+    site.take("old", old)
+    have = site.take("new", new)
+
+    assert sound(site, old)
+    assert sound(site, new)
+    assert sum(have) > 0.9 * len(have)
+    assert own_bytes(site.home(new), clones=False) < 0.6 * own_bytes(site.top / "old", clones=False)
+
+
+def test_links_leave_the_old_version_as_it_was_published(site: Site) -> None:
+    """Every new version would have all older ones read again when they are handed out."""
+    old = site.source("old", OLD | LARGE)
+    site.take("old", old)
+    site.take("new", site.source("new", OLD | LARGE | {"d4/f004": b"patched"}))
+    changes = [path for path, mark in _marks(site, old).items() if mark != os.lstat(path).st_ctime_ns]
+
+    assert [] == changes
+    assert [] == site.store.check(old.digest)
+
+
+def _marks(site: Site, meta: Metafile) -> dict[str, int]:
+    content = site.home(meta) / "content"
+    return {str(content / mark.path): mark.ctime_ns for mark in site.store._objects.marks(meta.digest)}
+
+
+@pytest.mark.case("H4")
+def test_the_old_version_goes_and_the_new_one_stays(site: Site) -> None:
+    """Removing one version would take files of the other one with it."""
+    old = site.source("old", OLD | LARGE)
+    new = site.source("new", OLD | LARGE | {"d4/f004": b"patched"})
+    site.take("old", old)
+    site.take("new", new)
+    site.store.discard(old.digest)
+
+    assert [] == site.store.check(new.digest)
+    assert sound(site, new)
+
+
+@pytest.mark.case("H4")
+def test_bytes_that_arrive_never_go_into_a_file_of_another_bundle(site: Site) -> None:
+    """An uploader could write into every bundle that shares a file with its own."""
+    old = site.source("old", OLD | LARGE)
+    new = site.source("new", OLD | LARGE | {"d4/f004": b"patched"})
+    site.take("old", old)
+    home = site.store.begin(new)
+    site.reuse.fill(new, lambda: True)
+    write_at(new, home / "content", 0, bytes(new.size))
+
+    assert sound(site, old)
+
+
+@pytest.mark.case("H4")
+def test_a_repair_never_writes_into_a_file_of_another_bundle(site: Site) -> None:
+    """A damaged version, fetched again, would damage the others while its bytes arrive."""
+    old = site.source("old", OLD | LARGE)
+    new = site.source("new", OLD | LARGE | {"d4/f004": b"patched"})
+    site.take("old", old)
+    site.take("new", new)
+    site.store.set_aside(new.digest, "damaged")
+    home = site.store.begin(new)
+    shared = [path for path in (home / "content").rglob("*") if path.is_file() and path.stat().st_nlink > 1]
+
+    assert [] == shared
+    assert sound(site, old)
+
+
+@pytest.mark.case("H2")
+def test_a_small_file_that_was_changed_is_not_taken_over(site: Site) -> None:
+    """What somebody wrote into a store would spread to every later version."""
+    old = site.source("old", OLD)
+    site.take("old", old)
+    victim = site.home(old) / "content/d3/f003"
+    victim.chmod(0o644)
+    victim.write_bytes(bytes(victim.stat().st_size))
+    victim.chmod(0o444)
+    new = site.source("new", OLD | {"d4/f004": b"patched"})
+    site.take("new", new)
+
+    assert sound(site, new)
+
+
+@pytest.mark.case("N2")
+def test_packs_that_are_gone_are_made_again_from_the_files(site: Site) -> None:
+    """A plug-in that moves the files would leave a bundle that nobody can get from the swarm."""
+    meta = site.source("old", OLD)
+    home = site.store.begin(meta)
+    shutil.copytree(site.top / "old", home / "content", dirs_exist_ok=True)
+    site.store.publish(meta.digest)
+
+    assert sound(site, meta)
+
+
+@pytest.mark.case("E5")
+def test_a_flipped_bit_in_a_pack_is_damage(site: Site) -> None:
+    """A host would offer wrong pieces, and no check would find them."""
+    meta = site.source("old", OLD)
+    site.take("old", meta)
+    pack = site.home(meta) / "packs/00000"
+    data = bytearray(pack.read_bytes())
+    data[1000] ^= 1
+    pack.chmod(0o644)
+    pack.write_bytes(data)
+
+    assert ["packs/00000"] == [damage.path for damage in site.store.verify(meta.digest)]
+    assert ["packs/00000"] == [damage.path for damage in site.store.check(meta.digest)]
