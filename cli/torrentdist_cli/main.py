@@ -26,6 +26,9 @@ COMMANDS = {
     "download": Lazy(
         "torrentdist_cli.bundles.download_command:download", "Get a bundle into a directory or a file of this host."
     ),
+    "unpack": Lazy(
+        "torrentdist_cli.bundles.download_command:unpack", "Make a bundle's tree from what another client fetched."
+    ),
     "bundle": Lazy(
         "torrentdist_cli.bundles.bundle_commands:bundle", "Distribute, list, check, pin and remove bundles."
     ),

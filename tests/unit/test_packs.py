@@ -18,6 +18,7 @@ from torrentdist.bundle.metafile import Metafile, parse_metafile, read_files
 from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.bundle.packs.pack_files import write_files, write_packs
 from torrentdist.bundle.packs.pack_plan import FEWEST, MOST_LOOSE, pack_counts, small_limit
+from torrentdist.bundle.packs.unpacking import unpack
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.testing.sample_trees import ODD_NAMES, some_bytes, write_tree
 
@@ -253,3 +254,15 @@ def test_files_are_read_through_no_symlink(meta: Metafile, source: Path, tmp_pat
     write_files(meta, tmp_path / "home")
 
     assert [] == os.listdir(tmp_path / "outside")
+
+
+def test_what_a_stock_client_fetched_becomes_the_tree(meta: Metafile, source: Path, tmp_path: Path) -> None:
+    """A user of another BitTorrent client would be left with packs."""
+    write_packs(meta, source, tmp_path / "content")
+    for name in LARGE:
+        (tmp_path / "content/files" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "content/files" / name).write_bytes(LARGE[name])
+    unpack(meta, tmp_path, tmp_path / "dest")
+
+    assert meta.digest == make_metafile(tmp_path / "dest").digest
+    assert ["content", "dest"] == sorted(os.listdir(tmp_path))

@@ -33,7 +33,16 @@ from torrentdist.bundle.packs.pack_manifest import PackedFiles
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
 
-__all__ = ["FileEntry", "Metafile", "Symlink", "WireFile", "metafile_of", "parse_metafile", "read_files"]
+__all__ = [
+    "FileEntry",
+    "Metafile",
+    "Symlink",
+    "WireFile",
+    "metafile_of",
+    "parse_metafile",
+    "read_files",
+    "with_trackers",
+]
 
 MANIFEST_SCHEMA = 1
 PACKED_SCHEMA = 2

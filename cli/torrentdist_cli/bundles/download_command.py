@@ -1,10 +1,11 @@
-"""`torrentdist download`: gets a bundle of the cluster into a directory or file of this host."""
+"""`torrentdist download` and `unpack`: bring a bundle into a directory or file of this host."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import click
+import msgspec
 
 from torrentdist.model.ids import bundle_id
 from torrentdist.model.wire.transfer_messages import ContentSource, DownloadView
@@ -24,6 +25,15 @@ _SOURCES = {
     ContentSource.SUPERVISOR: "this host's supervisor, which would fetch it",
     ContentSource.PEER: "the swarm, by this command itself",
 }
+
+
+class UnpackView(msgspec.Struct, frozen=True):
+    """The result of `unpack`."""
+
+    digest: str
+    path: str
+    size: int
+    files: int
 
 
 @click.command(cls=Command)
@@ -91,6 +101,29 @@ def download(
         ),
         lambda view: _show(session, view),
     )
+
+
+@click.command(cls=Command)
+@click.argument("metafile", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.argument("fetched", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument("dest", type=click.Path(path_type=Path))
+@click.pass_obj
+def unpack(session: Session, metafile: Path, fetched: Path, dest: Path) -> None:
+    """Make the tree of a bundle from what another BitTorrent client has fetched into FETCHED.
+
+    A bundle with many small files moves them in packs, which other clients leave as they are. Every
+    byte is checked. DEST must not exist.
+
+    With -q: the path.
+    """
+    from torrentdist.bundle.metafile import parse_metafile, with_trackers
+    from torrentdist.bundle.packs.unpacking import unpack as unpack_bundle
+
+    meta = parse_metafile(with_trackers(metafile.read_bytes(), ()))
+    unpack_bundle(meta, fetched, dest)
+    view = UnpackView(digest=meta.digest, path=str(dest), size=meta.size, files=meta.file_count)
+    pairs = [("digest", view.digest), ("path", view.path), ("size", f"{size(view.size)} in {view.files:,} files")]
+    show(session, view, value=view.path, table=lambda: facts(pairs))
 
 
 def _preview(session: Session, id: str, dest: str, force: bool) -> None:

@@ -42,6 +42,7 @@ class OwnSizes:
                 if digest not in stale and (own := self._known.get(digest)) is not None
             }
             for digest in self._store.published_digests() - known.keys():
-                known[digest] = own_bytes(self._store.object_dir(digest), clones=self._can_clone)
+                home = self._store.object_dir(digest)
+                known[digest] = sum(own_bytes(home / part, clones=self._can_clone) for part in ("content", "packs"))
             self._known = known
             return self._known
