@@ -176,7 +176,7 @@ def test_two_versions_fit_where_one_and_a_half_would(with_reflinks: Path, tmp_pa
         filling = asyncio.run(here.host.fill(new, None, lambda done: None))
         os.sync()
         left = shutil.disk_usage(with_reflinks).free
-        own = own_bytes(here.store.object_dir(old.digest) / "content")
+        own = own_bytes(here.store.object_dir(old.digest) / "content", clones=True)
     finally:
         here.store.close()
 
