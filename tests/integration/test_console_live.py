@@ -79,13 +79,15 @@ def test_events_tell_who_did_what_and_can_be_filtered(cluster: Cluster) -> None:
     every = twin(cluster, "/ui/events", leader)
     submitted = twin(cluster, "/ui/events", leader, what="POST /v1/jobs")
     before = twin(cluster, "/ui/events", leader, until="2001-01-01")
+    elsewhere = twin(cluster, "/ui/events", cluster.standbys()[0], what="POST /v1/jobs")
     wrong = cluster.http.get(f"{cluster.url(leader)}/ui/events", params={"since": "yesterday"})
     old = cluster.http.get(f"{cluster.url(leader)}/ui/audit?who=x", follow_redirects=False)
 
     assert every == sorted(every, key=lambda line: line["at"], reverse=True)
     assert {"leads", "started"} <= {line["what"] for line in every}
     assert submitted
-    assert all(line["result"] == "ok" for line in submitted if line["what"] == "POST /v1/jobs")
+    assert all(line["result"] == "ok" for line in submitted if line["what"] == "submit")
+    assert submitted == elsewhere
     assert [] == before
     assert 400 == wrong.status_code
     assert (307, "/ui/events?who=x") == (old.status_code, old.headers["location"])

@@ -12,6 +12,7 @@ from heapq import nlargest
 
 import msgspec
 
+from torrentdist.master.console import event_words
 from torrentdist.model.access.audit_messages import AuditView
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.events import (
@@ -58,7 +59,7 @@ class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
 
     def has(self, line: EventLine) -> bool:
         named = self.who in line.who and self.about in line.about
-        return named and self.what in f"{line.what} {line.result}" and self.since <= line.at < self.until
+        return named and self.what in f"{line.what} {line.result} {line.detail}" and self.since <= line.at < self.until
 
 
 def newest(lines: Iterable[EventLine], wanted: EventFilter, most: int) -> list[EventLine]:
@@ -79,16 +80,28 @@ def moment_of(text: str, otherwise: float) -> float:
 
 def of_audit(entry: AuditView) -> EventLine:
     times = f"{entry.count} times, " if entry.count > 1 else ""
-    kind = next((kind for kind in KINDS if f"/{kind}/" in entry.operation), "")
+    operation = entry.operation.replace("/supervisors/", "/hosts/")
+    kind = next((kind for kind in KINDS if f"/{kind}/" in operation), "")
+    source = f", from {entry.source}" if entry.source else ""
     return EventLine(
         at=entry.at,
-        who=entry.who,
-        what=entry.operation,
+        who=event_words.sender(entry),
+        what=event_words.verb(entry.operation),
         about=entry.target,
         page=kind if kind and "," not in entry.target else "",
         result=entry.result,
-        detail=f"{times}{entry.role}, from {entry.source}" if entry.source else f"{times}{entry.role}",
+        detail=f"{times}{entry.role}{source}: {entry.operation}",
     )
+
+
+def without_repeats(lines: Iterable[EventLine]) -> Iterator[EventLine]:
+    """Yields the lines without a beginning of a distribution that its sender's line tells."""
+    told = [*lines]
+    ordered = {(line.about, round(line.at / 60)) for line in told if line.what == "distribute"}
+    for line in told:
+        minute = round(line.at / 60)
+        if line.what != "distribution began" or ordered.isdisjoint((line.about, minute + n) for n in (-1, 0, 1)):
+            yield line
 
 
 def of_failover(record: FailoverRecord) -> EventLine:

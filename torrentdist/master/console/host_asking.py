@@ -1,4 +1,5 @@
-"""Asks hosts what only they know: the room of their stores, and the output of their workers.
+"""Asks hosts what only they know, the room of their stores and the output of their workers, and the
+other masters what happened there.
 
 Always: a host that does not answer delays a page by ANSWER_SECS at most, and is then shown as
 silent. A host whose answer is too large is shown as silent too. A host gets a pass, never a token.
@@ -7,15 +8,16 @@ silent. A host whose answer is too large is shown as silent too. A host gets a p
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from torrentdist.http.api_calls import Broken, Request, ask, error_in, send
 from torrentdist.http.connection_pool import Http
 from torrentdist.master.console.console_views import JobOutputView, OutputLine
+from torrentdist.master.console.event_lines import EventLine
 from torrentdist.master.reads.saved_records import Records
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import JobId, SupervisorId
-from torrentdist.model.records import SupervisorRecord
+from torrentdist.model.records import MasterRecord, SupervisorRecord
 from torrentdist.model.wire.cluster_messages import HostStateView
 from torrentdist.model.wire.job_messages import WorkerOutput
 from torrentdist.security.passes import PARAMETER
@@ -78,6 +80,20 @@ class HostAsking:
         if error_in(answer) is not None:
             return ""
         return _readable(answer.content[-TAIL_BYTES:])
+
+    async def events(self, me: str, wanted: Mapping[str, str]) -> tuple[list[EventLine], list[str]]:
+        """Returns what other masters have noted, and the masters that do not answer."""
+        others = [master for id_, master in sorted(self._records.snapshot().masters.items()) if id_ != me]
+        found = await asyncio.gather(*(self._events_of(master, wanted) for master in others))
+        lines = [line for part in found for line in part or ()]
+        return lines, [master.id for master, part in zip(others, found, strict=True) if part is None]
+
+    async def _events_of(self, master: MasterRecord, wanted: Mapping[str, str]) -> list[EventLine] | None:
+        request = Request("GET", "/ui/events", params={**wanted, "own": "true"}, timeout=ANSWER_SECS)
+        try:
+            return await ask(self._http, master.url, request, list[EventLine])
+        except (Broken, TorrentdistError):
+            return None
 
     def _request(self, host: SupervisorRecord, path: str, prefix: str, **params: str) -> Request:
         given = {**params, PARAMETER: self._records.secrets.new_pass(host.id, prefix)}

@@ -76,7 +76,7 @@ async def console_room(core: MasterCore, shown: Shown, api: Iterable[Operation])
         routers=[
             SessionPages(sessions, host.guard.tls is not None),
             OverviewPages(visits, sight, feeds),
-            EventPages(visits, sight, shown.access.trail, noted, history),
+            EventPages(visits, sight, shown.access.trail, noted, history, asking),
             BundlePages(visits, sight, feeds, history, earlier, RoomOutlook(records)),
             DistributionPages(visits, feeds, history),
             HostPages(visits, sight, asking),

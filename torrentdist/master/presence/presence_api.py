@@ -18,7 +18,14 @@ from torrentdist.master.reads.readable_records import readable
 from torrentdist.model import ids
 from torrentdist.model.wire.cluster_messages import AttentionView
 from torrentdist.security.authorization import reads_everything
-from torrentdist.security.principal import Role
+from torrentdist.security.principal import Principal, Role
+
+
+def asked_for(request: Request) -> Principal:
+    """Returns the sender, or whom a master asks for: somebody who may read no more than the
+    patterns that it names."""
+    sender, wanted = principal_of(request), request.query_params.get(READS, "")
+    return replace(sender, reads=tuple(wanted.split(","))) if wanted and reads_everything(sender) else sender
 
 
 @dataclass(frozen=True)
@@ -30,13 +37,12 @@ class PresenceApi(Routes):
     @operation("GET", PATH, list[AttentionView], Role.READER)
     async def attention(self, request: Request) -> Response:
         """What needs attention, the worst first, as far as this master knows."""
-        sender, wanted = principal_of(request), request.query_params.get(READS, "")
-        if wanted and reads_everything(sender):
-            sender = replace(sender, reads=tuple(wanted.split(",")))
-        return json_response(self.sight.outline(readable(self.sight.snapshot(), sender)).attention)
+        seen = readable(self.sight.snapshot(), asked_for(request))
+        return json_response(self.sight.outline(seen).attention)
 
     @change("DELETE", "/v1/presence/{id}", None, Role.OPERATOR)
     async def forget(self, asked: Change) -> bytes:
         """Forget a master or supervisor that is gone."""
-        id_ = ids.peer_id(asked.request.path_params["id"])
+        (named,) = asked.request.path_params.values()  # `supervisor` or `master` in a form of the console
+        id_ = ids.peer_id(named)
         return await self.changes.make(asked.mutation, lambda s: forget_ops(s, id_), lambda _: {"id": id_})

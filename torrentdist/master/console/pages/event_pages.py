@@ -3,15 +3,16 @@ who, what and when."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.operation import Operation
+from torrentdist.host.http.web import flag_parameter, json_response
 from torrentdist.master.access.audit_trail import MOST_ENTRIES, AuditTrail
 from torrentdist.master.console import console_markup as m
 from torrentdist.master.console.console_markup import Markup, Visit
@@ -24,12 +25,16 @@ from torrentdist.master.console.event_lines import (
     of_audit,
     of_distribution,
     of_failover,
+    without_repeats,
 )
+from torrentdist.master.console.event_words import once
+from torrentdist.master.console.host_asking import HostAsking
 from torrentdist.master.console.noted_events import NotedEvents
 from torrentdist.master.console.visits import Visits, answer
 from torrentdist.master.history.distribution_history import DistributionHistory
 from torrentdist.master.http.mutation_requests import LONGEST_WAIT
-from torrentdist.model.records import FailoverRecord
+from torrentdist.master.presence.attention_sight import READS
+from torrentdist.master.presence.presence_api import asked_for
 from torrentdist.security.authorization import may_read, reads_everything
 from torrentdist.security.principal import Principal, Role
 
@@ -52,12 +57,14 @@ class EventPages:
         trail: AuditTrail,
         noted: NotedEvents,
         history: DistributionHistory,
+        asking: HostAsking,
     ) -> None:
         self._visits = visits
         self._sight = sight
         self._trail = trail
         self._noted = noted
         self._history = history
+        self._asking = asking
 
     def operations(self) -> Iterator[Operation]:
         summary = "the console's page of events and audit, the newest first"
@@ -78,18 +85,28 @@ class EventPages:
             since=moment_of(kept["since"], 0.0),
             until=moment_of(kept["until"], float("inf")),
         )
-        lines = newest([*self._lines(principal_of(request)), *map(of_failover, await self._failovers())], wanted, ROWS)
-        return answer(request, lambda: events_html(self._visits.of(request), lines, kept), lines)
+        sender = asked_for(request)
+        if flag_parameter(request, "own"):
+            return json_response(newest(self._own(sender), wanted, ROWS))
+        lines, silent = await self._all(sender, kept)
+        lines = newest(lines, wanted, ROWS)
+        return answer(request, lambda: events_html(self._visits.of(request), lines, kept, silent), lines)
 
-    def _lines(self, sender: Principal) -> Iterator[EventLine]:
-        yield from (line for line in self._noted.lines if _may_see(sender, line))
-        for one in self._history.summaries():
-            if may_read(sender, one.bundle):
-                yield from of_distribution(one)
-        yield from map(of_audit, self._trail.entries(sender, LONGEST_WAIT, "", "", MOST_ENTRIES))
+    async def _all(self, sender: Principal, kept: Mapping[str, str]) -> tuple[list[EventLine], list[str]]:
+        """Returns what happened anywhere, and the masters that do not answer."""
+        wanted = {**kept, READS: ",".join(sender.reads)}
+        (others, silent), failovers = await asyncio.gather(
+            self._asking.events(self._sight.leadership.me, wanted), self._sight.failovers(ROWS)
+        )
+        lines = [*self._own(sender), *others, *map(of_failover, failovers or ())]
+        told = (one for one in self._history.summaries() if may_read(sender, one.bundle))
+        lines += [line for one in told for line in of_distribution(one)]
+        return [*without_repeats(lines)], silent
 
-    async def _failovers(self) -> Sequence[FailoverRecord]:
-        return await self._sight.failovers(ROWS) or ()
+    def _own(self, sender: Principal) -> list[EventLine]:
+        """Returns what this master alone knows."""
+        audited = once(self._trail.entries(sender, LONGEST_WAIT, "", "", MOST_ENTRIES))
+        return [*(line for line in self._noted.lines if _may_see(sender, line)), *map(of_audit, audited)]
 
 
 def _may_see(sender: Principal, line: EventLine) -> bool:
@@ -100,7 +117,7 @@ def _may_see(sender: Principal, line: EventLine) -> bool:
     return line.page == "bundles" and may_read(sender, line.about)
 
 
-def events_html(visit: Visit, lines: Sequence[EventLine], kept: dict[str, str]) -> str:
+def events_html(visit: Visit, lines: Sequence[EventLine], kept: dict[str, str], silent: Sequence[str] = ()) -> str:
     rows = [
         (
             m.moment(line.at),
@@ -113,9 +130,12 @@ def events_html(visit: Visit, lines: Sequence[EventLine], kept: dict[str, str]) 
         for line in lines
     ]
     note = Markup(
-        "<p>What this master was asked to change and refused, its own events, leaders, and distributions. "
-        "The command asks every master; <code>torrentdist report</code> has the distant past.</p>"
+        "<p>What every master was asked to change and refused, their own events, leaders, and distributions. "
+        "<code>torrentdist report</code> has the distant past.</p>"
     )
+    if silent:
+        missing = f"No answer from {', '.join(silent)}: what only they know is missing here."
+        note = m.join([note, Markup(f'<p class="notice warn" role="status">{m.text(missing)}</p>')])
     heads = ("When", "Who", "What", "About", "Result", "Detail")
     return m.page(
         visit,
