@@ -55,14 +55,24 @@ class CannotSwap(Exception):
 
 
 def changed_codes(old: CodeType, new: CodeType) -> Iterator[tuple[CodeType, CodeType]]:
-    """Returns the functions' codes that differ, outermost first."""
-    pairs = zip(_codes(old), _codes(new), strict=True)
-    for before, after in pairs:
-        if (before.co_qualname, before.co_firstlineno) != (after.co_qualname, after.co_firstlineno):
-            raise CannotSwap
+    """Returns the functions' codes that differ, outermost first. Those inside a function come with
+    it, and also by themselves as far as it is plain which is which."""
+    befores, afters = _codes(old), _codes(new)
+    if [_name(code) for code in befores] != [_name(code) for code in afters]:
+        befores = [code for code in befores if _is_single(code, befores) and _is_single(code, afters)]
+        afters = [next(code for code in afters if _name(code) == _name(before)) for before in befores]
+    for before, after in zip(befores, afters, strict=True):
         if before != after:
             yield before, after
             yield from changed_codes(before, after)
+
+
+def _name(code: CodeType) -> tuple[str, int]:
+    return code.co_qualname, code.co_firstlineno
+
+
+def _is_single(code: CodeType, others: Sequence[CodeType]) -> bool:
+    return [_name(other) for other in others].count(_name(code)) == 1
 
 
 def _codes(code: CodeType) -> list[CodeType]:
@@ -83,8 +93,7 @@ def swap(functions: Sequence[FunctionType], old: CodeType, new: CodeType) -> Non
     swapped = 0
     for before, after in changed_codes(old, new):
         for function in functions:
-            code = function.__code__
-            if (code.co_qualname, code.co_firstlineno) == (before.co_qualname, before.co_firstlineno):
+            if _name(function.__code__) == _name(before):
                 try:
                     function.__code__ = after
                 except ValueError as exc:

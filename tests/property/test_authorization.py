@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import BundleId, JobId
+from torrentdist.model.ids import MAX_ID_LENGTH, BundleId, JobId
 from torrentdist.security.authorization import (
     BOUND_ROLES,
     check_bundles,
     check_own,
     check_role,
+    checked_pattern,
     may_change,
     may_read,
     may_read_content,
@@ -129,6 +130,21 @@ def test_a_job_is_bound_to_what_is_its_own(
         return
     with pytest.raises(TorrentdistError, match="runs jobs, and"):
         check_own(sender, named)
+
+
+@pytest.mark.parametrize("text", ["a", "etl-*", "?.A_z-9", "a" * MAX_ID_LENGTH])
+def test_a_pattern_of_ids_is_taken(text: str) -> None:
+    """A token for a team's bundles could not be made."""
+    assert text == checked_pattern(text)
+
+
+@pytest.mark.parametrize("text", ["", "a b", "a/b", "[ab]", "\u00e9", "a\n", "a" * (MAX_ID_LENGTH + 1)])
+def test_what_is_no_pattern_of_ids_is_refused(text: str) -> None:
+    """A pattern that matches nothing, or more than its author reads, would be kept for ever."""
+    with pytest.raises(TorrentdistError) as caught:
+        checked_pattern(text)
+
+    assert ("invalid_pattern", text) == (caught.value.code, caught.value.fields["text"])
 
 
 @given(st.sampled_from(BOUND_ROLES), PATTERNS.filter(lambda text: text != "*"), IDS)

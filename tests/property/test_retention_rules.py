@@ -123,6 +123,53 @@ def test_a_newer_bundle_without_its_bytes_replaces_none(state: BundleState) -> N
     assert {"etl-1": ["newest"], "etl-2": ["unavailable"]} == rule_view(seen, rule, NOW).stays
 
 
+@pytest.mark.parametrize("pattern", ["etl-?", "etl-[0-9]", "etl-*1"])
+def test_a_rule_reaches_only_what_matches_all_of_its_pattern(pattern: str) -> None:
+    """If this fails, a rule removes bundles that only begin like its pattern."""
+    names = ["etl-1", "etl-x-2", "etl-", "ml-1"]
+    seen = snapshot([bundle(name) for name in names], retention=[RetentionRecord(pattern=pattern, keep=1)])
+
+    assert {"etl-1": ["newest"]} == rule_view(seen, RetentionRecord(pattern=pattern, keep=1), NOW).stays
+
+
+def test_a_removed_bundle_is_in_no_rule() -> None:
+    """If this fails, the list of a rule grows for ever, and removes again what is gone."""
+    seen = snapshot([bundle("etl-1", state=BundleState.REMOVED), bundle("etl-2")])
+    view = rule_view(seen, RetentionRecord(pattern="etl-*", keep=1), NOW)
+
+    assert ({"etl-2": ["newest"]}, {}) == (view.stays, view.goes)
+
+
+def test_a_bundle_is_young_until_its_time_is_over() -> None:
+    """If this fails, a rule for 30 days takes a bundle too early, or keeps it for ever."""
+    rule = RetentionRecord(pattern="etl-*", keep=1, for_secs=100.0)
+    ages = {"etl-1": 100.0, "etl-2": 99.0, "etl-3": 0.0}
+    seen = snapshot(
+        [bundle(name, mtime=NOW - age, created_at=NOW - age) for name, age in ages.items()], retention=[rule]
+    )
+
+    assert ["etl-1"] == doomed(seen, NOW)
+    assert {"etl-2": ["young"], "etl-3": ["newest", "young"]} == rule_view(seen, rule, NOW).stays
+
+
+@pytest.mark.parametrize(("keep", "why"), [(1, "1 newer one matches etl-*"), (2, "2 newer ones match etl-*")])
+def test_a_removal_names_its_rule(keep: int, why: str) -> None:
+    """If this fails, a user can't tell from an event which rule took a bundle."""
+    rule = RetentionRecord(pattern="etl-*", keep=keep)
+    seen = snapshot([bundle(f"etl-{n}", created_at=float(n)) for n in range(keep + 1)])
+
+    assert {"etl-0": why} == rule_view(seen, rule, NOW).goes
+
+
+def test_a_bundle_that_another_rule_keeps_says_so() -> None:
+    """If this fails, a user reads of no reason why a bundle is still there."""
+    rules = [RetentionRecord(pattern="etl-*", keep=1), RetentionRecord(pattern="*", keep=2)]
+    seen = snapshot([bundle("etl-1"), bundle("etl-2", created_at=2.0)], retention=rules)
+
+    assert [] == doomed(seen, NOW)
+    assert ["other_rule"] == rule_view(seen, rules[0], NOW).stays["etl-1"]
+
+
 def test_the_newest_five_stay() -> None:
     """If this fails, a nightly upload fills the disk, or the rule takes the newest version."""
     seen = snapshot(

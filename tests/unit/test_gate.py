@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from records_of import bundle, digest_of, job, snapshot
 
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
@@ -29,6 +30,31 @@ def test_a_lost_bundle_bars_nobody() -> None:
     seen = snapshot([bundle("code", state=BundleState.LOST)], jobs=[job("j", ["code"])])
 
     assert [] == gate.missing(seen, set())
+
+
+def test_a_bundle_that_was_never_uploaded_bars_nobody() -> None:
+    """A11: a record that names an unknown bundle would end every election with an error."""
+    seen = snapshot([bundle("code")], jobs=[job("j", ["code", "unknown"])])
+
+    assert ["code"] == gate.missing(seen, set())
+    assert [] == gate.missing(seen, set(), wanted=[BundleId("unknown")])
+
+
+@pytest.mark.parametrize(
+    ("state", "bars"),
+    [
+        (BundleState.AVAILABLE, True),
+        (BundleState.UPLOADING, True),
+        (BundleState.LOST, False),
+        (BundleState.REMOVED, False),
+    ],
+)
+def test_the_state_of_a_bundle_decides_whether_it_bars(state: BundleState, bars: bool) -> None:
+    """A11, A17: a master without the code would lead, or a removed bundle would bar all."""
+    seen = snapshot([bundle("code", state=state, holders=["m2"])], jobs=[job("j", ["code"])])
+
+    assert (["code"] if bars else []) == gate.missing(seen, set())
+    assert (state is BundleState.AVAILABLE) == gate.behind(seen, set())
 
 
 def test_a_master_is_behind_while_others_hold_what_it_lacks() -> None:
@@ -69,3 +95,19 @@ def test_a_supervisors_copy_ends_the_absence() -> None:
     since = gate.absences(since, absent(seen), lambda _: True, 20.0)
 
     assert {} == since
+
+
+def test_a_bundle_is_lost_only_after_its_whole_time() -> None:
+    """A17: a bundle would be given up while its last holder restarts."""
+    since = {BundleId("b"): 10.0, BundleId("a"): 10.0, BundleId("c"): 10.1}
+
+    assert ["a", "b"] == gate.lost(since, 25.0, 15.0)
+    assert [] == gate.lost(since, 24.9, 15.0)
+
+
+def test_only_an_available_bundle_can_be_absent() -> None:
+    """A17: an upload that has just begun, or a removed bundle, would be called lost."""
+    states = [BundleState.AVAILABLE, BundleState.UPLOADING, BundleState.LOST, BundleState.REMOVED]
+    seen = snapshot([*(bundle(f"b-{state}", state=state) for state in states), bundle("held", holders=["m1"])])
+
+    assert {BundleId("b-available"): digest_of("b-available")} == absent(seen)

@@ -3,17 +3,29 @@ caught up."""
 
 from __future__ import annotations
 
+import asyncio
+from typing import cast
+
 import msgspec
 import pytest
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.session.znode_operations import Create, Delete, Set, Stat
-from torrentdist.master.changes.answered_requests import MAX_ANSWER_BYTES, Kept, Mutation, mutation, note
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.master.changes.answered_requests import (
+    A_DRY_RUN,
+    MAX_ANSWER_BYTES,
+    Kept,
+    Mutation,
+    Requests,
+    mutation,
+    note,
+)
 from torrentdist.master.changes.request_trimming import expired
 from torrentdist.master.reads.answer_freshness import answered_here, seen
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import RequestId
-from torrentdist.model.records import RequestRecord, decode
+from torrentdist.model.records import RequestRecord, decode, encode
 
 ID = RequestId("req-1")
 ASKED = mutation(ID, "POST", b"/v1/bundles/a", b"min_replicas=2", b"body")
@@ -136,3 +148,69 @@ def test_a_mutation_is_a_value() -> None:
         ASKED.content = "other"  # type: ignore[misc]
 
     assert Mutation(ID, ASKED.content) == ASKED
+
+
+class Stored:
+    """The znodes of some requests."""
+
+    def __init__(self, **records: RequestRecord) -> None:
+        self._found = {paths.request(RequestId(id_)): encode(record) for id_, record in records.items()}
+
+    async def get(self, path: str) -> tuple[bytes, Stat] | None:
+        data = self._found.get(path)
+        return None if data is None else (data, Stat(3, 0, 0.0, 5, 9))
+
+
+def found(stored: Stored, asked: Mutation | None) -> Kept | None:
+    return asyncio.run(Requests(cast(ZooKeeper, stored)).find(asked))
+
+
+def test_a_retry_finds_its_record() -> None:
+    """B7: if this failed, a retry would make its change a second time."""
+    record = RequestRecord(content=ASKED.content, status=200, body="{}")
+
+    assert kept(record) == found(Stored(**{ID: record}), ASKED)
+    assert None is found(Stored(), ASKED)
+    assert None is found(Stored(**{ID: record}), None)
+
+
+def test_an_id_that_comes_with_other_content_is_refused() -> None:
+    """B7: if this failed, a client that uses an id twice would get the answer to its other
+    request."""
+    record = RequestRecord(content="other", status=200, body="{}")
+    with pytest.raises(TorrentdistError) as caught:
+        found(Stored(**{ID: record}), ASKED)
+
+    assert ("request_reused", ID) == (caught.value.code, caught.value.fields["id"])
+
+
+def test_a_dry_run_asks_for_no_record() -> None:
+    """If this failed, a client whose request has the id of dry runs would end all of them."""
+    record = RequestRecord(content="other", status=200, body="{}")
+
+    assert None is found(Stored(**{A_DRY_RUN.id: record}), A_DRY_RUN)
+
+
+def test_attempts_of_one_request_take_turns_and_others_do_not_wait() -> None:
+    """B7: if this failed, a retry would run beside the first attempt, or all requests would wait
+    for one slow upload."""
+
+    async def run() -> list[bool]:
+        requests = Requests(cast(ZooKeeper, Stored()))
+        other = mutation(RequestId("req-2"), "POST", b"", b"", b"")
+        waits = []
+        for first, second in ((ASKED, ASKED), (ASKED, other), (None, None), (A_DRY_RUN, A_DRY_RUN)):
+            async with requests.turn(first):
+                turn = asyncio.create_task(take_turn(requests, second))
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+                waits.append(not turn.done())
+            await turn
+        return waits
+
+    assert [True, False, False, False] == asyncio.run(run())
+
+
+async def take_turn(requests: Requests, asked: Mutation | None) -> None:
+    async with requests.turn(asked):
+        pass
