@@ -13,13 +13,15 @@ from property_size import TIMES, examples
 from xdist.scheduler.loadfile import LoadFileScheduling  # type: ignore[import-untyped]
 
 # A shared machine pauses a test now and then. bench/ measures what must be quick.
-settings.register_profile("house", deadline=None)
+settings.register_profile("house", deadline=None, max_examples=examples(100))
 # `make property` prints a failure in a form that runs again anywhere, and keeps it in no
 # database.
 settings.register_profile("thorough", deadline=None, max_examples=examples(100), print_blob=True, database=None)
 # `make breaks` tries the same examples each time, and has no use for the smallest one that fails.
 NO_SHRINKING = (Phase.explicit, Phase.generate)
-settings.register_profile("breaks", deadline=None, derandomize=True, database=None, phases=NO_SHRINKING)
+settings.register_profile(
+    "breaks", deadline=None, max_examples=examples(100), derandomize=True, database=None, phases=NO_SHRINKING
+)
 BREAKS = "TORRENTDIST_BREAKS" in os.environ
 settings.load_profile("breaks" if BREAKS else "house" if TIMES == 1 else "thorough")
 

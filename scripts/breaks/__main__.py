@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -33,7 +34,7 @@ BARS = {Kind.DECIDING: 0.03, Kind.SHELLS: 0.15}
 """Share of the breaks that may survive."""
 UNLUCKY = 0.01
 """A sample is too bad if a module just at its bar gave one like it less often than this."""
-TEST_SECS = 40.0
+TEST_SECS = 30.0
 """Processor time of the tests that are run for one break, at most."""
 RING_SECS = 180.0
 FAST = ("tests/unit", "tests/property")
@@ -50,25 +51,24 @@ class Outcome:
     """Test files of other rings that cover the line."""
 
 
-def chosen_tests(known: CoverageMap | None, broken: Break) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def chosen_tests(known: CoverageMap | None, broken: Break, most_secs: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Returns the tests for a break, and the files of slower rings, as far as time allows."""
     covering = known.covering(broken.file, source_of(broken.file), broken.line) if known else []
     tests, files, secs = [], [], 0.0
     for test in covering:
         if "::" not in test:
             files.append(test)
-        elif known and test.startswith(FAST) and (secs := secs + known.secs(test)) < TEST_SECS:
+        elif known and test.startswith(FAST) and (secs := secs + known.secs(test)) < most_secs:
             tests.append(test)
     return tuple(tests or importing_tests(broken.file)), tuple(files)
 
 
-def run_warm(outcomes: Sequence[Outcome], work: Path, processes: int) -> Iterator[dict[str, Any]]:
+def run_warm(outcomes: Sequence[Outcome], work: Path, processes: int, secs: float) -> Iterator[dict[str, Any]]:
     """Runs the tests of all breaks in forks of one process, and yields what becomes of each."""
     tree, plan, results = work / "warm", work / "plan.json", work / "plan.results"
-    copy_tree(tree)
     tasks = [
         {"number": number, "file": o.broken.file, "source": o.broken.applied_to(source_of(o.broken.file)),
-         "tests": o.tests, "secs": 30 + 4 * TEST_SECS}
+         "tests": o.tests, "secs": 60 + 10 * secs, "cpu_secs": 10 + 3 * secs}
         for number, o in enumerate(outcomes) if o.broken.place
     ]  # fmt: skip
     plan.write_text(json.dumps({"tasks": tasks, "processes": processes}), encoding="utf-8")
@@ -101,12 +101,13 @@ def run_warm(outcomes: Sequence[Outcome], work: Path, processes: int) -> Iterato
         raise SystemExit("the tests could not be collected")
 
 
-def judge(outcomes: Sequence[Outcome], processes: int, *, slow_rings: bool) -> None:
+def judge(outcomes: Sequence[Outcome], processes: int, secs: float, *, slow_rings: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="torrentdist-breaks-") as name:
         work = Path(name)
+        copy_tree(work / "warm")
         done = 0
         again = {number for number, outcome in enumerate(outcomes) if not outcome.broken.place}
-        for said in run_warm(outcomes, work, processes):
+        for said in run_warm(outcomes, work, processes, secs):
             if "unfit" in said:
                 print(f"  left out, since it is red without a break: {said['unfit']}", flush=True)
             elif "number" in said:
@@ -121,7 +122,7 @@ def judge(outcomes: Sequence[Outcome], processes: int, *, slow_rings: bool) -> N
                     tell(f"{done}", outcome)
                 else:
                     again.add(said["number"])
-        fresh = FreshTests(work)
+        fresh = FreshTests(work, work / "warm")
 
         def run(number: int) -> None:
             outcome = outcomes[number]
@@ -177,10 +178,12 @@ def main() -> int:
     parser.add_argument("--kind", type=Kind, default=Kind.ALL, choices=list(Kind))
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--fast-rings", action="store_true", help="only unit and property tests")
+    parser.add_argument("--secs", type=float, default=TEST_SECS, help="most processor time of tests for each break")
     parser.add_argument("--record", nargs=argparse.REMAINDER, help="run these tests, and add them to the coverage map")
     options = parser.parse_args()
     if options.record is not None:
         return coverage_map.record(options.record)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the copies are removed
     seed = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
     terms: Terms = read_terms()
     known = coverage_map.load()
@@ -189,9 +192,9 @@ def main() -> int:
     print(f"{len(breaks)} breaks, SEED={seed}{no_map}", flush=True)
     outcomes = []
     for broken in breaks:
-        tests, files = chosen_tests(known, broken)
+        tests, files = chosen_tests(known, broken, options.secs)
         outcomes.append(Outcome(broken, tests, terms.kind_of(broken.file), files=files))
-    judge(outcomes, options.processes, slow_rings=not options.fast_rings)
+    judge(outcomes, options.processes, options.secs, slow_rings=not options.fast_rings)
     report(outcomes)
     failed = False
     for kind, bar in BARS.items():

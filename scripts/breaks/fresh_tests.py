@@ -23,8 +23,8 @@ NOT_COPIED = {".git", ".venv", "build", "dist", "__pycache__"}
 RED = re.compile(r"^(?:FAILED|ERROR) ([^\s\[]+(?:\[.*?\](?= - |$))?)", re.MULTILINE)
 
 
-def copy_tree(tree: Path) -> None:
-    shutil.copytree(ROOT, tree, ignore=lambda _, names: [n for n in names if n in NOT_COPIED or n.endswith("_cache")])
+def copy_tree(tree: Path, source: Path = ROOT) -> None:
+    shutil.copytree(source, tree, ignore=lambda _, names: [n for n in names if n in NOT_COPIED or n.endswith("_cache")])
 
 
 def environment(tree: Path, home: Path) -> dict[str, str]:
@@ -41,10 +41,10 @@ def environment(tree: Path, home: Path) -> dict[str, str]:
 
 
 class FreshTests:
-    """A copy of the tree for each thread."""
+    """A copy of `source` for each thread."""
 
-    def __init__(self, work: Path) -> None:
-        self._work = work
+    def __init__(self, work: Path, source: Path) -> None:
+        self._work, self._source = work, source
         self._lock = threading.Lock()
         self._trees: dict[int, Path] = {}
         self._green: dict[str, bool] = {}
@@ -72,7 +72,7 @@ class FreshTests:
             number = threading.get_ident()
             if number not in self._trees:
                 tree = self._work / f"tree-{len(self._trees)}"
-                copy_tree(tree)
+                copy_tree(tree, self._source)
                 command = [sys.executable, "-m", "compileall", "-q", "--invalidation-mode", "checked-hash"]
                 subprocess.run([*command, str(tree)], check=True, capture_output=True)
                 self._trees[number] = tree

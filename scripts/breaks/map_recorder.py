@@ -59,7 +59,8 @@ class Recorder:
             self._measured.switch_context("")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._costs[report.nodeid] = self._costs.get(report.nodeid, 0.0) + report.duration
+        if processor := dict(report.user_properties).get("processor"):
+            self._costs[report.nodeid] = processor["secs"]  # type: ignore[index]
 
     def pytest_sessionfinish(self) -> None:
         self._measured.stop()

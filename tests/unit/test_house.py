@@ -9,6 +9,7 @@ import string
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 from torrentdist.model.errors import ERRORS
@@ -81,12 +82,22 @@ MAX_PROSE = 100
 ONE_LINK = re.compile(r"[\s*-]*\[[^]]*\]\([^)]*\)[.,]?")
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    return list(ast.walk(tree_of(path)))
+
+
 def name_of(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
 def imported_modules(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -153,7 +164,7 @@ def test_a_long_file_says_why() -> None:
         name: lines
         for name, lines in lengths.items()
         if lines > (MAX_FILE_LINES if name.startswith(("torrentdist/", "cli/")) else MAX_TEST_LINES)
-        and REASON not in (ast.get_docstring(ast.parse((ROOT / name).read_text(encoding="utf-8"))) or "")
+        and REASON not in (ast.get_docstring(tree_of(ROOT / name)) or "")
     }
 
     assert {} == silent
@@ -175,12 +186,7 @@ def test_a_folder_is_a_room() -> None:
 def test_no_name_stands_for_two_things() -> None:
     """Two files or classes with one name make every search and trace ambiguous."""
     files = Counter(path.name for path in PRODUCT if path.stem not in SHARED_FILE_NAMES)
-    classes = Counter(
-        node.name
-        for path in PRODUCT
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.ClassDef)
-    )
+    classes = Counter(node.name for path in PRODUCT for node in nodes_of(path) if isinstance(node, ast.ClassDef))
 
     assert [] == [name for name, count in (files + classes).items() if count > 1]
 
@@ -191,7 +197,7 @@ def test_no_constructor_takes_too_much() -> None:
     greedy = [
         f"{name_of(path)}: {node.name}"
         for path in PRODUCT
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in nodes_of(path)
         if isinstance(node, ast.ClassDef)
         for method in node.body
         if isinstance(method, ast.FunctionDef) and method.name == "__init__"
@@ -206,7 +212,7 @@ def test_docstrings_are_sentences() -> None:
     riddles = [
         f"{name_of(path)}:{node.lineno} {text[:60]}"
         for path in EVERYTHING
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in nodes_of(path)
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
         if RIDDLE.match(text := node.value.value.strip())
     ]
@@ -243,7 +249,7 @@ def test_no_function_is_too_long() -> None:
     too_long = [
         f"{name_of(path)}:{node.lineno} {node.name}"
         for path in PRODUCT
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in nodes_of(path)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and (node.end_lineno or 0) - node.lineno + 1 > MAX_FUNCTION_LINES
     ]
@@ -260,7 +266,7 @@ def test_no_module_is_named_after_nothing() -> None:
 
 def test_every_module_says_why_it_exists() -> None:
     """A module without a header leaves the reader to guess what it must not do."""
-    silent = [name_of(path) for path in PRODUCT if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))]
+    silent = [name_of(path) for path in PRODUCT if not ast.get_docstring(tree_of(path))]
 
     assert [] == silent
 
@@ -271,7 +277,7 @@ def test_a_header_has_each_part_once() -> None:
         f"{name_of(path)}: {part}"
         for path in PRODUCT
         for part in ("Always:", "Never:")
-        if (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").count(part) > 1
+        if (ast.get_docstring(tree_of(path)) or "").count(part) > 1
     ]
 
     assert [] == repeated
@@ -333,7 +339,7 @@ def test_text_reaches_the_terminal_in_one_place() -> None:
     offenders = [
         f"{path.relative_to(ROOT)}:{node.lineno}"
         for path in sources("cli")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes_of(path)
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("click.echo", "click.secho", "print")
     ]
 
