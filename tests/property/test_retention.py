@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,10 +11,14 @@ from torrentdist.bundle.store.retention import (
     Entry,
     KeepReason,
     StoreMarks,
+    claim_everything,
     plan,
     plan_prune,
     plan_to_low,
+    reasons_to_stay,
+    why_full,
 )
+from torrentdist.bundle.store.store_values import StoreUsage
 from torrentdist.model.ids import Digest
 
 entries = st.lists(
@@ -130,3 +135,70 @@ def test_a_large_bundle_that_is_idle_for_long_goes_first() -> None:
     held = [Entry(Digest(c * 64), size, used) for c, size, used in sizes]
 
     assert ["b" * 64] == plan_to_low(held, used=90, marks=StoreMarks(60, 50), now=NOW + 60)
+
+
+@pytest.mark.parametrize(("need", "going"), [(-1, []), (0, []), (1, ["a"]), (2, ["a", "b"]), (3, None)])
+def test_a_single_byte_that_is_needed_is_made_room_for(need: int, going: list[str] | None) -> None:
+    """A fetch would fail for lack of its last byte, or a bundle would go for nothing."""
+    held = [Entry(Digest("b"), 1, 2.0), Entry(Digest("a"), 1, 1.0)]
+
+    assert going == plan(held, need=need)
+
+
+def test_a_mark_counts_from_its_byte_and_its_second() -> None:
+    """A store would be above its mark for ever, or lose a bundle that somebody reads."""
+    marks, old = StoreMarks(high=10, low=8), Entry(Digest("a"), 2, 0.0)
+
+    assert [] == plan_to_low([old], used=10, marks=marks, now=IDLE_SECS)
+    assert ["a"] == plan_to_low([old], used=11, marks=marks, now=IDLE_SECS)
+    assert [] == plan_to_low([old], used=11, marks=marks, now=IDLE_SECS - 0.1)
+    assert [] == plan_to_low([old], used=11, marks=StoreMarks(), now=IDLE_SECS)
+    assert ["a"] == plan_to_low([old], used=11, marks=StoreMarks(high=10), now=IDLE_SECS)
+    assert [] == plan_to_low([Entry(Digest("a"), 0, 0.0)], used=11, marks=marks, now=IDLE_SECS)
+
+
+def test_no_bundle_goes_beside_one_that_is_enough() -> None:
+    """A store would remove small bundles that were idle for longest, and then a large one too."""
+    held = [Entry(Digest("a"), 1, 0.0), Entry(Digest("b"), 5, 595.0)]
+
+    assert ["b"] == plan_to_low(held, used=15, marks=StoreMarks(high=12, low=10), now=1200.0)
+    assert ["b", "a"] == plan_to_low(held, used=16, marks=StoreMarks(high=12, low=10), now=1300.0)
+
+
+def usage(published: int, arriving: int, free: int) -> StoreUsage:
+    return StoreUsage(1, published, 1, arriving, limit_bytes=0, reserve_bytes=100, free_bytes=free)
+
+
+@pytest.mark.parametrize(
+    ("used", "marks", "said"),
+    [
+        (usage(6, 4, 101), StoreMarks(high=10), ""),
+        (usage(6, 5, 101), StoreMarks(high=10), "its bundles take more than store.high"),
+        (usage(6, 5, 101), StoreMarks(), ""),
+        (usage(6, 4, 100), StoreMarks(high=10), "no more than store.reserve_bytes is free on its disk"),
+    ],
+)
+def test_a_full_store_says_why(used: StoreUsage, marks: StoreMarks, said: str) -> None:
+    """A master would take uploads that it has no room for, or none although it has room."""
+    assert said == why_full(used, marks)
+
+
+def test_what_a_prune_leaves_says_why() -> None:
+    """An operator could not tell why a prune frees nothing."""
+    held = [
+        Entry(Digest("a"), 1, 10.0, frozenset({KeepReason.PINNED})),
+        Entry(Digest("b"), 1, 10.0),
+        Entry(Digest("c"), 1, 5.0),
+        Entry(Digest("d"), 1, 11.0, frozenset({KeepReason.IN_USE})),
+    ]
+
+    assert {
+        "a": {KeepReason.PINNED},
+        "d": {KeepReason.IN_USE, KeepReason.USED_LATELY},
+    } == reasons_to_stay(held, older_than=10.0, now=20.0)
+    assert ["c", "b"] == plan_prune(held, older_than=10.0, now=20.0)
+
+
+def test_who_knows_nothing_claims_every_bundle() -> None:
+    """A caller without knowledge would delete what is in use."""
+    assert {KeepReason.IN_USE} == claim_everything(Digest("a"))

@@ -1,0 +1,288 @@
+"""Which parts of a file come from another one, and which pieces are right afterwards."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from torrentdist.bundle import bencode
+from torrentdist.bundle.file_tree import TreeFile
+from torrentdist.bundle.metafile import FileEntry, Metafile
+from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.bundle.reuse.chunk_plan import Copy, OwnFile, covered_pieces, known_parts, share, stem
+from torrentdist.bundle.reuse.chunker import LARGE_FILE
+from torrentdist.bundle.reuse.part_filling import RECIPE, FilledParts, bytes_of_parts, fill_parts, large_own_files
+from torrentdist.bundle.reuse.recipe import (
+    LEAST,
+    MOST,
+    FileRecipe,
+    Recipe,
+    encode_recipe,
+    file_recipe,
+    parse_recipe,
+    split_recipe,
+)
+from torrentdist.bundle.reuse.reuse_plan import Reused, bytes_in, with_parts
+from torrentdist.model.ids import Digest
+from torrentdist.testing.sample_trees import some_bytes
+
+PIECE = 32 * 1024
+ROOT = b"r" * 32
+
+
+def recipe_of(*chunks: tuple[int, str], root: bytes = ROOT) -> FileRecipe:
+    return file_recipe(root, iter([(length, name.encode().ljust(16)) for length, name in chunks]))
+
+
+# what to copy
+
+
+def test_neighbouring_chunks_are_copied_together() -> None:
+    """Each chunk of a large file would be a copy of its own, or bytes would come from a wrong
+    place."""
+    wanted = recipe_of((10, "a"), (20, "b"), (5, "new"), (20, "b"), (30, "c"), (10, "a"))
+    known = recipe_of((7, "x"), (10, "a"), (20, "b"), (30, "c"))
+    copies, lacking = share(wanted.chunks(), known)
+
+    assert [Copy(0, 30, 7), Copy(35, 50, 17), Copy(85, 10, 7)] == copies
+    assert [(30, 5)] == [(chunk.offset, chunk.length) for chunk in lacking]
+
+
+def test_a_chunk_of_another_length_is_another_chunk() -> None:
+    """A hash that means other bytes would be believed."""
+    copies, lacking = share(recipe_of((10, "a")).chunks(), recipe_of((11, "a")))
+
+    assert ([], 1) == (copies, len(lacking))
+
+
+def test_chunks_that_are_neighbours_on_one_side_alone_stay_apart() -> None:
+    """Bytes between them would be copied over the new file."""
+    wanted = recipe_of((10, "a"), (10, "b"))
+    copies, _ = share(wanted.chunks(), recipe_of((10, "a"), (1, "x"), (10, "b")))
+
+    assert [Copy(0, 10, 0), Copy(10, 10, 11)] == copies
+    apart, _ = share(recipe_of((10, "a"), (1, "x"), (10, "b")).chunks(), wanted)
+    assert [Copy(0, 10, 0), Copy(11, 10, 10)] == apart
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        ([], [False, False, False]),
+        ([Copy(0, 25, 0)], [True, True, True]),
+        ([Copy(0, 24, 0)], [True, True, False]),
+        ([Copy(0, 9, 0), Copy(9, 1, 0)], [True, False, False]),
+        ([Copy(5, 15, 0), Copy(0, 5, 0)], [True, True, False]),
+        ([Copy(0, 8, 0), Copy(2, 6, 0)], [False, False, False]),
+        ([Copy(0, 8, 0), Copy(2, 8, 0)], [True, False, False]),
+        ([Copy(1, 19, 0)], [False, True, False]),
+        ([Copy(20, 5, 0)], [False, False, True]),
+    ],
+)
+def test_a_piece_is_covered_if_every_byte_of_it_is(parts: list[Copy], expected: list[bool]) -> None:
+    """A dry run would promise bytes that have to be sent, or send what is here."""
+    assert expected == covered_pieces(25, 10, parts)
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"), [("a/env-42.tar", "env-#.tar"), ("env-1.2_3-4.tar", "env-#.tar"), ("9", "#"), ("x", "x")]
+)
+def test_names_are_alike_without_their_versions(path: str, expected: str) -> None:
+    """The next version of an archive would be compared with nothing."""
+    assert expected == stem(path)
+
+
+def test_shared_bytes_are_counted_by_the_source_that_has_most() -> None:
+    """A dry run would name the wrong bundle, or count bytes twice."""
+    wanted = {b"a" * 32: recipe_of((16, "1"), (16, "2"), (10, "3"), root=b"a" * 32), ROOT: recipe_of((20, "9"))}
+    files = [FileEntry(*values, False) for values in (("f", 42, b"a" * 32), ("g", 20, ROOT), ("h", 5, ROOT))]
+    meta = a_metafile(*files)
+    own = [OwnFile(source, path, 42, source.encode()) for source, path in (("x", "f"), ("y", "f"), ("z", "g"))]
+    chunks = {"x": recipe_of((16, "1")), "y": recipe_of((16, "2"), (10, "3")), "z": recipe_of((20, "9"))}
+    counts = known_parts(meta, Recipe(tuple(wanted.values())), own, lambda one: chunks[one.source], set())
+
+    assert {"y": 42, "z": 20} == counts
+    assert {"z": 20} == known_parts(meta, Recipe((wanted[ROOT],)), own, lambda one: chunks[one.source], {"f"})
+    assert {} == known_parts(meta, Recipe(tuple(wanted.values())), own, lambda one: None, set())
+
+
+def a_metafile(*files: FileEntry) -> Metafile:
+    return Metafile(Digest("0" * 64), "n", 16, False, files, (), (), {}, b"")
+
+
+# what is right afterwards
+
+
+def test_a_reuse_is_told_with_the_most_bytes_first() -> None:
+    """An upload would name the bundle that matters least, or leave parts of files out."""
+    one, two, three = (Digest(letter * 64) for letter in "abc")
+    reused = Reused.of({one: 5, two: 3}, {two: 4, three: 1}, 2)
+
+    assert [(two, 7), (one, 5), (three, 1)] == list(reused.counts.items())
+    assert (13, 2, 0) == (reused.total, reused.unread, Reused({}).total)
+
+
+def test_filled_files_say_which_of_their_pieces_are_here() -> None:
+    """Pieces of one file would be taken for those of another, and damaged ones handed out."""
+    files = [FileEntry(name, size, ROOT, False) for name, size in (("a", 20), ("b", 25), ("c", 10), ("d", 1))]
+    have = [True, False, True, True, False, True, False]
+
+    assert have == with_parts(files, 10, have, {})
+    assert [True, False, False, True, True, True, False] == with_parts(files, 10, have, {"b": [False, True, True]})
+    assert [True, False, True, True, False, False, True] == with_parts(files, 10, have, {"c": [False], "d": [True]})
+
+
+def test_the_last_piece_of_a_file_is_shorter() -> None:
+    """Progress would pass 100 %."""
+    assert 25 == bytes_in(25, 10, [True, True, True])
+    assert 15 == bytes_in(25, 10, [True, False, True])
+    assert 0 == bytes_in(25, 10, [False, False, False])
+    assert 10 == bytes_in(10, 10, [True])
+
+
+# recipes
+
+
+@pytest.mark.parametrize(
+    ("file", "is_sound"),
+    [
+        (recipe_of((1, "a"), (MOST, "b")), True),
+        (recipe_of((0, "a")), False),
+        (recipe_of((MOST + 1, "a")), False),
+        (recipe_of((1, "a"), root=b"r" * 31), False),
+        (FileRecipe(ROOT, bytes(3), bytes(16)), False),
+        (FileRecipe(ROOT, LEAST.to_bytes(4, "little"), bytes(15)), False),
+        (FileRecipe(ROOT, LEAST.to_bytes(4, "little"), bytes(32)), False),
+        (FileRecipe(ROOT, b"", b""), True),
+    ],
+)
+def test_a_recipe_that_cannot_be_followed_is_none(file: FileRecipe, is_sound: bool) -> None:
+    """A damaged recipe would stop a fetch with a bug."""
+    assert (Recipe((file,)) if is_sound else None) == parse_recipe(encode_recipe(Recipe((file,))))
+
+
+def test_one_damaged_file_spoils_its_recipe() -> None:
+    """A recipe would be followed in part, though its sender is not to be believed."""
+    both = Recipe((recipe_of((1, "a")), recipe_of((0, "b"))))
+
+    assert None is parse_recipe(encode_recipe(both))
+    assert None is parse_recipe(None)
+
+
+@pytest.mark.parametrize("extra", [{b"other": b"x"}, {b"a": b"x", b"z": b"y"}])
+def test_a_body_with_more_than_a_metafile_and_a_recipe_is_no_pair(extra: dict[bytes, bytes]) -> None:
+    """A metafile with a part that begins alike would be torn apart."""
+    pair: dict[bytes, bencode.Value] = {b"metafile": b"m", b"recipe": b"r"}
+    body = bencode.encode(pair)
+    more = bencode.encode({b"metafile": b"m", b"recipe": b"r", b"z": b""})
+
+    assert (b"m", b"r") == split_recipe(body)
+    assert (more, None) == split_recipe(more)
+    assert (b"x" + body, None) == split_recipe(b"x" + body)
+    assert (body + b"x", None) == split_recipe(body + b"x")
+    damaged = bencode.encode({**pair, **extra})
+    assert (damaged, None) == split_recipe(damaged)
+
+
+# filling
+
+
+class Site:
+    """A bundle with one file that is here, and one that arrives, both of 200,000 bytes."""
+
+    def __init__(self, work: Path) -> None:
+        self.work = work
+        self.old, new = some_bytes(200_000, 1), some_bytes(200_000, 2)
+        self.new = self.old[:100_000] + new[100_000:]
+        self.home = work / "old"
+        (self.home / "content").mkdir(parents=True)
+        (self.home / "content" / "f").write_bytes(self.old)
+        (work / "source").mkdir()
+        (work / "source" / "f").write_bytes(self.new)
+        self.meta = make_metafile(work / "source", piece_length=PIECE)
+        self.content = work / "content"
+        self.content.mkdir()
+        root = self.meta.files[0].root
+        half = (hashlib.sha256(b"half").digest()[:16], hashlib.sha256(b"other").digest()[:16])
+        self.recipe = Recipe((file_recipe(root, iter([(100_000, half[0]), (100_000, half[1])])),))
+        known = Recipe((file_recipe(ROOT, iter([(100_000, half[0]), (100_000, bytes(16))])),))
+        (self.home / RECIPE).write_bytes(encode_recipe(known))
+        self.own = OwnFile(self.home / "content", "f", 200_000, ROOT)
+
+    def fill(self, calls: int = 1000, *, is_new: bool = True, skip: frozenset[str] = frozenset()) -> FilledParts:
+        """Fills; after so many questions whether to go on, the answer is no."""
+        left = [calls]
+
+        def go_on() -> bool:
+            left[0] -= 1
+            return left[0] >= 0
+
+        return fill_parts(self.meta, self.content, self.recipe, [self.own], skip=skip, is_new=is_new, go_on=go_on)
+
+    @property
+    def filled(self) -> Path:
+        return self.content / "f"
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+def test_the_pieces_that_the_known_half_makes_up_are_right(site: Site) -> None:
+    """Pieces would be fetched though they are here, or handed out though they are wrong."""
+    found = site.fill()
+
+    assert {"f": [True] * 3 + [False] * 4} == found.pieces
+    assert {site.home / "content"} == found.sources
+    assert 3 * PIECE == bytes_of_parts(site.meta, found.pieces)
+    assert site.new[:100_000] == site.filled.read_bytes()[:100_000]
+    assert 200_000 == site.filled.stat().st_size
+
+
+def test_a_file_that_is_all_here_is_all_right(site: Site) -> None:
+    """A file whose every chunk is known would be fetched again."""
+    (site.home / "content" / "f").write_bytes(site.new)
+    site.recipe = Recipe((file_recipe(site.meta.files[0].root, iter([(100_000, b"h" * 16), (100_000, b"o" * 16)])),))
+    known = Recipe((file_recipe(ROOT, iter([(100_000, b"h" * 16), (100_000, b"o" * 16)])),))
+    (site.home / RECIPE).write_bytes(encode_recipe(known))
+
+    assert {"f": [True] * 7} == site.fill().pieces
+
+
+def test_work_that_is_told_to_stop_copies_nothing_more(site: Site) -> None:
+    """A host that shuts down would copy gigabytes first."""
+    for calls in range(20):
+        found = site.fill(calls)
+        if site.filled.exists():
+            assert b"" == site.filled.read_bytes().strip(b"\0")
+            assert {"f": [False] * 7} == found.pieces
+            return
+    raise AssertionError("nothing was filled")
+
+
+def test_what_is_left_out_or_already_there_stays_as_it_is(site: Site) -> None:
+    """Bytes that have arrived would be written over."""
+    assert FilledParts({}, frozenset()) == site.fill(skip=frozenset({"f"}))
+    assert FilledParts({}, frozenset()) == site.fill(0)
+    site.filled.write_bytes(b"arrived")
+
+    assert FilledParts({}, frozenset()) == site.fill(is_new=False)
+    assert b"arrived" == site.filled.read_bytes()
+
+
+def test_a_recipe_of_another_length_is_not_followed(site: Site) -> None:
+    """A lying recipe would cost the copying of all its bytes."""
+    root = site.meta.files[0].root
+    site.recipe = Recipe((file_recipe(root, iter([(100_000, b"h" * 16), (100_001, b"o" * 16)])),))
+
+    assert FilledParts({}, frozenset()) == site.fill()
+
+
+def test_only_large_files_are_compared() -> None:
+    """Every small file of a bundle would be read for nothing."""
+    files = [TreeFile(b"a", LARGE_FILE, ROOT), TreeFile(b"b", LARGE_FILE + 1, ROOT)]
+
+    assert ["b"] == [own.path for own in large_own_files(Path("x"), files)]
