@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from math import comb
+from math import comb, inf
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from scripts.breaks.fresh_tests import FreshTests, copy_tree, environment
 
 BARS = {Kind.DECIDING: 0.03, Kind.SHELLS: 0.15}
 """Share of the breaks that may survive."""
-UNLUCKY = 0.01
+UNLUCKY = 0.001
 """A sample is too bad if a module just at its bar gave one like it less often than this."""
 TEST_SECS = 30.0
 """Processor time of the tests that are run for one break, at most."""
@@ -46,6 +46,7 @@ class Outcome:
     tests: tuple[str, ...]
     kind: Kind
     noticed_by: str = ""
+    judged: bool = False
     seconds: float = 0.0
     files: tuple[str, ...] = field(default=())
     """Test files of other rings that cover the line."""
@@ -63,7 +64,9 @@ def chosen_tests(known: CoverageMap | None, broken: Break, most_secs: float) -> 
     return tuple(tests or importing_tests(broken.file)), tuple(files)
 
 
-def run_warm(outcomes: Sequence[Outcome], work: Path, processes: int, secs: float) -> Iterator[dict[str, Any]]:
+def run_warm(
+    outcomes: Sequence[Outcome], work: Path, processes: int, secs: float, ends_at: float
+) -> Iterator[dict[str, Any]]:
     """Runs the tests of all breaks in forks of one process, and yields what becomes of each."""
     tree, plan, results = work / "warm", work / "plan.json", work / "plan.results"
     tasks = [
@@ -71,7 +74,7 @@ def run_warm(outcomes: Sequence[Outcome], work: Path, processes: int, secs: floa
          "tests": o.tests, "secs": 60 + 10 * secs, "cpu_secs": 10 + 3 * secs}
         for number, o in enumerate(outcomes) if o.broken.place
     ]  # fmt: skip
-    plan.write_text(json.dumps({"tasks": tasks, "processes": processes}), encoding="utf-8")
+    plan.write_text(json.dumps({"tasks": tasks, "processes": processes, "ends_at": ends_at}), encoding="utf-8")
     results.touch()
     home = work / "home"
     home.mkdir()
@@ -101,18 +104,19 @@ def run_warm(outcomes: Sequence[Outcome], work: Path, processes: int, secs: floa
         raise SystemExit("the tests could not be collected")
 
 
-def judge(outcomes: Sequence[Outcome], processes: int, secs: float, *, slow_rings: bool) -> None:
+def judge(outcomes: Sequence[Outcome], processes: int, secs: float, ends_at: float, *, slow_rings: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="torrentdist-breaks-") as name:
         work = Path(name)
         copy_tree(work / "warm")
         done = 0
         again = {number for number, outcome in enumerate(outcomes) if not outcome.broken.place}
-        for said in run_warm(outcomes, work, processes, secs):
+        for said in run_warm(outcomes, work, processes, secs, ends_at):
             if "unfit" in said:
                 print(f"  left out, since it is red without a break: {said['unfit']}", flush=True)
             elif "number" in said:
                 outcome = outcomes[said["number"]]
                 outcome.seconds = said["secs"]
+                outcome.judged = said["verdict"] in ("red", "green")
                 done += 1
                 if said["verdict"] == "red":
                     outcome.noticed_by = said["test"]
@@ -135,9 +139,11 @@ def judge(outcomes: Sequence[Outcome], processes: int, secs: float, *, slow_ring
                     if red := fresh.first_red(broken.file, text, [file], RING_SECS):
                         outcome.noticed_by = red
                         break
-            outcome.seconds = time.monotonic() - began
+            outcome.seconds, outcome.judged = time.monotonic() - began, True
             tell("anew", outcome)
 
+        if ends_at < time.time() + 1e8:
+            return
         if slow_rings:
             again |= {number for number, o in enumerate(outcomes) if not o.noticed_by and o.files}
         with ThreadPoolExecutor(processes) as pool:
@@ -179,6 +185,8 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--fast-rings", action="store_true", help="only unit and property tests")
     parser.add_argument("--secs", type=float, default=TEST_SECS, help="most processor time of tests for each break")
+    parser.add_argument("--modules", type=int, default=0, help="draw so many modules first; 0: all")
+    parser.add_argument("--within", type=float, default=inf, help="stop after so many seconds")
     parser.add_argument("--record", nargs=argparse.REMAINDER, help="run these tests, and add them to the coverage map")
     options = parser.parse_args()
     if options.record is not None:
@@ -187,14 +195,18 @@ def main() -> int:
     seed = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
     terms: Terms = read_terms()
     known = coverage_map.load()
-    breaks = sample(terms, options.kind, options.words, options.count, seed)
+    ends_at = time.time() + min(options.within, 1e9)
+    breaks = sample(terms, options.kind, options.words, options.count, seed, options.modules)
     no_map = "" if known else "; there is no coverage map: make coverage-map"
     print(f"{len(breaks)} breaks, SEED={seed}{no_map}", flush=True)
     outcomes = []
     for broken in breaks:
         tests, files = chosen_tests(known, broken, options.secs)
         outcomes.append(Outcome(broken, tests, terms.kind_of(broken.file), files=files))
-    judge(outcomes, options.processes, options.secs, slow_rings=not options.fast_rings)
+    if options.within < inf:
+        random.Random(seed).shuffle(outcomes)
+    judge(outcomes, options.processes, options.secs, ends_at, slow_rings=not options.fast_rings)
+    outcomes = [outcome for outcome in outcomes if outcome.judged]
     report(outcomes)
     failed = False
     for kind, bar in BARS.items():

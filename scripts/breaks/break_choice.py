@@ -74,8 +74,9 @@ def all_breaks(files: Iterable[str]) -> list[Break]:
     return [broken for file in files for broken in breaks_of(file, source_of(file))]
 
 
-def sample(terms: Terms, kind: Kind, words: Sequence[str], count: int, seed: int) -> list[Break]:
-    """Draws breaks, each with the same chance in its kind of module."""
+def sample(terms: Terms, kind: Kind, words: Sequence[str], count: int, seed: int, modules: int = 0) -> list[Break]:
+    """Draws breaks, each with the same chance in its kind of module. `modules`: how many modules
+    of each kind are drawn first; 0: all."""
     chance = random.Random(seed)
     files = [file for file in product_files() if not any(fnmatch(file, pattern) for pattern in terms.left_out)]
     files = [file for file in files if not words or any(word in file for word in words)]
@@ -87,6 +88,7 @@ def sample(terms: Terms, kind: Kind, words: Sequence[str], count: int, seed: int
         shares = {Kind.DECIDING: (deciding, DECIDING_SHARE), Kind.SHELLS: (shells, 1 - DECIDING_SHARE)}
     for of_kind, (some, share) in shares.items():
         if kind in (Kind.ALL, of_kind):
+            some = sorted(chance.sample(some, min(modules, len(some)))) if modules else some
             breaks = [broken for broken in all_breaks(some) if not terms.is_equivalent(broken)]
             chosen += chance.sample(breaks, min(len(breaks), round(count * share)))
     return sorted(chosen, key=lambda broken: (broken.file, broken.begin))

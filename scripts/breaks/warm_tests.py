@@ -127,12 +127,13 @@ class WarmTests:
         self._waiting = [Task(**task) for task in plan["tasks"]]
         self._say({"ready": len(self._items)})
         starter = os.getppid()
-        while (self._waiting or self._running) and os.getppid() == starter:
+        while (self._waiting or self._running) and os.getppid() == starter and time.time() < plan["ends_at"]:
             while self._waiting and len(self._running) < plan["processes"]:
                 self._begin(self._waiting.pop(0))
             self._reap()
         for pid in self._running:
-            os.killpg(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
         return True
 
     def _say(self, result: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping
 
 import httpx
+import msgspec
 import pytest
 from scripted_http import ScriptedHttp
 
@@ -13,14 +14,13 @@ from torrentdist.http.api_calls import decode
 from torrentdist.http.asking_in_turn import MOST_ASKED, ask_leader, first_sound
 from torrentdist.http.http_values import Answer
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.wire.view import View
 
 URLS = ["http://m0:1", "http://m1:1", "http://m2:1"]
 DOWN = None
 Script = Mapping[str, TorrentdistError | dict[str, object] | None]
 
 
-class Said(View):
+class Said(msgspec.Struct):
     by: str = ""
 
 

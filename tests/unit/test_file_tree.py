@@ -13,7 +13,7 @@ from torrentdist.model.errors import TorrentdistError
 
 ROOT = b"r" * 32
 LARGEST = MAX_PIECES * MAX_PIECE_LENGTH
-EMPTY = {b"": {b"length": 0}}
+EMPTY: dict[bytes, Any] = {b"": {b"length": 0}}
 
 
 def a_file(size: int = 1, root: bytes = ROOT) -> dict[bytes, Any]:

@@ -9,8 +9,9 @@ import pytest
 
 from torrentdist.bundle import bencode
 from torrentdist.bundle.file_tree import TreeFile
-from torrentdist.bundle.metafile import FileEntry, Metafile
+from torrentdist.bundle.metafile import FileEntry, Metafile, WireFile
 from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.bundle.packs.pack_manifest import PackedFiles
 from torrentdist.bundle.reuse.chunk_plan import Copy, OwnFile, covered_pieces, known_parts, share, stem
 from torrentdist.bundle.reuse.chunker import LARGE_FILE
 from torrentdist.bundle.reuse.part_filling import RECIPE, FilledParts, bytes_of_parts, fill_parts, large_own_files
@@ -109,7 +110,7 @@ def test_shared_bytes_are_counted_by_the_source_that_has_most() -> None:
 
 
 def a_metafile(*files: FileEntry) -> Metafile:
-    return Metafile(Digest("0" * 64), "n", 16, False, files, (), (), {}, b"")
+    return Metafile(Digest("0" * 64), "n", 16, False, files, (), (), {}, b"", (), PackedFiles((), ()))
 
 
 # what is right afterwards
@@ -126,7 +127,7 @@ def test_a_reuse_is_told_with_the_most_bytes_first() -> None:
 
 def test_filled_files_say_which_of_their_pieces_are_here() -> None:
     """Pieces of one file would be taken for those of another, and damaged ones handed out."""
-    files = [FileEntry(name, size, ROOT, False) for name, size in (("a", 20), ("b", 25), ("c", 10), ("d", 1))]
+    files = [WireFile(name, name, size, ROOT) for name, size in (("a", 20), ("b", 25), ("c", 10), ("d", 1))]
     have = [True, False, True, True, False, True, False]
 
     assert have == with_parts(files, 10, have, {})
