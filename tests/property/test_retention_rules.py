@@ -167,7 +167,7 @@ def test_a_bundle_that_another_rule_keeps_says_so() -> None:
     seen = snapshot([bundle("etl-1"), bundle("etl-2", created_at=2.0)], retention=rules)
 
     assert [] == doomed(seen, NOW)
-    assert ["other_rule"] == rule_view(seen, rules[0], NOW).stays["etl-1"]
+    assert ["other_rule"] == rule_view(seen, rules[0], NOW).stays[BundleId("etl-1")]
 
 
 def test_the_newest_five_stay() -> None:
