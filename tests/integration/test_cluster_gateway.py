@@ -131,6 +131,19 @@ def test_what_does_not_exist_is_said_at_once(slow: Cluster, tmp_path: Path) -> N
     )
     told = httpx.get(f"{url}/nope/archive.zip", headers=java, follow_redirects=True, trust_env=False, timeout=60.0)
     assert (404, True) == (told.status_code, "there is no bundle 'nope'" in told.json()["message"])
+    linked = tmp_path / "linked"
+    linked.mkdir()
+    (linked / "python3").write_text("some content")
+    (linked / "python").symlink_to("python3")
+    slow.run("upload", str(linked), "--id", "linked").ok()
+    assert (
+        "/error/archive_unsuitable/bundle_'linked'_is_not_given_as_.zip:_Spark_loses_links_of_a_zip,_such_as_python._"
+        "Use_archive.tar.gz" in fetch(f"{url}/linked/archive.zip", **java).headers["location"]
+    )
+    assert [200, 200] == [
+        fetch(f"{url}/linked/archive.zip").status_code,
+        fetch(f"{url}/linked/archive.tar.gz", **java).status_code,
+    ]
     for path in (
         "files/..%2fmetafile",
         "files/../metafile",

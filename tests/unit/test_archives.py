@@ -14,7 +14,7 @@ import pytest
 
 from torrentdist.bundle.metafile import FileEntry, Metafile
 from torrentdist.bundle.metafile_maker import make_metafile
-from torrentdist.supervisor.gateway.archives import ArchiveFormat, Read, archive, room_for, size_of
+from torrentdist.supervisor.gateway.archives import ArchiveFormat, Read, archive, lost_by_spark, room_for, size_of
 
 LONG = "d" * 120 + "/" + "f" * 120
 
@@ -33,6 +33,32 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (top / LONG).write_text("deep")
     (top / "link").symlink_to("bin/run.sh")
     return top
+
+
+@pytest.mark.parametrize(
+    ("link", "empty_dir", "lossy"),
+    [
+        ("", "", set()),
+        ("lib.so.1", "", {ArchiveFormat.ZIP}),
+        ("../top", "", {ArchiveFormat.ZIP, ArchiveFormat.TAR}),
+        ("", "empty", {ArchiveFormat.ZIP}),
+    ],
+)
+def test_a_form_that_spark_does_not_unpack_whole_is_known(
+    tmp_path: Path, link: str, empty_dir: str, lossy: set[ArchiveFormat]
+) -> None:
+    """An executor would run with links and directories missing, or an application would fail for a
+    link that is right."""
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "lib.so.1").touch()
+    (tmp_path / "top").write_text("some content")
+    if link:
+        (tmp_path / "lib" / "lib.so").symlink_to(link)
+    if empty_dir:
+        (tmp_path / empty_dir).mkdir()
+    meta = make_metafile(tmp_path)
+
+    assert lossy == {kind for kind in ArchiveFormat if lost_by_spark(meta, kind)}
 
 
 def reader(source: Path, portion: int) -> Read:

@@ -79,6 +79,7 @@ ERRORS: Mapping[str, ErrorKind] = {
     "range_not_satisfiable": ErrorKind(2, 416, "{range!r} is no part of a file of {size} bytes", "Ask for less, or for all of it."),
     "too_large": ErrorKind(2, 413, "{what} has {size}, more than the {limit} allowed", "docs/operations.md lists the limits, and which of them are settings."),
     "not_a_backup": ErrorKind(2, 400, "{path} is no backup that this release can read: {detail}", "Give a file that `torrentdist ha backup` wrote; that of a later release needs the later release. Nothing was restored."),
+    "archive_unsuitable": ErrorKind(2, 406, "bundle {id!r} is not given as .{kind}: {detail}", "Use archive.tar.gz: it keeps everything."),
     # not found
     "bundle_not_found": ErrorKind(3, 404, "there is no bundle {id!r}", "`torrentdist bundle ls` lists what there is."),
     "not_found": ErrorKind(3, 404, "{what} does not exist", "Check the name."),

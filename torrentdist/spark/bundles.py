@@ -68,7 +68,7 @@ def add_bundle(
     where = bundle_path(bundle, gateway=url, timeout=timeout)  # an error appears here, before any executor fails
     if python:
         _refuse_extensions(bundle, where)
-        spark.sparkContext.addPyFile(f"{url}/bundles/{bundle}/{bundle}.zip")
+        spark.sparkContext.addPyFile(f"{url}/bundles/{bundle}/{bundle}.py.zip")
     spark.sparkContext.addFile(f"{url}/bundles/{bundle}/local/{_ticket(bundle)}")
     _warm(spark)
 

@@ -57,6 +57,19 @@ def size_of(meta: Metafile, kind: ArchiveFormat) -> int | None:
     return len(_GZIP_HEAD) + size + 5 * (-(-size // _STORED) + 1) + 8
 
 
+def lost_by_spark(meta: Metafile, kind: ArchiveFormat, *, unpacked: bool = True) -> str:
+    """Returns what Spark's own unpacking would lose or refuse of this archive; empty: nothing.
+
+    `unpacked`: whether it is unpacked at all. Python imports from a zip as it is.
+    """
+    if kind is ArchiveFormat.ZIP and meta.symlinks:
+        return f"Spark loses links of a zip, such as {meta.symlinks[0].path}"
+    if kind is ArchiveFormat.ZIP and meta.empty_dirs and unpacked:
+        return f"Spark loses empty directories of a zip, such as {meta.empty_dirs[0]}"
+    upward = next((link.path for link in meta.symlinks if ".." in link.target.split("/")), None)
+    return f"Spark refuses a tar with a link upward, such as {upward}" if kind is ArchiveFormat.TAR and upward else ""
+
+
 def room_for(meta: Metafile) -> int:
     """Returns the most bytes that an archive of any kind takes. A zip is smaller than a tar."""
     size = size_of(meta, ArchiveFormat.TAR_GZ)

@@ -27,11 +27,13 @@ from torrentdist.model.wire.fleet_messages import HostBundleView, HostState
 from torrentdist.security.principal import Role
 from torrentdist.supervisor.bundles.keeper import Keeper
 from torrentdist.supervisor.gateway.archive_cache import ArchiveCache
-from torrentdist.supervisor.gateway.archives import ArchiveFormat, archive, size_of
+from torrentdist.supervisor.gateway.archives import ArchiveFormat, archive, lost_by_spark, size_of
 from torrentdist.supervisor.gateway.bundle_reader import BundleReader, streamed
 
 TICK_SECS = 5.0
 """Seconds between two blanks of an answer that waits for its bundle."""
+IMPORTED = ".py.zip"
+"""The ending of a name under which a zip is imported from and not unpacked."""
 _READABLE = "_'():,;.+-="
 
 
@@ -63,6 +65,10 @@ class BundleServer:
         bundle, kind = ids.bundle_id(request.path_params["id"]), _kind_of(request)
         content = await self._reader.content(bundle)
         meta, stored = content.meta, self._runtime.store.get(content.meta.digest)
+        if _is_java(request):
+            unpacked = not request.path_params["name"].endswith(IMPORTED)
+            if lost := lost_by_spark(meta, kind, unpacked=unpacked):
+                raise TorrentdistError("archive_unsuitable", id=bundle, kind=kind, detail=lost)
         if stored is not None:
             await self._runtime.store.touch(meta.digest)
         shown = Representation(f"{meta.digest}.{kind}", modified=None if stored is None else int(stored.published_at))
@@ -105,6 +111,11 @@ def _kind_of(request: Request) -> ArchiveFormat:
     return kind
 
 
+def _is_java(request: Request) -> bool:
+    """Whether Java asks, and so Spark, which unpacks an archive by its own means."""
+    return request.headers.get("user-agent", "").startswith("Java/")
+
+
 # errors, for a reader that shows nothing but the URL
 
 
@@ -114,7 +125,7 @@ async def on_bundle_error(request: Request, exc: Exception) -> Response:
     Java shows its user only the URL that failed, and nothing of the answer.
     """
     assert isinstance(exc, TorrentdistError)
-    if not request.url.path.startswith("/bundles/") or not request.headers.get("user-agent", "").startswith("Java/"):
+    if not request.url.path.startswith("/bundles/") or not _is_java(request):
         return await on_torrentdist_error(request, exc)
     sentence = quote(f"{exc.message}. {exc.hint}".replace(" ", "_"), safe=_READABLE)
     return RedirectResponse(f"/error/{exc.code}/{sentence}", status_code=302)
