@@ -120,6 +120,19 @@ def test_what_was_rotated_away_is_skipped() -> None:
     read(hosts, read_logs)
 
     assert [("h1", 0, "kept")] == hosts.lines()
+    assert ["5 bytes of stdout of worker 0 on h1 are gone: it keeps the last output only (supervisor.log_bytes)"] == (
+        hosts.notes
+    )
+
+
+@pytest.mark.parametrize(("last", "noted"), [(1, 0), (2, 1)])
+def test_what_is_gone_of_the_last_lines_is_said(last: int, noted: int) -> None:
+    """If this fails, `-n 1000` shows fewer lines and does not say why."""
+    hosts = Hosts({("h1", 0, "stdout"): b"gone\nkept\n"}, begin=5)
+    read(hosts, read_logs, Wanted(last=last))
+
+    assert [("h1", 0, "kept")] == hosts.lines()
+    assert noted == len(hosts.notes)
 
 
 def test_the_last_lines_are_whole_whatever_their_length() -> None:

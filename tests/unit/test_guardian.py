@@ -24,6 +24,7 @@ from torrentdist.launcher.guardian_start import GUARDIAN, start_guardian, why_no
 from torrentdist.launcher.privileges import own_user
 from torrentdist.launcher.process_tree import birth_of
 from torrentdist.launcher.run import guardian
+from torrentdist.launcher.run.output_log import CHUNK, OutputLog
 from torrentdist.launcher.run.run_files import RUN_MARK, SPEC, write_whole
 from torrentdist.launcher.run.run_lease import NEVER, clock, read_lease
 from torrentdist.supervisor.process import guardian_processes
@@ -294,3 +295,23 @@ def test_a_lease_is_renewed_on_a_full_disk(tmp_path: Path) -> None:
     assert (300.0, 400.0) == read_lease(str(path), R1)
     assert NEVER == read_lease(str(path), R2)[0]
     assert [path] == list(tmp_path.iterdir())
+
+
+def test_a_file_of_output_begins_with_a_whole_line(tmp_path: Path) -> None:
+    """If this fails, the first line that `job logs` shows of a long output is cut in the middle."""
+    log = OutputLog(str(tmp_path), "stdout", max_bytes=1000, max_files=3)
+    for number in range(500):
+        log.write(f"line {number:04} is whole\n".encode())
+    files = sorted(tmp_path.iterdir())
+
+    assert [3] * 2 == [len(files), len([f for f in files if f.read_bytes().startswith(b"line ")])]
+    assert all(file.read_bytes().endswith(b"whole\n") for file in files)
+
+
+def test_a_line_without_an_end_does_not_fill_the_disk(tmp_path: Path) -> None:
+    """If this fails, a worker that prints no line breaks fills the disk of its host."""
+    log = OutputLog(str(tmp_path), "stdout", max_bytes=1000, max_files=3)
+    for _ in range(50):
+        log.write(b"x" * 10_000)
+
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) <= 3 * (1000 + CHUNK + 10_000)

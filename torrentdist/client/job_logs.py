@@ -21,7 +21,7 @@ from torrentdist.model.errors import EXIT_UNAVAILABLE, TorrentdistError
 from torrentdist.model.ids import JobId, SupervisorId
 from torrentdist.model.records import ENDED
 from torrentdist.model.wire.cluster_messages import SupervisorView
-from torrentdist.model.wire.headers import NEXT_OFFSET
+from torrentdist.model.wire.headers import NEXT_OFFSET, OFFSET
 from torrentdist.model.wire.job_messages import JobView, WorkerOutput
 from torrentdist.security.passes import PARAMETER
 
@@ -172,6 +172,10 @@ class _Reader:
         text = f"{source.stream} of worker {source.worker} on {source.host.id} cannot be read: {error.message}"
         self.troubles.report(source.key, text)
 
+    def lose(self, source: _Source, gone: int) -> None:
+        what = f"{source.stream} of worker {source.worker} on {source.host.id}"
+        self.troubles.note(f"{gone:,} bytes of {what} are gone: it keeps the last output only (supervisor.log_bytes)")
+
     async def read(self, source: _Source, follow: float = 0.0) -> bool:
         """Emits the next lines. Returns False at the end of the output."""
         path = f"/v1/host/jobs/{self.job}/{source.worker}/log"
@@ -182,6 +186,9 @@ class _Reader:
         if error is not None:
             raise error
         self.troubles.over(source.key)
+        gone = int(response.headers[OFFSET]) - source.offset
+        if gone > 0:
+            self.lose(source, gone)
         source.offset = int(response.headers[NEXT_OFFSET])
         for line in source.lines(response.content):
             self.emit(line)
@@ -189,7 +196,6 @@ class _Reader:
 
     async def start(self, source: _Source, output: WorkerOutput) -> None:
         """Starts at the beginning of the output, or at its last lines."""
-        source.offset = output.begin
         if self.wanted.last is None:
             return
         ahead = self.wanted.last * LINE_BYTES
@@ -203,6 +209,8 @@ class _Reader:
             if begin == output.begin or len(found) > self.wanted.last:
                 break
             source.rest, ahead = b"", ahead * 8
+        if begin == output.begin > 0 and len(found) < self.wanted.last:
+            self.lose(source, begin)
         for line in found[max(0, len(found) - self.wanted.last) :]:
             self.emit(line)
 
@@ -312,7 +320,7 @@ class _Following:
             key = (host.id, output.worker, output.stream)
             source = self._sources.get(key)
             if source is None:
-                source = _Source(host, output.worker, output.stream, output.begin)
+                source = _Source(host, output.worker, output.stream)
                 if (everything or key in self._unstarted) and not await self._start(source, output):
                     continue
                 self._sources[key] = source

@@ -1,6 +1,7 @@
 """One output stream of a worker on disk, in a bounded number of files of bounded size.
 
-Always: a file is named by the offset of its first byte in the stream; the oldest files go first.
+Always: a file is named by the offset of its first byte in the stream; the oldest files go first. A
+file begins with a whole line, unless that would make the one before it much too large.
 Never: import anything but the standard library.
 """
 
@@ -31,7 +32,11 @@ class OutputLog:
         worker."""
         try:
             if self._size >= self._max_bytes:
-                self._rotate()
+                end = data.find(b"\n") + 1
+                if end or self._size >= self._max_bytes + CHUNK:
+                    self._size += os.write(self._fd, data[:end])
+                    self._rotate()
+                    data = data[end:]
             self._size += os.write(self._fd, data)
         except OSError:
             pass

@@ -75,6 +75,10 @@ class SupervisorConfig(Section, frozen=True, kw_only=True):
     spark.files.fetchTimeout."""
     log_keep_secs: float = 7 * 24 * 3600.0
     """How long the output of a worker is kept after the worker has left this host."""
+    log_bytes: int = 10 * 1024 * 1024
+    """Size at which a worker's output goes on in a new file, for each of its streams."""
+    log_files: int = 5
+    """How many files of each stream of a worker are kept: the last ones."""
     seed_secs: float = -1.0
     """How long to go on seeding a bundle that is no longer assigned; -1: until its room is
     needed."""

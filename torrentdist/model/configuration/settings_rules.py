@@ -109,6 +109,8 @@ RULES: dict[str, Rule] = {
     "supervisor.gateway_port": PORT,
     "supervisor.port": PORT,
     "supervisor.log_keep_secs": SECONDS,
+    "supervisor.log_bytes": COUNT,
+    "supervisor.log_files": COUNT,
     "supervisor.read_stall_secs": PERIOD,
     "supervisor.seed_secs": WAIT,
     "api.listen": NOT_EMPTY,

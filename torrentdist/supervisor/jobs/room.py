@@ -38,6 +38,7 @@ def job_room(host: HostDaemon, watch: ZnodeWatch, bundles: BundleRoom, left: Lef
         trouble=keeper.trouble,
         lease_sent=watch.recheck_masters,
         gateway=gateway_url(host),
+        settings=config.supervisor,
         host=host.identity.address,
         job_key=host.guard.job_key or key_of_host(own_key(host.zookeeper)),
     )

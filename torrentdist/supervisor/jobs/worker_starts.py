@@ -116,15 +116,17 @@ class WorkerStarts:
         policy, local = self._check.policy, self._table.local
         users = await asyncio.to_thread(self._check.users)
         token = token_of_job(self._services.job_key, job) if self._services.job_key else ""
+        log_bytes, log_files = self._services.settings.log_bytes, self._services.settings.log_files
+        shared = Surroundings(policy.pass_env, policy.hidden, None, token, log_bytes, log_files)
         if not users.size:
-            return Surroundings(policy.pass_env, policy.hidden, token=token)
+            return shared
         seed = str(self._homes.data_dir)
         if local.state.users.get(job) is None or not users.has(local.state.users[job]):
             await local.commit(lambda state: placement.with_user(state, job, users, seed))
         uid = local.state.users.get(job)
         if uid is None:
             raise TorrentdistError("jobs_not_isolated", detail=f"each user of {users} has a job here")
-        return Surroundings(policy.pass_env, policy.hidden, uid, token)
+        return replace(shared, uid=uid)
 
     async def _stored(self, facts: JobFacts) -> dict[BundleId, StoredBundle]:
         """Returns the needed bundles whose files are as they were published."""

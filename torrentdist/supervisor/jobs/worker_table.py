@@ -14,6 +14,7 @@ from pathlib import Path
 
 from torrentdist.bundle.store.store import StoredBundle, StoreView
 from torrentdist.launcher.run.run_lease import clock
+from torrentdist.model.configuration.config import SupervisorConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, JobId
 from torrentdist.model.jobs.job import JobKind, JobSpec, OnIsolation
@@ -44,6 +45,7 @@ class WorkerServices:
     """Called when a write that renews the host's lease has been sent to ZooKeeper."""
     gateway: str
     """The URL of this host's gateway."""
+    settings: SupervisorConfig
     host: str
     """Address at which other hosts reach this host."""
     job_key: bytes = b""

@@ -23,6 +23,7 @@ from torrentdist.host.http.file_answers import confined_file
 from torrentdist.launcher.job_users import name_of
 from torrentdist.launcher.run.run_files import RUN_MARK, SPEC, STATUS, write_whole
 from torrentdist.launcher.run.run_lease import clock
+from torrentdist.model.configuration.config import SupervisorConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, new_random_id
 from torrentdist.model.jobs.job import JobKind, JobSpec, OnIsolation
@@ -33,10 +34,6 @@ from torrentdist.supervisor.process.spark_submit import GATEWAY, find_submit, sp
 from torrentdist.supervisor.process.worker_homes import Homes, make_told, remove
 from torrentdist.supervisor.worker.heartbeat_files import FILE as HEARTBEAT
 
-LOG_BYTES = 10 * 1024 * 1024
-"""Size at which a new output file begins."""
-LOG_FILES = 5
-"""Number of output files that are kept per stream."""
 OURS = "TORRENTDIST_"
 """Prefix of the environment variables that configure the supervisor."""
 BUNDLE, DEPENDENCIES = "bundle", "deps"
@@ -55,6 +52,8 @@ class Surroundings:
     """Its user; None: the supervisor's own."""
     token: str = ""
     """The token that proves its job; empty: there is none."""
+    log_bytes: int = SupervisorConfig().log_bytes
+    log_files: int = SupervisorConfig().log_files
 
 
 @dataclass(frozen=True)
@@ -156,8 +155,8 @@ def _orders(homes: Homes, program: Program, run: RunRecord) -> dict[str, object]
         "processes": program.spec.resources.processes,
         "open_files": program.spec.resources.open_files,
         "grace": run.grace_secs,
-        "log_bytes": LOG_BYTES,
-        "log_files": LOG_FILES,
+        "log_bytes": program.surroundings.log_bytes,
+        "log_files": program.surroundings.log_files,
     }
 
 
