@@ -25,6 +25,7 @@ from torrentdist.model.events import (
     LeaderLost,
 )
 from torrentdist.model.records import FailoverRecord
+from torrentdist.model.wire.cluster_messages import GoneView
 from torrentdist.model.wire.fleet_messages import DistributionSummary
 from torrentdist.model.wire.view import View
 
@@ -109,6 +110,24 @@ def of_failover(record: FailoverRecord) -> EventLine:
     return EventLine(
         at=record.at, who=record.current, what="leads", about=record.current, page="masters", detail=detail
     )
+
+
+def of_gone(view: GoneView) -> EventLine:
+    page = "masters" if view.role == "master" else "hosts"
+    return EventLine(at=view.since, who="leader", what="gone", about=view.id, page=page, result="gone")
+
+
+def lane_of(line: EventLine) -> str:
+    """Returns the lane of the timeline to which a line belongs."""
+    if line.what in ("gone", "is back"):
+        return "Gone"
+    if line.what == "leads":
+        return "Leaders"
+    if line.result not in ("", "ok", "cancelled"):
+        return "Failures"
+    if line.what in ("distribution began", "distribution ended", "distribute"):
+        return "Distributions"
+    return "Changes" if line.result == "ok" else ""
 
 
 def of_distribution(one: DistributionSummary) -> Iterator[EventLine]:

@@ -17,7 +17,7 @@ from torrentdist.master.bundles.room import BundlesRoom
 from torrentdist.master.console.console_sight import ConsoleSight
 from torrentdist.master.console.host_asking import HostAsking
 from torrentdist.master.console.live_feeds import LiveFeeds
-from torrentdist.master.console.noted_events import NotedEvents
+from torrentdist.master.console.noted_events import Happenings, NotedEvents
 from torrentdist.master.console.pages.action_pages import ActionPages
 from torrentdist.master.console.pages.bundle_pages import BundlePages
 from torrentdist.master.console.pages.distribution_pages import DistributionPages
@@ -70,13 +70,14 @@ async def console_room(core: MasterCore, shown: Shown, api: Iterable[Operation])
     feeds, asking = LiveFeeds(core.metrics, sight.state), HostAsking(host.http, records)
     noted = NotedEvents(me, core.now)
     host.runtime.events.subscribe(noted.hear)
+    happenings = Happenings(sight, noted, shown.access.trail, history, asking)
     earlier = EarlierContent(host.runtime.store, shown.bundles.metafiles, shown.bundles.recipes)
     return ConsoleRoom(
         sessions=sessions,
         routers=[
             SessionPages(sessions, host.guard.tls is not None),
-            OverviewPages(visits, sight, feeds),
-            EventPages(visits, sight, shown.access.trail, noted, history, asking),
+            OverviewPages(visits, sight, feeds, happenings),
+            EventPages(visits, happenings),
             BundlePages(visits, sight, feeds, history, earlier, RoomOutlook(records)),
             DistributionPages(visits, feeds, history),
             HostPages(visits, sight, asking),

@@ -3,8 +3,7 @@ who, what and when."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from urllib.parse import urlencode
 
@@ -13,32 +12,21 @@ from starlette.responses import RedirectResponse, Response
 
 from torrentdist.host.http.operation import Operation
 from torrentdist.host.http.web import flag_parameter, json_response
-from torrentdist.master.access.audit_trail import MOST_ENTRIES, AuditTrail
 from torrentdist.master.console import console_markup as m
 from torrentdist.master.console.console_markup import Markup, Visit
-from torrentdist.master.console.console_sight import ConsoleSight
 from torrentdist.master.console.event_lines import (
     EventFilter,
     EventLine,
     moment_of,
     newest,
-    of_audit,
-    of_distribution,
-    of_failover,
-    without_repeats,
 )
-from torrentdist.master.console.event_words import once
-from torrentdist.master.console.host_asking import HostAsking
-from torrentdist.master.console.noted_events import NotedEvents
+from torrentdist.master.console.noted_events import Happenings
 from torrentdist.master.console.visits import Visits, answer
-from torrentdist.master.history.distribution_history import DistributionHistory
-from torrentdist.master.http.mutation_requests import LONGEST_WAIT
-from torrentdist.master.presence.attention_sight import READS
 from torrentdist.master.presence.presence_api import asked_for
-from torrentdist.security.authorization import may_read, reads_everything
-from torrentdist.security.principal import Principal, Role
+from torrentdist.security.principal import Role
 
 ROWS = 100
+MOST_OWN = 500
 FILTERS = (
     ("who", "Who"),
     ("what", "What or result"),
@@ -50,21 +38,9 @@ _GOOD = ("ok", "")
 
 
 class EventPages:
-    def __init__(
-        self,
-        visits: Visits,
-        sight: ConsoleSight,
-        trail: AuditTrail,
-        noted: NotedEvents,
-        history: DistributionHistory,
-        asking: HostAsking,
-    ) -> None:
+    def __init__(self, visits: Visits, happenings: Happenings) -> None:
         self._visits = visits
-        self._sight = sight
-        self._trail = trail
-        self._noted = noted
-        self._history = history
-        self._asking = asking
+        self._happenings = happenings
 
     def operations(self) -> Iterator[Operation]:
         summary = "the console's page of events and audit, the newest first"
@@ -87,34 +63,10 @@ class EventPages:
         )
         sender = asked_for(request)
         if flag_parameter(request, "own"):
-            return json_response(newest(self._own(sender), wanted, ROWS))
-        lines, silent = await self._all(sender, kept)
+            return json_response(newest(self._happenings.own(sender), wanted, MOST_OWN))
+        lines, silent = await self._happenings.everywhere(sender, kept)
         lines = newest(lines, wanted, ROWS)
         return answer(request, lambda: events_html(self._visits.of(request), lines, kept, silent), lines)
-
-    async def _all(self, sender: Principal, kept: Mapping[str, str]) -> tuple[list[EventLine], list[str]]:
-        """Returns what happened anywhere, and the masters that do not answer."""
-        wanted = {**kept, READS: ",".join(sender.reads)}
-        (others, silent), failovers = await asyncio.gather(
-            self._asking.events(self._sight.leadership.me, wanted), self._sight.failovers(ROWS)
-        )
-        lines = [*self._own(sender), *others, *map(of_failover, failovers or ())]
-        told = (one for one in self._history.summaries() if may_read(sender, one.bundle))
-        lines += [line for one in told for line in of_distribution(one)]
-        return [*without_repeats(lines)], silent
-
-    def _own(self, sender: Principal) -> list[EventLine]:
-        """Returns what this master alone knows."""
-        audited = once(self._trail.entries(sender, LONGEST_WAIT, "", "", MOST_ENTRIES))
-        return [*(line for line in self._noted.lines if _may_see(sender, line)), *map(of_audit, audited)]
-
-
-def _may_see(sender: Principal, line: EventLine) -> bool:
-    """Whether an event of this master is about no bundle and no digest that the sender may not
-    read."""
-    if reads_everything(sender) or line.page == "masters":
-        return True
-    return line.page == "bundles" and may_read(sender, line.about)
 
 
 def events_html(visit: Visit, lines: Sequence[EventLine], kept: dict[str, str], silent: Sequence[str] = ()) -> str:

@@ -2,28 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from urllib.parse import urlencode
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
 
 from torrentdist.charts.strips import strip
+from torrentdist.charts.timelines import Lane, timeline
 from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.operation import Operation
+from torrentdist.host.http.web import json_response
 from torrentdist.master.console import console_markup as m
 from torrentdist.master.console.console_markup import Markup, Visit
 from torrentdist.master.console.console_sight import ConsoleSight
 from torrentdist.master.console.console_views import MOST_LISTED, OverviewView
+from torrentdist.master.console.event_lines import EventLine, lane_of
 from torrentdist.master.console.live_feeds import LiveFeeds
-from torrentdist.master.console.visits import Visits, answer
+from torrentdist.master.console.noted_events import Happenings
+from torrentdist.master.console.visits import Visits, wants_page
 from torrentdist.master.http.mutation_requests import records_for
 from torrentdist.master.presence.attention import health
 from torrentdist.model.wire.cluster_messages import AttentionView
 from torrentdist.security.principal import Role
 
+LANES = {
+    "Leaders": ("leads", 0),
+    "Distributions": ("distribut", 2),
+    "Failures": ("", 6),
+    "Gone": ("gone", 1),
+    "Changes": ("ok", 7),
+}
+"""The lanes of the timeline, each with the filter of the Events page and its colour."""
+
 
 class OverviewPages:
-    def __init__(self, visits: Visits, sight: ConsoleSight, feeds: LiveFeeds) -> None:
+    def __init__(self, visits: Visits, sight: ConsoleSight, feeds: LiveFeeds, happenings: Happenings) -> None:
+        self._happenings = happenings
         self._visits = visits
         self._sight = sight
         self._feeds = feeds
@@ -58,7 +74,12 @@ class OverviewPages:
 
     async def overview_page(self, request: Request) -> Response:
         view = await self._view(request)
-        return answer(request, lambda: overview_html(self._visits.of(request), view), view)
+        if not wants_page(request.headers, request.url.query):
+            return json_response(view)
+        days = 7 if request.query_params.get("days") == "7" else 1
+        lines, silent = await self._happenings.everywhere(principal_of(request), {})
+        past = past_part(lines, silent, self._sight.attention.now(), days)
+        return HTMLResponse(overview_html(self._visits.of(request), view, past))
 
     async def overview_live(self, request: Request) -> Response:
         async def part() -> str:
@@ -67,8 +88,30 @@ class OverviewPages:
         return await self._feeds.answer(request, "overview", part, self._sight.attention.state)
 
 
-def overview_html(visit: Visit, view: OverviewView) -> str:
-    return m.page(visit, "Overview", m.live("/ui/live/overview", overview_part(view)), m.command("torrentdist cluster"))
+def overview_html(visit: Visit, view: OverviewView, past: Markup) -> str:
+    now = m.live("/ui/live/overview", overview_part(view))
+    return m.page(visit, "Overview", now, past, m.command("torrentdist cluster"))
+
+
+def past_part(lines: Iterable[EventLine], silent: Sequence[str], now: float, days: int) -> Markup:
+    """Returns the timeline of the last day or week. `silent`: masters whose events are missing."""
+    moments: dict[str, list[float]] = {name: [] for name in LANES}
+    for line in lines:
+        moments.get(lane_of(line), []).append(line.at)
+    begin = now - days * 86_400.0
+    since = time.strftime("%Y-%m-%d %H:%M", time.gmtime(begin))
+    lanes = [
+        Lane(name, f"/ui/events?{urlencode({'what': what, 'since': since})}", moments[name], colour)
+        for name, (what, colour) in LANES.items()
+    ]
+    missing = f"No answer from {', '.join(silent)}: what only they know is missing here." if silent else ""
+    other = m.link("/ui/", "The last 24 hours") if days > 1 else m.link("/ui/?days=7", "The last 7 days")
+    shown = Markup(timeline(lanes, begin, now))
+    return m.section(
+        f"The last {'24 hours' if days == 1 else '7 days'}",
+        shown,
+        Markup(f'<p class="soft">{m.text(missing)} {other}</p>'),
+    )
 
 
 def overview_part(view: OverviewView) -> Markup:
