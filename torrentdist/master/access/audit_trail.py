@@ -21,6 +21,7 @@ from torrentdist.host.telemetry.event_log import EventLog
 from torrentdist.model.access.audit_messages import AuditView
 from torrentdist.model.events import AccessAudited
 from torrentdist.model.json_decoding import decode_json
+from torrentdist.model.wire.view import view_of
 from torrentdist.security.authorization import may_read, reads_everything
 from torrentdist.security.principal import Principal
 
@@ -78,19 +79,7 @@ def may_see(sender: Principal, entry: AuditView) -> bool:
 
 
 def _view_of(fact: AccessAudited, at: float, master: str) -> AuditView:
-    return AuditView(
-        at=at,
-        who=fact.who,
-        role=fact.sender_role,
-        operation=fact.operation,
-        target=fact.target,
-        source=fact.source,
-        result=fact.result,
-        count=fact.count,
-        bundle=fact.bundle,
-        how=fact.how,
-        master=master,
-    )
+    return view_of(AuditView, fact, at=at, role=fact.sender_role, master=master)
 
 
 class _AuditLine(msgspec.Struct, frozen=True):

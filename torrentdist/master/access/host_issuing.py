@@ -24,6 +24,7 @@ from torrentdist.model.access.host_messages import (
     RenewalBody,
 )
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.wire.view import view_of
 from torrentdist.security.authority.certificates import (
     Authority,
     facts_of,
@@ -58,13 +59,7 @@ class HostIssuing:
     async def invite(self, mutation: Mutation | None, body: InvitationBody, by: str) -> bytes:
         await asyncio.to_thread(self._key.authority)  # without the key an invitation would be of no use
         record = hosts.new_invitation(body, by, self._now())
-        view = InvitationView(
-            id=record.id,
-            role=record.role,
-            addresses=list(record.addresses),
-            expires_at=record.expires_at,
-            bundles=record.bundles,
-        )
+        view = view_of(InvitationView, record, addresses=list(record.addresses))
         return await self._changes.make_alone(mutation, lambda s: hosts.invitation_ops(s, record), lambda _: view)
 
     async def redeem(self, id_: str, body: RedemptionBody) -> bytes:
@@ -136,13 +131,7 @@ class HostIssuing:
 
         def render(s: ClusterSnapshot) -> CertificateView:
             record = s.hosts[id_].record
-            return CertificateView(
-                id=record.id,
-                serial=record.serial,
-                expires_at=record.expires_at,
-                certificate=record.certificate,
-                ca=trusted,
-            )
+            return view_of(CertificateView, record, ca=trusted)
 
         return await self._changes.make_alone(None, decide, render)
 

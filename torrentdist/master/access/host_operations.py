@@ -22,6 +22,7 @@ from torrentdist.model.access.host_messages import HostView, InvitationBody, Mem
 from torrentdist.model.access.host_record import HostRecord, InvitationRecord
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.records import encode
+from torrentdist.model.wire.view import view_of
 from torrentdist.security.authority.certificates import CertificateFacts, checked_addresses
 from torrentdist.security.authorization import ALL_BUNDLES, checked_pattern
 from torrentdist.security.certificate_identity import CertificateRole
@@ -208,15 +209,7 @@ def host_view(record: HostRecord, now: float) -> HostView:
     state = MembershipState.REVOKED if record.is_revoked else MembershipState.LIVE
     if state is MembershipState.LIVE and record.has_certificate and now >= record.expires_at:
         state = MembershipState.EXPIRED
-    return HostView(
-        id=record.id,
-        role=record.role,
-        serial=record.serial,
-        expires_at=record.expires_at,
-        state=state,
-        addresses=list(record.addresses),
-        bundles=record.bundles,
-    )
+    return view_of(HostView, record, state=state, addresses=list(record.addresses))
 
 
 def host_views(snapshot: ClusterSnapshot, now: float, server_now: float) -> list[HostView]:

@@ -22,6 +22,7 @@ from torrentdist.master.reads.saved_records import Records
 from torrentdist.model import ids
 from torrentdist.model.access.token_messages import QuotaBody, QuotaView, TokenBody, TokenView, WhoamiView
 from torrentdist.model.access.token_record import TokenRecord
+from torrentdist.model.wire.view import view_of
 from torrentdist.security.authorization import may_see_pattern, reads_everything
 from torrentdist.security.principal import Principal, Role
 
@@ -83,14 +84,7 @@ class TokenApi(Routes):
 def whoami_view(sender: Principal) -> WhoamiView:
     """Returns what a sender is told about itself."""
     own = sorted(sender.own_bundles)
-    return WhoamiView(
-        name=sender.name,
-        role=sender.role,
-        bundles=",".join(own) or sender.bundles,
-        expires_at=sender.expires_at,
-        how=sender.how,
-        reads=",".join([*sender.reads, *own]),
-    )
+    return view_of(WhoamiView, sender, bundles=",".join(own) or sender.bundles, reads=",".join([*sender.reads, *own]))
 
 
 def _name(request: Request) -> str:

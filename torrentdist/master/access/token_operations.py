@@ -22,6 +22,7 @@ from torrentdist.model.access.token_messages import QuotaBody, QuotaView, TokenB
 from torrentdist.model.access.token_record import TokenRecord
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.records import encode
+from torrentdist.model.wire.view import view_of
 from torrentdist.security.authorization import ALL_BUNDLES, checked_pattern
 from torrentdist.security.passes import PASS_HOLDER
 from torrentdist.security.principal import STRANGER, TOKEN_HOLDER, Role
@@ -161,14 +162,10 @@ def _ended_long_ago(entry: TokenEntry, now: float) -> bool:
 
 def token_view(record: TokenRecord, now: float) -> TokenView:
     state = TokenState.USABLE if record.is_usable(now) else TokenState.EXPIRED
-    return TokenView(
-        name=record.name,
-        role=record.role,
-        bundles=record.bundles,
+    return view_of(
+        TokenView,
+        record,
         state=state if record.revoked_at is None else TokenState.REVOKED,
-        created_at=record.created_at,
-        created_by=record.created_by,
-        expires_at=record.expires_at,
         has_quota=record.max_bytes > 0 or record.max_distributions > 0,
         reads=None if is_unbound(record) else ",".join(reads_of(record)),
     )

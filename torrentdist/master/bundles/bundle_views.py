@@ -23,6 +23,7 @@ from torrentdist.model.wire.cluster_messages import BundleCounts, ClusterView, M
 from torrentdist.model.wire.fleet_messages import FleetView, HostProgress, HostState
 from torrentdist.model.wire.ha_views import FailoverView
 from torrentdist.model.wire.swarm_messages import SwarmEntry
+from torrentdist.model.wire.view import view_of
 from torrentdist.swarm.directory.directory_values import HeldBundles
 
 EXPIRING_SECS = 7 * 86400.0
@@ -66,17 +67,11 @@ def bundle_view(snapshot: ClusterSnapshot, bundle: BundleId, now: float | None =
     """
     record = snapshot.bundles[bundle].record
     holders = sorted(snapshot.holders(bundle))
-    return BundleView(
-        id=record.id,
-        digest=record.digest,
-        size=record.size,
-        files=record.files,
+    return view_of(
+        BundleView,
+        record,
         replicas=len(holders),
-        min_replicas=record.min_replicas,
         holders=holders,
-        created_at=record.created_at,
-        state=record.state,
-        pinned=record.pinned,
         age_secs=None if now is None else max(0.0, now - record.created_at),
         signers=list(dict.fromkeys(key for envelope in record.signatures for key in envelope.key_ids)),
         signatures=list(record.signatures),
@@ -155,15 +150,11 @@ def cluster_view(
     and why.
     """
     masters = [
-        MasterView(
-            id=m.id,
-            host=m.host,
-            port=m.port,
-            url=m.url,
+        view_of(
+            MasterView,
+            m,
             uptime_secs=round(max(0.0, now - m.started_at), 1),
             is_leader=m.id == leader,
-            version=m.version,
-            swarm_port=m.swarm_port,
             full=full.get(PeerId(m.id), ""),
         )
         for _, m in sorted(snapshot.masters.items())
@@ -202,20 +193,14 @@ def supervisor_list(
         assignment = snapshot.assignments.get(id_)
         told = held(PeerId(id_))
         views.append(
-            SupervisorView(
-                id=s.id,
-                host=s.host,
-                gateway=s.gateway,
-                url=s.url,
-                slots=s.slots,
+            view_of(
+                SupervisorView,
+                s,
                 slots_used=len(assignment.record.workers) if assignment else 0,
-                labels=s.labels,
                 bundles=None if told is None else told.number,
                 bytes=None if told is None else told.size,
                 own_bytes=None if told is None else told.own,
                 draining=assignment is not None and assignment.record.draining,
-                version=s.version,
-                swarm_port=s.swarm_port,
                 uptime_secs=round(max(0.0, now - s.started_at), 1),
                 silent_secs=None if silent_secs is None else silent_secs.get(id_, 0.0),
                 full=full.get(PeerId(id_), ""),
@@ -225,7 +210,7 @@ def supervisor_list(
 
 
 def failover_view(record: FailoverRecord) -> FailoverView:
-    return FailoverView(previous=record.previous, current=record.current, at=record.at, reason=record.reason)
+    return view_of(FailoverView, record)
 
 
 def fleet_view(snapshot: ClusterSnapshot, bundle: BundleId, said: Mapping[PeerId, SwarmEntry]) -> FleetView:

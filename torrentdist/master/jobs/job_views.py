@@ -14,6 +14,7 @@ from torrentdist.master.reads.paging import WHOLE, Page
 from torrentdist.model.ids import JobId, SupervisorId
 from torrentdist.model.records import JobRecord, JobStatus
 from torrentdist.model.wire.job_messages import JobView, WorkerReport, WorkerState, WorkerView
+from torrentdist.model.wire.view import view_of
 from torrentdist.model.wording import counted
 
 Reports = Mapping[tuple[JobId, int], WorkerReport]
@@ -50,19 +51,14 @@ def job_view(
     places = placement(snapshot) if places is None else places
     workers = [_worker_view(job, k, places.get((job.id, k)), reports, heard) for k in range(job.workers)]
     due_in = max(0.0, job.pending.due - server_now) if job.pending is not None and server_now is not None else None
-    return JobView(
-        id=job.id,
-        name=job.name,
-        status=job.status,
-        bundle=job.bundle,
+    return view_of(
+        JobView,
+        job,
         dependencies=list(job.dependencies),
         wanted=job.workers,
         workers=workers,
-        created_at=job.created_at,
         due_in=due_in,
         reason=job.reason or _note(snapshot, job, workers),
-        spec=job.spec,
-        signature=job.signature,
     )
 
 
@@ -149,15 +145,4 @@ def _worker_view(
         return WorkerView(worker=k, supervisor=place, slot=None, state=None, pid=None, restarts=None)
     if report is None:
         return WorkerView(worker=k, supervisor=place, slot=0, state=WorkerState.WAITING, pid=0)
-    return WorkerView(
-        worker=k,
-        supervisor=place,
-        slot=report.slot,
-        state=report.state,
-        pid=report.pid,
-        exit_code=report.exit_code,
-        restarts=report.restarts,
-        detail=report.detail,
-        application=report.application,
-        ui=report.ui,
-    )
+    return view_of(WorkerView, report, worker=k, supervisor=place)

@@ -20,6 +20,7 @@ from torrentdist.model.ids import BundleId, Digest, PeerId, SupervisorId
 from torrentdist.model.policies.policy_messages import DistributionStatusView
 from torrentdist.model.wire.fleet_messages import HostState
 from torrentdist.model.wire.swarm_messages import SwarmEntry
+from torrentdist.model.wire.view import view_of
 
 Members = Callable[[Digest], Mapping[PeerId, SwarmEntry]]
 """Returns what each peer of a swarm said of itself last."""
@@ -70,19 +71,15 @@ def distribution_view(snapshot: ClusterSnapshot, bundle: BundleId) -> Distributi
     record = entry.record
     hosts = hosts_of(snapshot, record)
     told = told_of(snapshot, bundle, hosts)
-    return DistributionStatusView(
+    return view_of(
+        DistributionStatusView,
+        record,
         bundle=bundle,
-        owner=record.owner,
         state=record.state.value,
-        reason=record.reason,
-        begun_at=record.begun_at,
         hosts=len(hosts),
         told=len(told),
         wave=current_wave(record, told),
         waves=len(waves(record)),
-        everywhere=record.everywhere,
-        labels=record.labels,
-        ends_at=record.ends_at,
         rate=record.terms.rate,
         priority=record.terms.priority.value,
     )

@@ -23,6 +23,7 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.policies.policy_messages import RetentionBody, RetentionView
 from torrentdist.model.policies.retention_record import RetentionRecord
 from torrentdist.model.records import encode
+from torrentdist.model.wire.view import view_of
 from torrentdist.security.authorization import checked_pattern
 
 log = get_logger()
@@ -122,11 +123,9 @@ def _views(snapshot: ClusterSnapshot, shown: Iterable[RetentionRecord], now: flo
 
 
 def _view(record: RetentionRecord, found: Retained, now: float | None) -> RetentionView:
-    return RetentionView(
-        pattern=record.pattern,
-        keep=record.keep,
-        for_secs=record.for_secs,
-        created_by=record.created_by,
+    return view_of(
+        RetentionView,
+        record,
         bundles=len(found.goes) + len(found.stays),
         goes={} if now is None else dict(found.goes),
         stays={id_: list(why) for id_, why in found.stays.items()},
