@@ -9,6 +9,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
@@ -41,36 +42,29 @@ from torrentdist.security.certificate_identity import CertificateIdentity, Certi
 T = TypeVar("T")
 
 
+@dataclass(frozen=True)
 class HostIssuing:
-    """`now` returns the time by ZooKeeper's clock, by which invitations expire."""
-
-    def __init__(
-        self,
-        changes: LeaderChanges,
-        snapshot: Callable[[], ClusterSnapshot],
-        key: IssuingKey,
-        now: Callable[[], float],
-    ) -> None:
-        self._changes = changes
-        self._snapshot = snapshot
-        self._key = key
-        self._now = now
+    changes: LeaderChanges
+    snapshot: Callable[[], ClusterSnapshot]
+    key: IssuingKey
+    now: Callable[[], float]
+    """Returns the time by ZooKeeper's clock, by which invitations expire."""
 
     async def invite(self, mutation: Mutation | None, body: InvitationBody, by: str) -> bytes:
-        await asyncio.to_thread(self._key.authority)  # without the key an invitation would be of no use
-        record = hosts.new_invitation(body, by, self._now())
+        await asyncio.to_thread(self.key.authority)  # without the key an invitation would be of no use
+        record = hosts.new_invitation(body, by, self.now())
         view = view_of(InvitationView, record, addresses=list(record.addresses))
-        return await self._changes.make_alone(mutation, lambda s: hosts.invitation_ops(s, record), lambda _: view)
+        return await self.changes.make_alone(mutation, lambda s: hosts.invitation_ops(s, record), lambda _: view)
 
     async def redeem(self, id_: str, body: RedemptionBody) -> bytes:
         """Gives the host of an invitation its certificate; the same one again for the same key."""
         public_key = _refused_unless_sound(lambda: parse_public_key(body.public_key.encode()))
         key = key_fingerprint(public_key)
-        snapshot = self._snapshot()
-        invitation = hosts.invited(snapshot, id_, body.secret, key, self._now())
+        snapshot = self.snapshot()
+        invitation = hosts.invited(snapshot, id_, body.secret, key, self.now())
         if hosts.issued_already(snapshot, invitation):
             return await self._answered(id_, lambda s: ())
-        authority = await asyncio.to_thread(self._key.authority)
+        authority = await asyncio.to_thread(self.key.authority)
         identity = CertificateIdentity(authority.cluster, CertificateRole(invitation.role), id_)
         certificate = issue(
             authority,
@@ -83,7 +77,7 @@ class HostIssuing:
         pem, facts = certificate_pem(certificate).decode(), facts_of(certificate)
 
         def decide(s: ClusterSnapshot) -> Sequence[Op]:
-            current = hosts.invited(s, id_, body.secret, key, self._now())
+            current = hosts.invited(s, id_, body.secret, key, self.now())
             if hosts.issued_already(s, current):
                 return ()
             return hosts.redemption_ops(s, current, pem, facts, key)
@@ -95,7 +89,7 @@ class HostIssuing:
         addresses. Whether the old one has expired does not matter.
         """
         old = _refused_unless_sound(lambda: parse_certificate(body.certificate.encode()))
-        authority: Authority = await asyncio.to_thread(self._key.authority)
+        authority: Authority = await asyncio.to_thread(self.key.authority)
         facts, public_key = facts_of(old), old.public_key()
         identity = facts.identity
         if identity is None or identity.id != id_ or not is_issued_by(old, authority.certificate):
@@ -103,15 +97,15 @@ class HostIssuing:
         if not is_signed(renewal_text(old), body.signature, public_key):
             raise TorrentdistError("certificate_refused", detail="the holder of the old certificate has not signed")
         key = key_fingerprint(public_key)
-        hosts.check_renewable(self._snapshot(), facts, key)
-        earliest = math.ceil(hosts.earliest(self._snapshot(), id_))
+        hosts.check_renewable(self.snapshot(), facts, key)
+        earliest = math.ceil(hosts.earliest(self.snapshot(), id_))
         certificate = issue(authority, identity, facts.addresses, public_key, time.time(), not_before=earliest)
         pem, fresh = certificate_pem(certificate).decode(), facts_of(certificate)
         return await self._answered(id_, lambda s: hosts.renewal_ops(s, facts, pem, fresh, key))
 
     async def revoke(self, mutation: Mutation | None, id_: str, by: str, *, unknown: bool) -> bytes:
         now = time.time()
-        return await self._changes.make_alone(
+        return await self.changes.make_alone(
             mutation,
             lambda s: hosts.revocation_ops(s, id_, by, now, unknown=unknown),
             lambda s: hosts.host_view(s.hosts[id_].record, now),
@@ -120,20 +114,20 @@ class HostIssuing:
     async def allow(self, mutation: Mutation | None, id_: str, bundles: str) -> bytes:
         """Sets the pattern of the bundles that a supervisor may have."""
         pattern, now = hosts.checked_host_pattern(bundles), time.time()
-        return await self._changes.make_alone(
+        return await self.changes.make_alone(
             mutation,
             lambda s: hosts.bundles_ops(s, id_, pattern),
             lambda s: hosts.host_view(s.hosts[id_].record, now),
         )
 
     async def _answered(self, id_: str, decide: Callable[[ClusterSnapshot], Sequence[Op]]) -> bytes:
-        trusted = await asyncio.to_thread(self._key.trusted)
+        trusted = await asyncio.to_thread(self.key.trusted)
 
         def render(s: ClusterSnapshot) -> CertificateView:
             record = s.hosts[id_].record
             return view_of(CertificateView, record, ca=trusted)
 
-        return await self._changes.make_alone(None, decide, render)
+        return await self.changes.make_alone(None, decide, render)
 
 
 def _refused_unless_sound(read: Callable[[], T]) -> T:

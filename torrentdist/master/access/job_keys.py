@@ -7,6 +7,7 @@ ends with its revocation. Never: tell what is wrong with a token.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.model.ids import JobId, SupervisorId
@@ -14,35 +15,27 @@ from torrentdist.security.job_token import job_of, job_principal, key_of_host, n
 from torrentdist.security.principal import Principal
 
 
+@dataclass(frozen=True)
 class JobKeys:
-    """`running` returns the hosts to which a job's workers are assigned; `host_key`, what a host
-    and the masters alone know. `shared_key` is that of the token that daemons share; empty: they
-    share none.
-    """
-
-    def __init__(
-        self,
-        snapshot: Callable[[], ClusterSnapshot],
-        running: Callable[[JobId], Iterable[SupervisorId]],
-        host_key: Callable[[SupervisorId], str],
-        shared_key: bytes,
-    ) -> None:
-        self._snapshot = snapshot
-        self._running = running
-        self._host_key = host_key
-        self._shared_key = shared_key
+    snapshot: Callable[[], ClusterSnapshot]
+    running: Callable[[JobId], Iterable[SupervisorId]]
+    """Returns the hosts to which a job's workers are assigned."""
+    host_key: Callable[[SupervisorId], str]
+    """Returns what a host and the masters alone know."""
+    shared_key: bytes
+    """The key of the token that daemons share; empty: they share none."""
 
     def principal(self, token: str) -> Principal | None:
         """Returns the job that this token proves; None if it proves none."""
-        snapshot, job = self._snapshot(), named_job(token)
+        snapshot, job = self.snapshot(), named_job(token)
         entry = snapshot.jobs.get(job)
         if entry is None or not any(job_of(key, token) == job for key in self._keys(snapshot, job)):
             return None
         return job_principal(job, frozenset(entry.record.needs))
 
     def _keys(self, snapshot: ClusterSnapshot, job: JobId) -> Iterator[bytes]:
-        yield self._shared_key
-        for host in self._running(job):
+        yield self.shared_key
+        for host in self.running(job):
             known = snapshot.hosts.get(host)
             if known is None or not known.record.is_revoked:
-                yield key_of_host(self._host_key(host))
+                yield key_of_host(self.host_key(host))

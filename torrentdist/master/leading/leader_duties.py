@@ -18,30 +18,25 @@ from torrentdist.model.records import BundleState
 
 
 @dataclass(frozen=True)
-class MarkAvailable:
+class Duty:
     bundle: BundleId
 
 
-@dataclass(frozen=True)
-class ForgetUpload:
-    bundle: BundleId
+class MarkAvailable(Duty): ...
 
 
-@dataclass(frozen=True)
-class TrimTombstone:
-    bundle: BundleId
+class ForgetUpload(Duty): ...
 
 
-@dataclass(frozen=True)
-class MarkLost:
-    bundle: BundleId
+class TrimTombstone(Duty): ...
+
+
+class MarkLost(Duty): ...
 
 
 UNFINISHED = (BundleState.UPLOADING, BundleState.LOST)
 """States that a change of any record may end. A tombstone ends only by its age, and an available
 bundle becomes lost only after it was absent for a while."""
-
-Duty = MarkAvailable | ForgetUpload | TrimTombstone | MarkLost
 
 
 def duties(

@@ -7,48 +7,30 @@ Never: decide which bundle is fetched; replication_plan.py does.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass
 
 from torrentdist.bundle.files.disk_failures import as_failure
 from torrentdist.bundle.metafile import Metafile
-from torrentdist.host.master_links import MasterLinks
-from torrentdist.host.runtime import HostRuntime
 from torrentdist.log import get_logger
 from torrentdist.master.bundles.intake import Intake
+from torrentdist.master.master_core import MasterCore
 from torrentdist.master.replication.fetch_attempts import FetchAttempts
+from torrentdist.master.swarm.swarms import Swarms
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 
 log = get_logger()
 
 
-@dataclass(frozen=True)
-class FetchRules:
-    joins_uploads: bool
-    """Whether the plug-in can fetch while the uploader is the only source."""
-    catch_up_limit: int
-    """Most bytes per second of all fetches together that nobody waits for; 0: no limit."""
-
-
 class ReplicaFetches:
-    """`want_metafile` asks the peers of a swarm for a metafile that no master has."""
-
-    def __init__(
-        self,
-        runtime: HostRuntime,
-        links: MasterLinks,
-        intake: Intake,
-        attempts: FetchAttempts,
-        rules: FetchRules,
-        want_metafile: Callable[[Digest], None],
-    ) -> None:
-        self._runtime = runtime
-        self._links = links
+    def __init__(self, core: MasterCore, intake: Intake, attempts: FetchAttempts, swarms: Swarms) -> None:
+        self._runtime = core.host.runtime
+        self._links = core.host.links
         self._intake = intake
         self._attempts = attempts
-        self.rules = rules
-        self._want_metafile = want_metafile
+        self._swarms = swarms
+        self.joins_uploads = core.host.joins_uploads
+        """Whether the plug-in can fetch while the uploader is the only source."""
+        self._catch_up_limit = core.config.replication.catch_up_limit
         self._tasks: dict[Digest, asyncio.Task[None]] = {}
         self._catching_up: set[Digest] = set()
         """Digests being fetched that no uploader waits for."""
@@ -92,7 +74,7 @@ class ReplicaFetches:
             self._attempts.poke()
 
     async def _fetch_bytes(self, bundle: BundleId, meta: Metafile, uploading: bool, first: list[str]) -> None:
-        if self.rules.joins_uploads:
+        if self.joins_uploads:
             await self._runtime.fetches.fetch(bundle, meta)
         elif uploading:
             await self._runtime.fetches.fetch_from_uploader(bundle, meta)
@@ -101,7 +83,7 @@ class ReplicaFetches:
             await self._runtime.fetches.fetch(bundle, meta, plugin_metafile=plugin)
 
     def _share_limit(self) -> None:
-        self._runtime.transfers.share_limit(self._catching_up, self.rules.catch_up_limit)
+        self._runtime.transfers.share_limit(self._catching_up, self._catch_up_limit)
 
     async def _own_metafile(self, digest: Digest) -> Metafile | None:
         """Returns this store's metafile; None: it is missing or damaged, and is fetched anew."""
@@ -116,5 +98,5 @@ class ReplicaFetches:
             return await self._links.metafile_of(digest, first)
         except TorrentdistError as error:
             if error.code in ("not_found", "unreachable"):
-                self._want_metafile(digest)
+                self._swarms.want_metafile(digest)
             raise

@@ -10,17 +10,16 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from dataclasses import dataclass
 
-from torrentdist.cluster.records.mirror import Mirror
+from torrentdist.cluster import paths
 from torrentdist.cluster.records.record_index import Follower, RecordIndex
-from torrentdist.cluster.records.snapshot import ClusterSnapshot
-from torrentdist.host.runtime import HostRuntime
+from torrentdist.cluster.records.snapshot import BundleEntry, ClusterSnapshot
+from torrentdist.cluster.session.znode_operations import Check, Create, Delete, Op, Set, TransactionFailed
 from torrentdist.log import get_logger
 from torrentdist.master.leading.leadership import Leadership
+from torrentdist.master.master_core import MasterCore
 from torrentdist.master.replication.fetch_attempts import FetchAttempts
 from torrentdist.master.replication.replica_fetches import ReplicaFetches
-from torrentdist.master.replication.replica_records import ReplicaRecords
 from torrentdist.master.replication.replication_plan import (
     Abandon,
     Action,
@@ -33,40 +32,25 @@ from torrentdist.master.replication.replication_plan import (
     is_settled,
     plan,
 )
-from torrentdist.model.configuration.config import ReplicationConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
-from torrentdist.model.records import BundleState
+from torrentdist.model.records import BundleState, ReplicaRecord, encode
 
 log = get_logger()
 
 
-@dataclass(frozen=True)
-class Replicas:
-    """What the replicator acts through: fetches, how they went, and this master's replica
-    records."""
-
-    fetches: ReplicaFetches
-    attempts: FetchAttempts
-    records: ReplicaRecords
-
-
 class Replicator:
     def __init__(
-        self,
-        runtime: HostRuntime,
-        mirror: Mirror,
-        leadership: Leadership,
-        replicas: Replicas,
-        config: ReplicationConfig,
+        self, core: MasterCore, leadership: Leadership, fetches: ReplicaFetches, attempts: FetchAttempts
     ) -> None:
-        self._runtime = runtime
-        self._mirror = mirror
+        self._me = core.session.me
+        self._zookeeper = core.session.zookeeper
+        self._runtime = core.host.runtime
+        self._mirror = core.session.mirror
         self._leadership = leadership
-        self._fetches = replicas.fetches
-        self._attempts = replicas.attempts
-        self._records = replicas.records
-        self._config = config
+        self._fetches = fetches
+        self._attempts = attempts
+        self._config = core.config.replication
         self._follower = Follower()
         self._index = RecordIndex()
         self._open: set[BundleId] = set()
@@ -108,7 +92,7 @@ class Replicator:
     def _local(self, stale: frozenset[Digest]) -> Local:
         store = self._runtime.store
         return Local(
-            me=self._records.me,
+            me=self._me,
             store=store.id,
             published=store.published_digests(),
             arriving=frozenset(store.arriving()),
@@ -116,7 +100,7 @@ class Replicator:
             stale=stale,
             not_before=self._attempts.not_before(),
             parallel=self._config.parallel_fetches,
-            joins_uploads=self._fetches.rules.joins_uploads,
+            joins_uploads=self._fetches.joins_uploads,
             leading=self._leadership.is_leader(),
             schema=self._mirror.snapshot.schema,
         )
@@ -161,15 +145,29 @@ class Replicator:
                 self._fetches.start(bundle, digest, uploading=uploading, first=self._likely_holders(snapshot, bundle))
             case PublishReplica(bundle, digest):
                 await self._runtime.store.bind(bundle, digest)
-                if not await self._records.publish(snapshot.bundles[bundle], digest):
-                    self._attempts.poke()
+                await self._record(snapshot.bundles[bundle], digest)
             case WithdrawReplica(bundle):
-                if not await self._records.withdraw(bundle):
-                    self._attempts.poke()
+                await self._write(Delete(paths.replica(bundle, self._me)))
             case Abandon(digest):
                 await self._drop(digest, "an abandoned upload is dropped")
             case DropReplica(digest):
                 await self._drop(digest, "bundle removed")
+
+    async def _record(self, entry: BundleEntry, digest: Digest) -> None:
+        """Records that this master holds the bundle, unless the bundle's record has changed since
+        the plan was made."""
+        path = paths.replica(entry.record.id, self._me)
+        data = encode(ReplicaRecord(master=self._me, store=self._runtime.store.id, digest=digest))
+        write = Set(path, data) if self._me in entry.replicas else Create(path, data)
+        await self._write(Check(paths.bundle(entry.record.id), entry.version), write)
+
+    async def _write(self, *ops: Op) -> None:
+        """Writes this master's replica record, or looks again at once."""
+        try:
+            await self._zookeeper.commit(ops)
+        except TransactionFailed as exc:
+            log.debug("the record changed meanwhile", why=str(exc))
+            self._attempts.poke()
 
     async def _drop(self, digest: Digest, why: str) -> None:
         """Drops content, unless an upload of it was opened since the plan was made."""
@@ -192,6 +190,4 @@ class Replicator:
         upload.
         """
         ids = [*sorted(snapshot.holders(bundle)), self._leadership.leader_id()]
-        return [
-            snapshot.masters[i].url for i in ids if i is not None and i != self._records.me and i in snapshot.masters
-        ]
+        return [snapshot.masters[i].url for i in ids if i is not None and i != self._me and i in snapshot.masters]

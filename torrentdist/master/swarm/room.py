@@ -11,7 +11,6 @@ from torrentdist.master.swarm.newer_records import NewerRecords
 from torrentdist.master.swarm.swarm_api import SwarmApi
 from torrentdist.master.swarm.swarm_certificate_api import SwarmCertificateApi
 from torrentdist.master.swarm.swarms import Swarms
-from torrentdist.model.ids import PeerId
 from torrentdist.security.authority.swarm_issuing import SwarmIssuing
 
 
@@ -22,17 +21,9 @@ class SwarmRoom(Room):
 
 
 def swarm_room(core: MasterCore) -> SwarmRoom:
-    mirror = core.session.mirror
-    swarms = Swarms(
-        PeerId(core.session.me),
-        core.host.runtime,
-        core.records,
-        sees_records=lambda: mirror.connected,
-        own_host=core.address,
-        config=core.config.swarm,
-    )
+    swarms = Swarms(core)
     allowed = HostBundles(core.records.snapshot, swarms.names)
-    newer = NewerRecords(mirror, swarms.directory.lists)
+    newer = NewerRecords(core.session.mirror, swarms.directory.lists)
     return SwarmRoom(
         swarms=swarms,
         host_bundles=allowed,

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import msgspec
 
-from torrentdist.host.runtime import HostRuntime
-from torrentdist.master.reads.saved_records import Records
+from torrentdist.master.master_core import MasterCore
 from torrentdist.master.swarm.stock_announces import StockAnnounces
 from torrentdist.master.swarm.swarm_records import SwarmRecords, registered_host
-from torrentdist.model.configuration.config import SwarmConfig
 from torrentdist.model.ids import BundleId, Digest, JobId, PeerId, SupervisorId
 from torrentdist.model.records import SupervisorRecord
 from torrentdist.model.wire.swarm_messages import (
@@ -40,28 +38,20 @@ MOST_GOODBYES = 10_000
 
 
 class Swarms:
-    def __init__(
-        self,
-        me: PeerId,
-        runtime: HostRuntime,
-        records: Records,
-        *,
-        sees_records: Callable[[], bool],
-        own_host: str,
-        config: SwarmConfig,
-    ) -> None:
+    def __init__(self, core: MasterCore) -> None:
+        config = core.config.swarm
         periods = Periods(fetching_secs=config.fetching_secs, seeding_secs=config.seeding_secs)
-        self.directory = SwarmDirectory(own_host=own_host, periods=periods)
-        self._me = me
-        self._runtime = runtime
-        self._sees_records = sees_records
-        self._records = SwarmRecords(self.directory, records.snapshot)
-        self._stock = StockAnnounces(self.directory, self._records, records.secrets.tracker_secrets)
+        self.directory = SwarmDirectory(own_host=core.address, periods=periods)
+        self._me = PeerId(core.session.me)
+        self._runtime = core.host.runtime
+        self._mirror = core.session.mirror
+        self._records = SwarmRecords(self.directory, core.records.snapshot)
+        self._stock = StockAnnounces(self.directory, self._records, core.records.secrets.tracker_secrets)
         self._relay = MetafileRelay()
         self._unrecorded: set[Digest] = set()
         """Digests that this master may have to name, because the records do not say that it has
         them."""
-        runtime.engine.on_entered.append(self._unrecorded.add)
+        self._runtime.engine.on_entered.append(self._unrecorded.add)
         self._wanted: set[Digest] = set()
         """Digests whose metafile no master has any more."""
         self.said_goodbye: dict[str, None] = {}
@@ -123,7 +113,7 @@ class Swarms:
         recorded a moment ago; it names everything while it cannot see the records.
         """
         self._records.follow()
-        if not self._sees_records():
+        if not self._mirror.connected:
             return self._runtime.swarm_entries()
         self._unrecorded |= self._records.take_changed()
         for digest in [*self._unrecorded]:
