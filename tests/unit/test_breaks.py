@@ -41,7 +41,6 @@ def broken_texts() -> set[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("3", "4"),
         ("count < LIMIT", "count <= LIMIT"),
         ("count < LIMIT", "count >= LIMIT"),
         ("is_open and count < LIMIT", "is_open or count < LIMIT"),
@@ -59,7 +58,7 @@ def test_every_kind_of_place_is_broken(old: str, new: str) -> None:
 
 def test_what_nobody_observes_stays() -> None:
     """Logs, assertions and docstrings would count as holes in the tests."""
-    touched = [old for old, _ in broken_texts() if "log" in old or ">= 0" in old or "docstring" in old]
+    touched = [old for old, _ in broken_texts() if "log" in old or ">= 0" in old or "docstring" in old or old == "3"]
 
     assert [] == touched
 

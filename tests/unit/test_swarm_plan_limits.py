@@ -1,0 +1,120 @@
+"""The plan of a large swarm exactly where it changes: who connects to whom, who takes whose pieces,
+and how much is requested at a time."""
+
+from __future__ import annotations
+
+import pytest
+
+from torrentdist.model.ids import PeerId
+from torrentdist.swarm.plan.conductor import BEHIND, SCATTER, Progress, levelled, spare
+from torrentdist.swarm.plan.crowd import RENEW_SECS, Crowd
+from torrentdist.swarm.plan.neighbours import FULL_MESH, neighbours
+from torrentdist.swarm.plan.request_window import (
+    BLOCK,
+    BLOCKS_UNDER_WAY,
+    FEWEST_BLOCKS,
+    LONG_SECS,
+    NEAR,
+    QUICK,
+    WIDE_BLOCKS,
+    WIDE_SECS,
+    NetworkPath,
+    is_quick,
+    queue_secs,
+    window,
+)
+
+
+def test_few_receivers_all_connect_to_each_other() -> None:
+    """A small swarm would have hops that it does not need, or a larger one too many connections."""
+    assert [n for n in range(FULL_MESH) if n != 3] == neighbours(FULL_MESH, 3)
+    assert [1, FULL_MESH, 2, 23, 4, 21, 8, 17] == neighbours(FULL_MESH + 1, 0)
+
+
+def test_neighbours_are_powers_of_two_away_up_to_half_the_circle() -> None:
+    """A piece would need more hops to the other side of a large swarm."""
+    assert [1, 31, 2, 30, 4, 28, 8, 24, 16] == neighbours(32, 0)
+    assert [11, 9, 12, 8, 14, 6, 18, 2, 26, 34] == neighbours(40, 10)
+
+
+@pytest.mark.parametrize(
+    ("receivers", "blocks"),
+    [(0, BLOCKS_UNDER_WAY), (1, BLOCKS_UNDER_WAY), (2, 16), (3, 10), (15, 2), (16, 2), (17, 2), (1000, FEWEST_BLOCKS)],
+)
+def test_the_window_is_shared_among_the_receivers(receivers: int, blocks: int) -> None:
+    """Small messages would wait behind data, or a receiver would request nothing."""
+    assert blocks == window(receivers)
+    assert WIDE_BLOCKS == window(receivers, quick=True)
+
+
+def test_a_connection_is_quick_from_exactly_the_rate_that_fills_a_wide_window() -> None:
+    """A fast link would stay empty, or a slow one would be flooded."""
+    rate = 4 * WIDE_BLOCKS * BLOCK / WIDE_SECS
+    left = int(rate * LONG_SECS) + 1
+
+    assert is_quick(rate, 4, left)
+    assert not is_quick(rate - 1, 4, left)
+    assert not is_quick(rate, 5, left)
+    assert not is_quick(rate, 4, left - 2)
+    assert not is_quick(rate / 4 - 1, 0, left)
+    assert is_quick(rate / 4, 0, left)
+
+
+def test_more_is_requested_where_two_blocks_are_a_limit_by_themselves() -> None:
+    """A receiver far away would wait for each pair of blocks, or one nearby would monopolize the
+    holders."""
+    path = NetworkPath(peers=4, rtt=0.25)
+    carried = 4 * FEWEST_BLOCKS * BLOCK / 0.25
+
+    assert carried == path.carries(FEWEST_BLOCKS)
+    assert [0, 1] == [queue_secs(9, NEAR * carried + more, path) for more in (0.0, 1.0)]
+    assert [0, 1] == [queue_secs(9, QUICK - less, NetworkPath()) for less in (1, 0)]
+    assert 1 == queue_secs(None, 0.0, NetworkPath())
+    assert float("inf") == NetworkPath(peers=4).carries(FEWEST_BLOCKS)
+
+
+@pytest.mark.parametrize("count", [3, 4, 7])
+def test_a_share_that_is_far_behind_gives_its_last_pieces_to_the_others(count: int) -> None:
+    """Pieces would be fetched by nobody, by two, or again by the receiver that is behind."""
+    shares = {number: list(range(number, 300 if number < 2 else 20, count)) for number in range(count)}
+    most = -(-sum(map(len, shares.values())) // count) + BEHIND
+    behind = {number for number, left in shares.items() if len(left) > most}
+    expected = {number: left[:most] for number, left in shares.items()}
+    for number in sorted(behind):
+        for piece in shares[number][most:]:
+            taker = piece * SCATTER // 2**16 % count
+            takers = [(taker + further) % count for further in range(count)]
+            expected[next(one for one in takers if one not in behind)].append(piece)
+
+    assert {0, 1} == behind
+    assert {number: sorted(left) for number, left in expected.items()} == {
+        number: sorted(left) for number, left in levelled(shares, count).items()
+    }
+
+
+def test_shares_that_are_even_stay_as_they_are() -> None:
+    """Receivers would change places for nothing, and request twice."""
+    even = {0: list(range(BEHIND + 1)), 1: [100]}
+    most = -(-(BEHIND + 2) // 2) + BEHIND
+
+    assert len(even[0]) <= most
+    assert even == levelled(even, 2)
+
+
+def test_helpers_begin_with_the_last_pieces_of_the_largest_share() -> None:
+    """A helper would fetch what its owner is fetching already."""
+    assert [7, 6, 9, 5] == spare([[3, 4, 9], [1, 2, 5, 6, 7]], 2)
+    assert [] == spare([[3, 4]], 2)
+
+
+def test_a_plan_is_renewed_after_exactly_its_time() -> None:
+    """A plan would stay for ever, or every announce would make one."""
+    crowd, looks = Crowd(), [0]
+
+    def lacking() -> dict[PeerId, Progress]:
+        looks[0] += 1
+        return {PeerId(name): Progress(0, 100) for name in ("a", "b")}
+
+    for now, expected in ((0.0, 1), (0.0, 1), (RENEW_SECS - 0.01, 1), (RENEW_SECS, 2), (RENEW_SECS, 2), (0.5, 3)):
+        crowd.look(PeerId("a"), lacking, [], now)
+        assert expected == looks[0]
