@@ -11,6 +11,7 @@ from masters_in_process import BUNDLE, Enter, InProcess, leader_with_bundle, put
 
 from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.cluster import paths
+from torrentdist.master.bundles.bundle_operations import Uploader
 from torrentdist.master.policies.distribution_orders import DistributionOrder
 from torrentdist.model.access.token_record import TokenRecord
 from torrentdist.model.errors import TorrentdistError
@@ -66,6 +67,8 @@ async def test_uploads_side_by_side_stay_within_the_quota(enter: Enter, tmp_path
     for n in range(2):
         (tmp_path / str(n)).write_bytes(bytes([n]) * 1000)
         metas.append((BundleId(f"new-{n}"), make_metafile(tmp_path / str(n))))
-    ended = await ends(*(master.operations.open_upload(None, bundle, meta, 1, owner="team") for bundle, meta in metas))
+    ended = await ends(
+        *(master.operations.open_upload(None, bundle, meta, 1, uploader=Uploader("team")) for bundle, meta in metas)
+    )
 
     assert ["bytes", "quota_exceeded"] == ended

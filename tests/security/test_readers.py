@@ -15,7 +15,8 @@ import httpx
 import pytest
 from cluster_fixtures import Cluster, running_cluster, until
 
-from torrentdist.testing.sample_trees import write_tree
+from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.testing.sample_trees import some_bytes, write_tree
 
 pytestmark = pytest.mark.case("I1")
 
@@ -23,6 +24,8 @@ OWN, HIDDEN, ABSENT = "mine-1", "secret-model", "absent-model"
 FILE, CONTENT = "plan-of-the-year", b"what only another team may read"
 JOB = 'name = "covert"\ncommand = ["sh", "-c", "cat plan-of-the-year; sleep 600"]\n'
 OWN_JOB = 'name = "overt"\ncommand = ["sh", "-c", "sleep 600"]\n'
+WEIGHTS = some_bytes(500_000, 31)
+"""A file of the hidden bundle."""
 VOLATILE = re.compile(rb"[0-9a-f]{32}|\d+\.\d+")
 """Numbers of requests and moments, which differ from answer to answer."""
 
@@ -40,6 +43,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         for bundle, job in ((OWN, OWN_JOB), (HIDDEN, JOB)):
             content = CONTENT if bundle == HIDDEN else b"ours"
             write_tree(work / bundle, {FILE if bundle == HIDDEN else "text": content, "job.toml": job.encode()})
+            write_tree(work / bundle, {"weights": WEIGHTS} if bundle == HIDDEN else {})
             cluster.upload(work / bundle, bundle, 1)
             cluster.run("bundle", "distribute", bundle, "--wait", "100%").ok()
             cluster.run("job", "submit", bundle).ok()
@@ -164,6 +168,28 @@ def test_a_hidden_bundle_of_a_gateway_is_one_that_nobody_has_uploaded(local: htt
 
     assert hidden[1:] == absent[1:]
     assert {404} == {status for status, _, _ in hidden}
+
+
+@pytest.mark.case("I2")
+@pytest.mark.parametrize(("token", "known"), [("mine", 0), ("", len(WEIGHTS))], ids=["a reader", "an operator"])
+def test_an_upload_takes_nothing_that_its_sender_may_not_read(
+    shared: Cluster, reader: httpx.Client, tmp_path: Path, token: str, known: int
+) -> None:
+    """Whoever guesses a file would learn from an upload, or from a dry run, that another team has
+    it. An operator shows that the file would be found."""
+    (tmp_path / "guess").mkdir()
+    (tmp_path / "guess" / "model").write_bytes(WEIGHTS)
+    (tmp_path / "guess" / "sender").write_text(token)
+    meta = make_metafile(tmp_path / "guess")
+    headers = dict(reader.headers) if token else shared.dev.headers()
+    bundle, url = f"mine-guess{token}", shared.url("master-1")
+    with httpx.Client(trust_env=False, timeout=60.0, base_url=url, headers=headers) as http:
+        told = http.post("/v1/reuse", content=meta.raw).json()
+        http.post(f"/v1/bundles/{bundle}", content=meta.raw, params={"min_replicas": "1"}).raise_for_status()
+        offset = http.get(f"/v1/uploads/{meta.digest}").json()["offset"]
+
+    assert (known, known) == (told["reused_bytes"], offset)
+    assert ([HIDDEN] if known else []) == told["reused_from"]
 
 
 def test_completion_offers_what_may_be_read(shared: Cluster, reader: httpx.Client, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
@@ -66,6 +66,8 @@ class Fetches:
         """Set when a fetch has reserved its room or got its recipe, and then replaced."""
         self._threads = ThreadPoolExecutor(MAX_FETCHES, thread_name_prefix="fetch")
         self.keeps_recipes = False
+        self.sources_of: Callable[[BundleId], Sequence[Digest] | None] = lambda bundle: None
+        """Returns the bundles of this host from which parts of a bundle may be taken; None: all."""
         self.on_suspect: list[Callable[[Digest], None]] = []
         """Called with the digest of a published bundle that was found to have wrong content."""
 
@@ -119,12 +121,12 @@ class Fetches:
         if stored is not None:
             return stored
         async with self._reported(bundle_id, meta) as download:
-            home = await self._begin(meta)
+            home = await self._begin(bundle_id, meta)
             self._now_begun()
             await self._store.bind(bundle_id, meta.digest)
             # Another plug-in may take a file of the right size for complete.
             recipe = await self._recipe(bundle_id, meta) if plugin_metafile is None else None
-            filled = await self._fill(meta, recipe)
+            filled = await self._fill(bundle_id, meta, recipe)
             download.prepared(filled)
             await self._run_plugin(bundle_id, home, plugin_metafile)
             if not self._transfers.is_verified(meta.digest):
@@ -134,10 +136,10 @@ class Fetches:
         log.info("bundle published", bundle=bundle_id, digest=meta.digest, size=meta.size)
         return stored
 
-    async def _begin(self, meta: Metafile) -> Path:
+    async def _begin(self, bundle_id: BundleId, meta: Metafile) -> Path:
         """Begins a bundle. Bundles that make room for it leave the swarm."""
         before = self._store.published_digests()
-        home = await self._store.begin(meta)
+        home = await self._store.begin(meta, self.sources_of(bundle_id))
         for evicted in before - self._store.published_digests():
             await self._engine.remove(evicted)
         return home
@@ -146,9 +148,10 @@ class Fetches:
         self._begun.set()
         self._begun = asyncio.Event()
 
-    async def _fill(self, meta: Metafile, recipe: Recipe | None) -> int:
+    async def _fill(self, bundle_id: BundleId, meta: Metafile, recipe: Recipe | None) -> int:
         """Takes what this host has already into the arriving bundle. Returns the verified bytes."""
-        filling = await self._store.fill(meta, recipe, lambda done: self._transfers.note_filled(meta, done))
+        among = self.sources_of(bundle_id)
+        filling = await self._store.fill(meta, recipe, lambda done: self._transfers.note_filled(meta, done), among)
         for digest in filling.suspects:
             self.suspect(digest, meta.digest)
         if filling.size:
@@ -197,8 +200,8 @@ class Fetches:
 
     async def _fetch_from_uploader(self, bundle_id: BundleId, meta: Metafile) -> StoredBundle:
         async with self._reported(bundle_id, meta) as download:
-            home = await self._begin(meta)
-            download.prepared(await self._fill(meta, await self._recipe(bundle_id, meta)))
+            home = await self._begin(bundle_id, meta)
+            download.prepared(await self._fill(bundle_id, meta, await self._recipe(bundle_id, meta)))
             await self._transfers.fetch(meta, home)
             download.fetched()
             # The plug-in must see the empty files too.

@@ -72,13 +72,14 @@ class HostStore(StoreView):
     async def metafile(self, digest: Digest) -> Metafile | None:
         return await in_heavy_thread(self._store.metafile, digest)
 
-    async def begin(self, meta: Metafile) -> Path:
-        return await asyncio.to_thread(self._begin, meta)
+    async def begin(self, meta: Metafile, among: Sequence[Digest] | None = None) -> Path:
+        """`among`: the bundles that it may be taken from; None: all."""
+        return await asyncio.to_thread(self._begin, meta, among)
 
-    def _begin(self, meta: Metafile) -> Path:
+    def _begin(self, meta: Metafile, among: Sequence[Digest] | None) -> Path:
         """Reserves room, at the cost of the bundles that this one is taken from only if there is no
         other way."""
-        sources = self._reuse.sources(meta) if self._store.get(meta.digest) is None else []
+        sources = self._reuse.sources(meta, among=among) if self._store.get(meta.digest) is None else []
         shared = self._reuse.shared_bytes(meta, sources) if sources else 0
 
         def claims(digest: Digest) -> Collection[KeepReason]:
@@ -150,9 +151,15 @@ class HostStore(StoreView):
     async def keep_recipe(self, digest: Digest, raw: bytes) -> None:
         await asyncio.to_thread(self._reuse.keep_recipe, digest, raw)
 
-    async def fill(self, meta: Metafile, recipe: Recipe | None, progress: Callable[[int], None]) -> Filling:
-        """Takes everything that published bundles hold into the arriving bundle. When it returns,
-        also by being cancelled, no thread writes there any more."""
+    async def fill(
+        self,
+        meta: Metafile,
+        recipe: Recipe | None,
+        progress: Callable[[int], None],
+        among: Sequence[Digest] | None = None,
+    ) -> Filling:
+        """Takes everything that published bundles hold, or those `among` them, into the arriving
+        bundle. When it returns, also by being cancelled, no thread writes there any more."""
         loop, stop, told_at = asyncio.get_running_loop(), threading.Event(), time.monotonic()
 
         def tell(done: int) -> None:
@@ -161,7 +168,9 @@ class HostStore(StoreView):
                 told_at = time.monotonic()
                 loop.call_soon_threadsafe(progress, done)
 
-        work = loop.run_in_executor(self._filling, self._reuse.fill, meta, lambda: not stop.is_set(), tell, recipe)
+        work = loop.run_in_executor(
+            self._filling, self._reuse.fill, meta, lambda: not stop.is_set(), tell, recipe, among
+        )
         self._fills[work] = stop
         work.add_done_callback(self._fills.pop)
         try:

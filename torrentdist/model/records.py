@@ -52,6 +52,9 @@ class BundleRecord(Record, frozen=True, kw_only=True):
     """The hash of its recipe, which the masters keep next to the metafile. Empty: there is none."""
     owner: str = ""
     """The name of the sender who uploaded it."""
+    sources: tuple[str, ...] = ("*",)
+    """Patterns of the bundles from which masters may take parts of it: of those that its uploader
+    may read."""
 
 
 class ReplicaRecord(Record, frozen=True, kw_only=True):

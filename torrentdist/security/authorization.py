@@ -45,9 +45,11 @@ def may_read(principal: Principal, bundle: str) -> bool:
     """Whether a bundle exists for this principal. What it may not read is not there: no answer may
     differ from that about an id that nobody has used.
     """
-    if ALL_BUNDLES in principal.reads or bundle in principal.own_bundles:
-        return True
-    return bool(principal.reads) and _matcher(principal.reads)(bundle) is not None
+    return bundle in principal.own_bundles or matches_one(principal.reads, bundle)
+
+
+def matches_one(patterns: tuple[str, ...], bundle: str) -> bool:
+    return ALL_BUNDLES in patterns or (bool(patterns) and _matcher(patterns)(bundle) is not None)
 
 
 @lru_cache(maxsize=1024)

@@ -163,14 +163,23 @@ class StoreReuse:
         go_on: GoOn,
         progress: Callable[[int], None] = lambda done: None,
         recipe: Recipe | None = None,
+        among: Sequence[Digest] | None = None,
     ) -> Filling:
         """Takes everything that is known into the arriving bundle, by the recipe also parts of
-        files. `progress` is called with the bytes that are filled so far."""
+        files. `progress` is called with the bytes that are filled so far. `among`: as in
+        `sources`."""
         with disk_failures(self._store.object_dir(meta.digest), needed=meta.size):
-            return self._fill(meta, go_on, progress, recipe)
+            return self._fill(meta, go_on, progress, recipe, among)
 
-    def _fill(self, meta: Metafile, go_on: GoOn, progress: Callable[[int], None], recipe: Recipe | None) -> Filling:
-        known = self.known(meta)
+    def _fill(
+        self,
+        meta: Metafile,
+        go_on: GoOn,
+        progress: Callable[[int], None],
+        recipe: Recipe | None,
+        among: Sequence[Digest] | None,
+    ) -> Filling:
+        known = self.known(meta, among=among)
         if not known and recipe is None:
             return Filling()
         content = self._content(meta)
@@ -208,7 +217,7 @@ class StoreReuse:
         have = settle_pieces(meta, content, paths, in_packs) if new and go_on() else None
         if recipe is not None and go_on():
             skip = {one.file.path for one in known}
-            parts = fill_parts(meta, content, recipe, self._own_files(), skip=skip, is_new=new, go_on=go_on)
+            parts = fill_parts(meta, content, recipe, self._own_files(among), skip=skip, is_new=new, go_on=go_on)
             for source in parts.sources:
                 self._note_source(meta.digest, Digest(source.parent.name))
             if size := bytes_of_parts(meta, parts.pieces):

@@ -18,7 +18,7 @@ from torrentdist.model.records import MasterRecord, SupervisorRecord
 
 ADDED: dict[str, dict[str, int]] = {
     "/jobs/*": {"ended_on": 2, "signature": 2},
-    "/code-distributor/*": {"signatures": 2, "recipe": 2, "owner": 2},
+    "/code-distributor/*": {"signatures": 2, "recipe": 2, "owner": 2, "sources": 2},
     "/assignments/*": {"terms": 2},
     "/hosts/*": {"bundles": 2},
     "/invitations/*": {"bundles": 2},

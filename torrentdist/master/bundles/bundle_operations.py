@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -38,6 +39,17 @@ BATCH = 100
 """Most operations in one transaction. ZooKeeper limits its size, and a fleet may be larger."""
 
 
+@dataclass(frozen=True)
+class Uploader:
+    """The sender of an upload: its name, and the patterns of the bundles that it may read."""
+
+    name: str = ""
+    reads: tuple[str, ...] = ("*",)
+
+
+ANYBODY = Uploader()
+
+
 class BundleOperations:
     def __init__(
         self,
@@ -58,13 +70,13 @@ class BundleOperations:
         meta: Metafile,
         min_replicas: int | None,
         recipe: str = "",
-        owner: str = "",
+        uploader: Uploader = ANYBODY,
     ) -> bytes:
         default = self._default_min_replicas
         return await self._changes.make_for(
-            owner,
+            uploader.name,
             mutation,
-            lambda s: upload_ops(s, bundle, meta, min_replicas or default(s), self._now(), recipe, owner),
+            lambda s: upload_ops(s, bundle, meta, min_replicas or default(s), self._now(), recipe, uploader),
             lambda s: bundle_view(s, bundle),
         )
 
@@ -118,7 +130,7 @@ def upload_ops(
     min_replicas: int,
     now: float,
     recipe: str = "",
-    owner: str = "",
+    uploader: Uploader = ANYBODY,
 ) -> Sequence[Op]:
     """Opens an upload; raises `conflict` if the id has other content, and `quota_exceeded` if its
     owner may not keep that much.
@@ -130,7 +142,7 @@ def upload_ops(
     if entry is not None and entry.record.digest != meta.digest:
         raise other_content(entry.record)
     if entry is None or entry.record.state is BundleState.REMOVED:
-        check_bytes(snapshot, owner, bundle, meta.size)
+        check_bytes(snapshot, uploader.name, bundle, meta.size)
     if entry is None:
         check_can_read(snapshot, meta)
         record = BundleRecord(
@@ -142,11 +154,13 @@ def upload_ops(
             min_replicas=min_replicas,
             created_at=now,
             recipe=recipe,
-            owner=owner,
+            owner=uploader.name,
+            sources=uploader.reads,
         )
         return [Create(paths.bundle(bundle), encode(record))]
     if entry.record.state is BundleState.REMOVED:
-        return _rewrite(entry, state=BundleState.UPLOADING, min_replicas=min_replicas, created_at=now, owner=owner)
+        begun = {"state": BundleState.UPLOADING, "min_replicas": min_replicas, "created_at": now}
+        return _rewrite(entry, **begun, owner=uploader.name, sources=uploader.reads)
     if entry.record.state is not BundleState.UPLOADING and not snapshot.holders(bundle):
         return _rewrite(entry, min_replicas=min_replicas)
     attainable = min(entry.record.min_replicas, len(snapshot.masters))

@@ -27,7 +27,7 @@ from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.host.telemetry.upload_opening import tell_files, tell_opened
-from torrentdist.master.bundles.bundle_operations import BundleOperations
+from torrentdist.master.bundles.bundle_operations import ANYBODY, BundleOperations, Uploader
 from torrentdist.master.bundles.bundle_views import other_content
 from torrentdist.master.bundles.recipes import Recipes
 from torrentdist.master.changes.answered_requests import Mutation
@@ -37,6 +37,7 @@ from torrentdist.master.replication.replication_plan import awaits_bytes, may_go
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.records import BundleState
+from torrentdist.security.authorization import ALL_BUNDLES
 
 FILL_ANSWER_SECS = 5.0
 """How long an uploader waits for an answer while the leader copies content that it has already."""
@@ -113,7 +114,7 @@ class Intake:
         meta: Metafile,
         min_replicas: int | None,
         recipe: str = "",
-        owner: str = "",
+        uploader: Uploader = ANYBODY,
         traceparent: str = "",
     ) -> bytes:
         """`recipe`: the hash of the recipe that was offered before. `traceparent`: names the
@@ -127,7 +128,7 @@ class Intake:
                 self._appends.pop(meta.digest, None)  # of an earlier upload: its bytes may be gone
             # Another leader may have opened it, so that this disk lacks the metafile.
             if before is None or (entry is not None and entry.record.state is not BundleState.REMOVED):
-                home = await self._runtime.store.begin(meta)
+                home = await self._runtime.store.begin(meta, None if ALL_BUNDLES in uploader.reads else ())
                 await asyncio.to_thread(os.utime, home / "metafile")  # it is not abandoned
                 recipe = await self._recipes.accept(meta.digest, recipe)
                 failure = self._attempts.disk_error(meta.digest)
@@ -139,7 +140,7 @@ class Intake:
                 if failure is not None and entry is not None and not self._mirror.snapshot.holders(bundle):
                     raise failure  # the uploader asks because nothing moves, and this is the reason
             if before is None:
-                before = await self._operations.open_upload(mutation, bundle, meta, min_replicas, recipe, owner)
+                before = await self._operations.open_upload(mutation, bundle, meta, min_replicas, recipe, uploader)
                 with suppress(TorrentdistError):  # the replicator decides by what this master has seen
                     await self._mirror.wait_for(lambda s: _is_live(s, bundle), SEEN_SECS)
             return before
@@ -223,7 +224,7 @@ class Intake:
         append = self._appends.get(digest)  # another request may have been quicker
         if append is None:
             self._appends[digest] = append = _Append(meta, self._runtime.store.object_dir(digest))
-            append.filling = asyncio.create_task(self._take_known(append), name=f"fill {bundle}")
+            append.filling = asyncio.create_task(self._take_known(bundle, append), name=f"fill {bundle}")
         return append
 
     async def _is_filled(self, append: _Append, within: float | None = None) -> bool:
@@ -245,7 +246,7 @@ class Intake:
         if self._appends.get(append.meta.digest) is not append:
             raise TorrentdistError("invalid_request", extra={"offset": 0}, detail="the upload begins again")
 
-    async def _take_known(self, append: _Append) -> None:
+    async def _take_known(self, bundle: BundleId, append: _Append) -> None:
         """Takes what this host has already, so that it need not be sent."""
         meta = append.meta
         await self._runtime.fetches.stop(meta.digest)
@@ -255,7 +256,8 @@ class Intake:
             # Files that the swarm has half filled are of no use for bytes that come in order.
             await asyncio.to_thread(_empty, append.home)
         recipe = await in_heavy_thread(parse_recipe, await self._runtime.store.raw_recipe(meta.digest))
-        filling = await self._runtime.store.fill(meta, recipe, lambda done: None)
+        sources = self._runtime.fetches.sources_of(bundle)
+        filling = await self._runtime.store.fill(meta, recipe, lambda done: None, sources)
         for digest in filling.suspects:
             self._runtime.fetches.suspect(digest, meta.digest)
         whole = [MissingSpan(0, meta.size)] if meta.size else []

@@ -1,7 +1,6 @@
-"""Recipes of bundles, and what the masters have already of one that is to be uploaded.
+"""Recipes of bundles: how their large files were cut into chunks.
 
 Always: a recipe is a hint, so nothing here depends on one.
-Never: read content in order to answer.
 """
 
 from __future__ import annotations
@@ -11,12 +10,10 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from torrentdist.bundle.metafile import parse_metafile
-from torrentdist.bundle.reuse.recipe import parse_recipe, recipe_hash, split_recipe
+from torrentdist.bundle.reuse.recipe import recipe_hash
 from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.operation import body_of
 from torrentdist.host.http.web import json_response
-from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.master.bundles.metafile_api import giver_of
 from torrentdist.master.bundles.recipes import Recipes, no_recipe
 from torrentdist.master.http.mutation_requests import bundle_of, bundle_target, digest_of
@@ -26,16 +23,10 @@ from torrentdist.master.master_core import MasterCore
 from torrentdist.master.swarm.swarms import Swarms
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
-from torrentdist.model.wire.bundle_messages import ReuseView, UploadOffset
+from torrentdist.model.wire.bundle_messages import UploadOffset
 from torrentdist.model.wire.headers import DIGEST
 from torrentdist.security.authorization import may_read, may_read_content
 from torrentdist.security.principal import Role
-
-
-async def _any_bundle(_: Request) -> tuple[BundleId, ...]:
-    """Which bundles have content in common with the body is known only afterwards, so a host that
-    may not have every bundle is told of none."""
-    return ()
 
 
 @dataclass(frozen=True)
@@ -82,20 +73,3 @@ class RecipeApi(Routes):
         if raw is None:
             raise TorrentdistError("not_found", what=f"a recipe of {digest} on this master")
         return Response(raw, media_type="application/octet-stream", headers={DIGEST: recipe_hash(raw)})
-
-    @operation("POST", "/v1/reuse", ReuseView, Role.READER, max_body="max_body", hands_out=_any_bundle)
-    async def reuse(self, request: Request) -> Response:
-        """What this master has of a bundle already; the body is its metafile, or that and its
-        recipe.
-
-        Tells how much an upload would move. It reads the index of files and recipes, and changes
-        nothing.
-        """
-        raw, raw_recipe = split_recipe(await body_of(request))
-        meta = await in_heavy_thread(parse_metafile, raw)
-        recipe = await in_heavy_thread(parse_recipe, raw_recipe)
-        store = self.core.host.runtime.store
-        found = await store.reused(meta, recipe)
-        named = [name for digest in found.counts for name in sorted(store.names(digest))[:1]]
-        new = meta.size - found.total
-        return json_response(ReuseView(size=meta.size, new_bytes=new, reused_bytes=found.total, reused_from=named))

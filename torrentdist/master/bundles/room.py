@@ -17,6 +17,8 @@ from torrentdist.master.bundles.recipes import Recipes
 from torrentdist.master.bundles.upload_api import UploadApi
 from torrentdist.master.leading.room import LeadingRoom
 from torrentdist.master.master_core import MasterCore
+from torrentdist.master.reads.reuse_api import ReuseApi
+from torrentdist.master.reads.reuse_sources import ReuseSources
 from torrentdist.master.replication.fetch_attempts import FetchAttempts
 from torrentdist.master.swarm.swarms import Swarms
 from torrentdist.model.ids import Digest
@@ -37,6 +39,8 @@ def bundles_room(core: MasterCore, leading: LeadingRoom, swarms: Swarms) -> Bund
     attempts, metafiles = FetchAttempts(), RawMetafiles(runtime.store, links, mirror)
     recipes = Recipes(runtime.store, links, records)
     operations = BundleOperations(changes, leadership.default_min_replicas, core.now)
+    sources = ReuseSources(runtime.store, records, swarms.names)
+    runtime.fetches.sources_of = sources.of_bundle
     intake = Intake(runtime, mirror, operations, changes, attempts, recipes)
     abandon_secs = core.config.replication.abandon_secs
 
@@ -55,5 +59,6 @@ def bundles_room(core: MasterCore, leading: LeadingRoom, swarms: Swarms) -> Bund
             UploadApi(leadership, intake, max_body),
             MetafileApi(core, swarms, metafiles, attempts.retry, max_body),
             RecipeApi(core, swarms, recipes, leadership, max_body),
+            ReuseApi(runtime.store, sources, max_body),
         ],
     )

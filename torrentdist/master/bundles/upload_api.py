@@ -15,6 +15,7 @@ from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.operation import body_of
 from torrentdist.host.http.web import json_response, number_parameter
 from torrentdist.host.process.heavy_work import in_heavy_thread
+from torrentdist.master.bundles.bundle_operations import Uploader
 from torrentdist.master.bundles.intake import Intake
 from torrentdist.master.http.mutation_requests import bundle_of, bundle_target, digest_of
 from torrentdist.master.http.routes import Change, Routes, change, operation
@@ -55,8 +56,9 @@ class UploadApi(Routes):
         wanted = int(number_parameter(request, "min_replicas", 0, low=0, high=1000))
         recipe = request.query_params.get("recipe", "")[:64]
         meta = await in_heavy_thread(parse_metafile, asked.raw)
+        uploader = Uploader(asked.by, principal_of(request).reads)
         sender = request.headers.get(TRACEPARENT, "")
-        return await self.intake.open(asked.mutation, bundle, meta, wanted or None, recipe, asked.by, sender)
+        return await self.intake.open(asked.mutation, bundle, meta, wanted or None, recipe, uploader, sender)
 
     @operation("PUT", "/v1/uploads/{digest}", UploadOffset, Role.UPLOADER, max_body="max_body", target="_uploaded")
     async def upload_bytes(self, request: Request) -> Response:
