@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from torrentdist.bundle.content_difference import describe_difference
+from torrentdist.bundle.content_difference import FileChanges, describe_difference, file_changes
 from torrentdist.bundle.metafile_maker import make_metafile
 
 Change = Callable[[Path], object]
@@ -54,3 +54,39 @@ def test_names_what_changed_of_a_single_file(tmp_path: Path) -> None:
     assert "a.py is no longer executable" == describe_difference(executable, before)
     assert "the file is called b.py now, and was a.py" == describe_difference(executable, make_metafile(renamed))
     assert "it is a directory now, and was a single file" == describe_difference(before, make_metafile(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("count", "end"),
+    [(3, "n2 is new"), (4, "n2 is new, and 1 more difference"), (5, "n2 is new, and 2 more differences")],
+)
+def test_three_differences_are_named_and_the_rest_is_counted(tmp_path: Path, count: int, end: str) -> None:
+    """A user would read a page of names, or not how much is different."""
+    (tmp_path / "a").write_text("a")
+    before = make_metafile(tmp_path)
+    for number in range(count):
+        (tmp_path / f"n{number}").write_text(str(number))
+
+    assert describe_difference(before, make_metafile(tmp_path)).endswith(end)
+    assert "" == describe_difference(before, before)
+
+
+def test_files_and_symlinks_are_compared_one_by_one(tmp_path: Path) -> None:
+    """`bundle diff` would name the wrong files, or count bytes as new that only moved."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    for top in (old, new):
+        top.mkdir()
+        (top / "same").write_text("same")
+        (top / "mode").write_text("mode")
+        (top / "link").symlink_to("same")
+        (top / "other").symlink_to(top.name)
+    (old / "moved").write_text("moved")
+    (new / "gone-elsewhere").write_text("moved")
+    (old / "bytes").write_text("1")
+    (new / "bytes").write_text("12")
+    (new / "mode").chmod(0o755)
+    (new / "extra").symlink_to("same")
+
+    assert FileChanges(
+        added=["extra", "gone-elsewhere"], removed=["moved"], changed=["bytes", "mode", "other"], new_bytes=2
+    ) == file_changes(make_metafile(old), make_metafile(new))

@@ -6,8 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from torrentdist.bundle.bundle_tree import BundleTree, NodeKind
+from torrentdist.bundle.metafile import Symlink
 from torrentdist.bundle.metafile_maker import make_metafile
 
 
@@ -85,3 +87,37 @@ def test_a_symlink_to_a_directory_or_to_nothing_is_listed_as_a_link(tree: Bundle
     assert NodeKind.LINK == kinds["lib64"]
     assert NodeKind.LINK == kinds["broken"]
     assert NodeKind.FILE == kinds["current"]
+
+
+@pytest.mark.parametrize(("links", "is_found"), [(40, True), (41, False)])
+def test_as_many_symlinks_are_followed_as_the_kernel_follows(tmp_path: Path, links: int, is_found: bool) -> None:
+    """If this fails, a program reads a file through `torrentdist://` that it can't read from the
+    disk, or misses one that it can."""
+    (tmp_path / "l0").write_text("x")
+    for number in range(1, links + 1):
+        (tmp_path / f"l{number}").symlink_to(f"l{number - 1}")
+    target = tmp_path / f"l{links}"
+    files = tuple(make_metafile(tmp_path / "l0").files)
+    meta = make_metafile(_one_file(tmp_path))
+    chain = tuple(Symlink(f"l{number}", f"l{number - 1}") for number in range(1, links + 1))
+    tree = BundleTree(structs.replace(meta, files=files, symlinks=chain))
+
+    assert is_found == target.exists() == (tree.find(f"l{links}") is not None)
+
+
+def _one_file(work: Path) -> Path:
+    (work / "top").mkdir()
+    (work / "top" / "l0").write_text("x")
+    return work / "top"
+
+
+def test_a_symlink_that_leads_through_the_top_and_back_is_followed(tmp_path: Path) -> None:
+    """If this fails, a link such as `../lib/x` or `./y` leads to nothing."""
+    top = _one_file(tmp_path)
+    (top / "d").mkdir()
+    (top / "d" / "up").symlink_to("../l0")
+    (top / "d" / "here").symlink_to(".//./up")
+    tree = BundleTree(make_metafile(top))
+
+    assert [NodeKind.FILE] * 3 == [found.kind for path in ("d/up", "d/here", "d/../l0") if (found := tree.find(path))]
+    assert [None] * 3 == [tree.find(path) for path in ("..", "d/../../l0", "l0/x")]

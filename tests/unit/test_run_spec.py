@@ -112,3 +112,12 @@ def test_what_a_run_needs_is_shown_after_what_is_hidden() -> None:
     shows = ["--dir", "/d/o", "--ro-bind", "/d/o/b", "/d/o/b", "--bind", "/d/w", "/d/w"]
 
     assert [*hides, *shows, "--", "init"] == wrapped(["init"], files, privileged=True)[-15:]
+
+
+def test_a_specification_is_as_long_as_it_may_be() -> None:
+    """If this fails, a job with a long environment is refused, or a launcher's memory is filled."""
+    data = spec()
+
+    assert parse(data.ljust(MOST_BYTES), DAEMON) == parse(data, DAEMON)
+    with pytest.raises(ValueError, match="is the most"):
+        parse(data.ljust(MOST_BYTES + 1), DAEMON)

@@ -206,3 +206,19 @@ def test_a_token_of_an_unknown_role_proves_nothing() -> None:
 def test_a_name_may_hold_dots() -> None:
     """The token of `ci.nightly` would be taken for that of `ci`."""
     assert ("ci.nightly", SECRET) == name_and_secret(token_text("ci.nightly", SECRET))
+
+
+@pytest.mark.parametrize(
+    ("given", "unbound", "reads"),
+    [
+        ({"role": "uploader"}, True, ("*",)),
+        ({"role": "operator"}, False, ("*",)),
+        ({"role": "operator", "reads": "a-*"}, False, ("*",)),
+        ({"role": "uploader", "bundles": "a-*", "reads": "b-*"}, False, ("a-*", "b-*")),
+        ({"role": "uploader", "bundles": "a-*", "reads": "a-*"}, False, ("a-*",)),
+        ({"role": "reader", "bundles": "a-*", "reads": ""}, False, ("a-*",)),
+    ],
+)
+def test_a_token_reads_what_its_record_says(given: dict[str, str], unbound: bool, reads: tuple[str, ...]) -> None:
+    """I1: a team's token would read the bundles of other teams, or an operator's not all."""
+    assert (unbound, reads) == (is_unbound(record(**given)), reads_of(record(**given)))
