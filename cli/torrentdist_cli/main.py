@@ -20,68 +20,42 @@ from torrentdist_cli.frame.failures import EXIT_INTERRUPTED, EXIT_PIPE, report, 
 from torrentdist_cli.frame.invocation import Session
 
 COMMANDS = {
-    "upload": Lazy(
-        "torrentdist_cli.bundles.upload_command:upload", "Put a directory or a file into the cluster as a bundle."
-    ),
-    "download": Lazy(
-        "torrentdist_cli.bundles.download_command:download", "Get a bundle into a directory or a file of this host."
-    ),
-    "unpack": Lazy(
-        "torrentdist_cli.bundles.download_command:unpack", "Make a bundle's tree from what another client fetched."
-    ),
-    "bundle": Lazy(
-        "torrentdist_cli.bundles.bundle_commands:bundle", "Distribute, list, check, pin and remove bundles."
-    ),
-    "job": Lazy("torrentdist_cli.jobs.job_commands:job", "Submit, show, steer and kill jobs."),
-    "group": Lazy(
-        "torrentdist_cli.cluster.group_commands:group", "Resource groups: see them, add and remove resources."
-    ),
-    "cluster": Lazy(
-        "torrentdist_cli.cluster.cluster_command:cluster", "Show the cluster: leader, masters, supervisors, bundles."
-    ),
-    "top": Lazy("torrentdist_cli.cluster.top_command:top", "Show what happens in the cluster now, until Ctrl-C."),
-    "supervisor": Lazy(
-        "torrentdist_cli.hosts.supervisor_commands:supervisor", "Run this host's supervisor, or list all supervisors."
-    ),
-    "master": Lazy(
-        "torrentdist_cli.hosts.master_command:master", "Run a master, in the foreground, until SIGTERM or Ctrl-C."
-    ),
-    "ha": Lazy("torrentdist_cli.cluster.ha_commands:ha", "See and steer the masters' high availability."),
-    "ca": Lazy("torrentdist_cli.hosts.ca_commands:ca", "Make the cluster's CA, and certificates from it."),
+    "upload": Lazy("bundles.upload_command", "Put a directory or a file into the cluster as a bundle."),
+    "download": Lazy("bundles.download_command", "Get a bundle into a directory or a file of this host."),
+    "unpack": Lazy("bundles.download_command", "Make a bundle's tree from what another client fetched."),
+    "bundle": Lazy("bundles.bundle_commands", "Distribute, list, check, pin and remove bundles."),
+    "job": Lazy("jobs.job_commands", "Submit, show, steer and kill jobs."),
+    "group": Lazy("cluster.group_commands", "Resource groups: see them, add and remove resources."),
+    "cluster": Lazy("cluster.cluster_command", "Show the cluster: leader, masters, supervisors, bundles."),
+    "top": Lazy("cluster.top_command", "Show what happens in the cluster now, until Ctrl-C."),
+    "supervisor": Lazy("hosts.supervisor_commands", "Run this host's supervisor, or list all supervisors."),
+    "master": Lazy("hosts.master_command", "Run a master, in the foreground, until SIGTERM or Ctrl-C."),
+    "ha": Lazy("cluster.ha_commands", "See and steer the masters' high availability."),
+    "ca": Lazy("hosts.ca_commands", "Make the cluster's CA, and certificates from it."),
     "host": Lazy(
-        "torrentdist_cli.access.host_commands:host", "Invite hosts, let this one join, list them, and shut one out."
+        "access.host_commands", "Invite hosts, let this one join, list them, shut one out, and forget one that is gone."
     ),
-    "token": Lazy(
-        "torrentdist_cli.access.token_commands:token", "Create, list and revoke tokens of people and programs."
-    ),
-    "key": Lazy("torrentdist_cli.access.key_commands:key", "Make keys that sign bundles and jobs."),
+    "token": Lazy("access.token_commands", "Create, list and revoke tokens of people and programs."),
+    "key": Lazy("access.key_commands", "Make keys that sign bundles and jobs."),
     "whoami": Lazy(
-        "torrentdist_cli.access.whoami_command:whoami",
+        "access.whoami_command",
         "Show who you are to the cluster: name, role, bundles, what you may read, and the proof.",
     ),
     "audit": Lazy(
-        "torrentdist_cli.access.audit_command:audit",
-        "Show who changed what, when, from where, and with which result, the newest first.",
+        "access.audit_command", "Show who changed what, when, from where, and with which result, the newest first."
     ),
     "report": Lazy(
-        "torrentdist_cli.cluster.report_command:report",
+        "cluster.report_command",
         "Show what is not everywhere, what failed and what is slow, as a page and Parquet tables.",
     ),
-    "doctor": Lazy("torrentdist_cli.cluster.doctor_command:doctor", "Say what is wrong with this host or its cluster."),
-    "dev": Lazy(
-        "torrentdist_cli.hosts.dev_commands:dev",
-        "A whole cluster on this machine, for trials and tests.",
-    ),
-    "config": Lazy(
-        "torrentdist_cli.hosts.config_commands:config", "Show the configuration, and where each value comes from."
-    ),
+    "doctor": Lazy("cluster.doctor_command", "Say what is wrong with this host or its cluster."),
+    "dev": Lazy("hosts.dev_commands", "A whole cluster on this machine, for trials and tests."),
+    "config": Lazy("hosts.config_commands", "Show the configuration, and where each value comes from."),
     "completion": Lazy(
-        "torrentdist_cli.shell.completion_command:completion",
-        "Print the script that completes commands, options and ids in your shell.",
+        "shell.completion_command", "Print the script that completes commands, options and ids in your shell."
     ),
     "help": Lazy(
-        "torrentdist_cli.shell.help_command:help_command",
-        "Explain exit-codes, config or formats, or show the help of a command.",
+        "shell.help_command", "Explain exit-codes, config or formats, or show the help of a command.", "help_command"
     ),
 }
 

@@ -25,7 +25,6 @@ DAY_SECS = 86400.0
 @click.option("--who", metavar="NAME", default=None, help="What one sender did.")
 @click.option("--bundle", metavar="ID", default=None, help="What was done to one bundle and its jobs.")
 @click.option("-n", "most", type=click.IntRange(1, 10_000), default=1000, show_default=True, help="The newest only.")
-@click.pass_obj
 def audit(session: Session, since: float, who: str | None, bundle: str | None, most: int) -> None:
     """Show who changed what, when, from where, and with which result, the newest first.
 

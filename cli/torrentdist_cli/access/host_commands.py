@@ -40,7 +40,6 @@ def host() -> None:
 @click.option("--bundles", metavar="GLOB", default="*", show_default=True, help="What its gateway may fetch.")
 @click.option("--assigned-only", is_flag=True, help="Its gateway may fetch nothing that is not assigned to it.")
 @dry_run_option
-@click.pass_obj
 def invite(
     session: Session, id: str, role: str, addresses: tuple[str, ...], ttl: float, bundles: str, assigned_only: bool
 ) -> None:
@@ -69,7 +68,6 @@ def invite(
     "--invitation-file", "file", type=click.Path(dir_okay=False, path_type=Path), required=True, metavar="F",
     help="The file with the invitation.",
 )  # fmt: skip
-@click.pass_obj
 def join(session: Session, file: Path) -> None:
     """Make this host's key, and get its certificate, with the --config of its daemon.
 
@@ -93,7 +91,6 @@ def join(session: Session, file: Path) -> None:
 @click.option("--bundles", metavar="GLOB", help="A pattern of bundle ids.")
 @click.option("--assigned-only", is_flag=True, help="Only bundles that are assigned to it.")
 @dry_run_option
-@click.pass_obj
 def allow(session: Session, id: str, bundles: str | None, assigned_only: bool) -> None:
     """Set which bundles the supervisor ID may have, besides those that are assigned to it.
 
@@ -116,7 +113,6 @@ def allow(session: Session, id: str, bundles: str | None, assigned_only: bool) -
 
 
 @host.command("ls", cls=Command)
-@click.pass_obj
 def list_hosts(session: Session) -> None:
     """List the hosts that the leader has a record of, and open invitations.
 
@@ -133,7 +129,6 @@ def list_hosts(session: Session) -> None:
 @click.argument("id", shell_complete=host_ids)
 @click.option("--unknown", is_flag=True, help="Also if no such host was seen, as one of `ca issue` that never ran.")
 @dry_run_option
-@click.pass_obj
 def revoke(session: Session, id: str, unknown: bool) -> None:
     """Shut the host ID out within seconds, with every certificate that it has.
 
@@ -148,7 +143,6 @@ def revoke(session: Session, id: str, unknown: bool) -> None:
 @host.command(cls=Command)
 @click.argument("id")
 @dry_run_option
-@click.pass_obj
 def forget(session: Session, id: str) -> None:
     """Forget the host or master ID, which left without a clean stop or a drain.
 

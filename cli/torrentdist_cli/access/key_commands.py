@@ -21,7 +21,6 @@ def key() -> None:
 
 @key.command(cls=Command)
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@click.pass_obj
 def generate(session: Session, file: Path) -> None:
     """Make a private key in FILE, which only you can read, and its public key in FILE.pub.
 

@@ -44,7 +44,6 @@ def token() -> None:
 @click.option("--max-bytes", type=SIZE, default="0", help="Most bytes of all its bundles, such as 50G; 0: no limit.")
 @click.option("--max-distributions", type=click.IntRange(0), default=0, help="Most distributions at once; 0: no limit.")
 @dry_run_option
-@click.pass_obj
 def create(session: Session, /, name: str, ttl: float, max_bytes: float, **given: Any) -> None:
     """Create the token NAME, and show it once.
 
@@ -71,7 +70,6 @@ def create(session: Session, /, name: str, ttl: float, max_bytes: float, **given
 
 
 @token.command("ls", cls=Command)
-@click.pass_obj
 def list_tokens(session: Session) -> None:
     """List all tokens, also those that ended in the last 30 days. No secret is shown.
 
@@ -88,7 +86,6 @@ def list_tokens(session: Session) -> None:
 @token.command(cls=Command)
 @click.argument("name", shell_complete=token_names)
 @dry_run_option
-@click.pass_obj
 def revoke(session: Session, name: str) -> None:
     """Revoke the token NAME. Every master refuses it within seconds.
 
@@ -108,7 +105,6 @@ def revoke(session: Session, name: str) -> None:
 @click.option("--max-bytes", type=SIZE, help="Most bytes of all its bundles, such as 50G; 0: no limit.")
 @click.option("--max-distributions", type=click.IntRange(0), help="Most distributions at once; 0: no limit.")
 @dry_run_option
-@click.pass_obj
 def quota_command(session: Session, name: str, max_bytes: float | None, max_distributions: int | None) -> None:
     """Show or change what the holder of the token NAME may use.
 

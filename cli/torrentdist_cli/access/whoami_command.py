@@ -13,7 +13,6 @@ from torrentdist_cli.frame.rendering import facts, show
 
 
 @click.command(cls=Command)
-@click.pass_obj
 def whoami(session: Session) -> None:
     """Show who you are to the cluster: name, role, bundles, what you may read, and the proof.
 

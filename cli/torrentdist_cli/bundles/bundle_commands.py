@@ -26,34 +26,25 @@ if TYPE_CHECKING:
     from torrentdist.client.masters.master_client import MasterClient
 
 COMMANDS = {
-    "distribute": Lazy(
-        "torrentdist_cli.bundles.distribute_command:distribute", "Bring a bundle to every host, and watch it arrive."
-    ),
+    "distribute": Lazy("bundles.distribute_command", "Bring a bundle to every host, and watch it arrive."),
     "history": Lazy(
-        "torrentdist_cli.bundles.history_command:history",
-        "Show what distributions did, of one bundle or of all, the newest first.",
+        "bundles.history_command", "Show what distributions did, of one bundle or of all, the newest first."
     ),
-    "sign": Lazy("torrentdist_cli.bundles.sign_command:sign", "Sign a bundle that is in the cluster."),
-    "verify": Lazy(
-        "torrentdist_cli.bundles.verify_command:verify", "Compare a directory or a file with a bundle, byte by byte."
-    ),
-    "diff": Lazy("torrentdist_cli.bundles.diff_command:diff", "Show what changes from bundle A to bundle B."),
+    "sign": Lazy("bundles.sign_command", "Sign a bundle that is in the cluster."),
+    "verify": Lazy("bundles.verify_command", "Compare a directory or a file with a bundle, byte by byte."),
+    "diff": Lazy("bundles.diff_command", "Show what changes from bundle A to bundle B."),
     "wait": Lazy(
-        "torrentdist_cli.bundles.distribute_command:wait_command",
-        "Wait until the hosts that were told to keep a bundle have it.",
+        "bundles.distribute_command", "Wait until the hosts that were told to keep a bundle have it.", "wait_command"
     ),
-    "cancel": Lazy(
-        "torrentdist_cli.bundles.distribute_command:cancel", "End the distribution of a bundle, or a standing order."
-    ),
+    "cancel": Lazy("bundles.distribute_command", "End the distribution of a bundle, or a standing order."),
     "distributions": Lazy(
-        "torrentdist_cli.bundles.distribute_command:distributions",
+        "bundles.distribute_command",
         "List the distributions that are under way, and those that ended in the last 7 days.",
     ),
     "retention": Lazy(
-        "torrentdist_cli.bundles.retention_command:retention",
-        "Keep the newest bundles that match GLOB, and let the leader remove the others.",
+        "bundles.retention_command", "Keep the newest bundles that match GLOB, and let the leader remove the others."
     ),
-    "prune": Lazy("torrentdist_cli.bundles.prune_command:prune", "Drop bundles that nothing on this host needs."),
+    "prune": Lazy("bundles.prune_command", "Drop bundles that nothing on this host needs."),
 }
 
 
@@ -63,7 +54,6 @@ def bundle() -> None:
 
 
 @bundle.command(cls=Command)
-@click.pass_obj
 def ls(session: Session) -> None:
     """List the bundles.
 
@@ -79,7 +69,6 @@ def ls(session: Session) -> None:
 @bundle.command(name="show", cls=Command)
 @click.argument("id", shell_complete=bundle_ids)
 @watch_option
-@click.pass_obj
 def show_bundle(session: Session, id: str, watches: bool) -> None:
     """Show one bundle.
 
@@ -102,7 +91,6 @@ def show_bundle(session: Session, id: str, watches: bool) -> None:
 @bundle.command(cls=Command)
 @click.argument("id", shell_complete=bundle_ids)
 @dry_run_option
-@click.pass_obj
 def rm(session: Session, id: str) -> None:
     """Remove a bundle from the whole cluster; exit 9 if it is pinned or in use.
 
@@ -114,7 +102,6 @@ def rm(session: Session, id: str) -> None:
 @bundle.command(cls=Command)
 @click.argument("id", shell_complete=bundle_ids)
 @dry_run_option
-@click.pass_obj
 def pin(session: Session, id: str) -> None:
     """Keep a bundle: it is neither removed nor pruned until it is unpinned.
 
@@ -126,7 +113,6 @@ def pin(session: Session, id: str) -> None:
 @bundle.command(cls=Command)
 @click.argument("id", shell_complete=bundle_ids)
 @dry_run_option
-@click.pass_obj
 def unpin(session: Session, id: str) -> None:
     """Remove the pin from a bundle.
 

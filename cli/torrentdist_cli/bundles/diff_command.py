@@ -19,7 +19,6 @@ from torrentdist_cli.shell.candidates import bundle_ids
 @click.command(cls=Command)
 @click.argument("a", shell_complete=bundle_ids)
 @click.argument("b", shell_complete=bundle_ids)
-@click.pass_obj
 def diff(session: Session, a: str, b: str) -> None:
     """Show what changes from bundle A to bundle B.
 

@@ -50,7 +50,6 @@ from torrentdist_cli.shell.candidates import bundle_ids
 )
 @click.option("--timeout", type=DURATION, default="1h", show_default=True, help="Longest time to wait.")
 @dry_run_option
-@click.pass_obj
 def distribute(
     session: Session,
     /,
@@ -89,7 +88,6 @@ def distribute(
 @click.argument("id", shell_complete=bundle_ids)
 @click.option("--on", type=SHARE, default="100%", show_default=True, help="The share of its hosts to wait for.")
 @click.option("--timeout", type=DURATION, default="1h", show_default=True, help="Longest time to wait.")
-@click.pass_obj
 def wait_command(session: Session, id: str, on: float, timeout: float) -> None:
     """Wait until the hosts that were told to keep a bundle have it.
 
@@ -108,7 +106,6 @@ def wait_command(session: Session, id: str, on: float, timeout: float) -> None:
 @click.command(cls=Command)
 @click.argument("id", shell_complete=bundle_ids)
 @dry_run_option
-@click.pass_obj
 def cancel(session: Session, id: str) -> None:
     """End the distribution of a bundle, or a standing order.
 
@@ -125,7 +122,6 @@ def cancel(session: Session, id: str) -> None:
 
 
 @click.command(cls=Command)
-@click.pass_obj
 def distributions(session: Session) -> None:
     """List the distributions that are under way, and those that ended in the last 7 days.
 

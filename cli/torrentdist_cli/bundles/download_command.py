@@ -58,7 +58,6 @@ class UnpackView(msgspec.Struct, frozen=True):
     help="Take known files from this directory, such as an older version; only without a supervisor.",
 )
 @dry_run_option
-@click.pass_obj
 def download(
     session: Session,
     id: str,
@@ -107,7 +106,6 @@ def download(
 @click.argument("metafile", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.argument("fetched", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.argument("dest", type=click.Path(path_type=Path))
-@click.pass_obj
 def unpack(session: Session, metafile: Path, fetched: Path, dest: Path) -> None:
     """Make the tree of a bundle from what another BitTorrent client has fetched into FETCHED.
 

@@ -19,7 +19,6 @@ from torrentdist_cli.shell.candidates import bundle_ids
 
 @click.command(cls=Command)
 @click.argument("id", required=False, shell_complete=bundle_ids)
-@click.pass_obj
 def history(session: Session, id: str | None) -> None:
     """Show what distributions did, of one bundle or of all, the newest first.
 

@@ -37,7 +37,6 @@ _SECS = 60.0
 )
 @click.option("--cluster", is_flag=True, help="Remove every unused bundle from the whole cluster.")
 @dry_run_option
-@click.pass_obj
 def prune(session: Session, older_than: float, cluster: bool) -> None:
     """Drop bundles that nothing on this host needs.
 

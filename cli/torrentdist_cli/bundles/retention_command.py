@@ -23,7 +23,6 @@ from torrentdist_cli.frame.units import DURATION, duration
 @click.option("--for", "for_secs", type=DURATION, default="0", help="Those younger than this stay too, such as 30d.")
 @click.option("--remove", is_flag=True, help="End the rule.")
 @dry_run_option
-@click.pass_obj
 def retention(session: Session, pattern: str | None, keep: int | None, for_secs: float, remove: bool) -> None:
     """Keep the newest bundles that match GLOB, and let the leader remove the others.
 

@@ -22,7 +22,6 @@ from torrentdist_cli.shell.candidates import bundle_ids
 @click.option("--digest", metavar="DIGEST", help="Sign only if this is the content's digest.")
 @click.option("--path", type=click.Path(path_type=Path), help="Sign only if this directory or file is its content.")
 @dry_run_option
-@click.pass_obj
 def sign(session: Session, id: str, key: Path, digest: str | None, path: Path | None) -> None:
     """Sign a bundle that is in the cluster.
 

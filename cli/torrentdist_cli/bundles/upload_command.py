@@ -31,7 +31,6 @@ from torrentdist_cli.frame.units import DURATION, duration, size
 @click.option("--timeout", type=DURATION, default="1h", show_default=True, help="Longest time to wait for them.")
 @click.option("--sign", metavar="KEY", type=click.Path(path_type=Path), help="Sign it with this private key.")
 @dry_run_option
-@click.pass_obj
 def upload(
     session: Session,
     path: Path,

@@ -48,7 +48,6 @@ class _Stopped(Exception):
 @click.command(cls=Command)
 @click.argument("id", shell_complete=bundle_ids)
 @click.argument("path", type=click.Path(path_type=Path))
-@click.pass_obj
 def verify(session: Session, id: str, path: Path) -> None:
     """Compare a directory or a file with a bundle, byte by byte.
 

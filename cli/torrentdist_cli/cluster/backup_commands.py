@@ -29,7 +29,6 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 
 @click.command(cls=Command)
 @click.argument("file", type=FILE)
-@click.pass_obj
 def backup(session: Session, file: Path) -> None:
     """Write every record of the cluster into a file.
 
@@ -58,8 +57,7 @@ def backup(session: Session, file: Path) -> None:
 @click.command(cls=Command)
 @click.argument("file", type=FILE)
 @dry_run_option
-@click.pass_context
-def restore(ctx: click.Context, file: Path) -> None:
+def restore(session: Session, file: Path) -> None:
     """Bring a backup's records back into an empty ZooKeeper.
 
     Exits 9 if there are records that are not in FILE. Takes the --config of a daemon: it talks to
@@ -68,13 +66,12 @@ def restore(ctx: click.Context, file: Path) -> None:
 
     With -q: the epoch.
     """
-    config = _config_of(ctx)
+    config = _config_of(session)
     try:
         data = file.read_bytes()
     except FileNotFoundError:
         raise TorrentdistError("path_not_found", path=str(file)) from None
     found = decode_backup(data, str(file))
-    session = _session_of(ctx)
     view: RestoreView = run(_call(config, session.told("run", "dry_run"), found))
     if session.dry_run:
         say_dry_run()
@@ -89,8 +86,7 @@ def restore(ctx: click.Context, file: Path) -> None:
 
 @click.command(cls=Command)
 @dry_run_option
-@click.pass_context
-def init(ctx: click.Context) -> None:
+def init(session: Session) -> None:
     """Found a cluster in ZooKeeper, once.
 
     Daemons wait until there is a cluster, and never found one themselves: if a tree is empty
@@ -100,24 +96,19 @@ def init(ctx: click.Context) -> None:
 
     With -q: the id of the cluster.
     """
-    session = _session_of(ctx)
-    view: FoundedView = run(_call(_config_of(ctx), session.told("init", "dry_init")))
+    view: FoundedView = run(_call(_config_of(session), session.told("init", "dry_init")))
     if session.dry_run:
         say_dry_run()
     said = session.told("founded", "it would be founded") if view.founded else "there already, nothing was changed"
     show(session, view, value=view.cluster, table=lambda: facts([("cluster", view.cluster), ("was", said)]))
 
 
-def _session_of(ctx: click.Context) -> Session:
-    return ctx.ensure_object(Session)
-
-
-def _config_of(ctx: click.Context) -> Config:
+def _config_of(session: Session) -> Config:
     """Returns the configuration of --config, which is required: the default could name a different
     ensemble."""
-    session = _session_of(ctx)
     if session.config_file is None:
-        raise click.UsageError(f"{ctx.info_name} with --config FILE of a daemon: it says which ZooKeeper is meant", ctx)
+        command = click.get_current_context().info_name
+        raise click.UsageError(f"{command} with --config FILE of a daemon: it says which ZooKeeper is meant")
     return session.config()
 
 

@@ -18,7 +18,6 @@ from torrentdist_cli.frame.watching import watch, watch_option
 
 @click.command(cls=Command)
 @watch_option
-@click.pass_obj
 def cluster(session: Session, watches: bool) -> None:
     """Show the cluster: leader, masters, supervisors, bundles.
 

@@ -17,7 +17,6 @@ from torrentdist_cli.frame.rendering import grid, show
 
 
 @click.command(cls=Command)
-@click.pass_obj
 def doctor(session: Session) -> int:
     """Say what is wrong with this host or its cluster.
 

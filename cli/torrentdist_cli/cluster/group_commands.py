@@ -19,7 +19,6 @@ def group() -> None:
 
 
 @group.command(cls=Command)
-@click.pass_obj
 def ls(session: Session) -> None:
     """List the resource groups.
 
@@ -31,7 +30,6 @@ def ls(session: Session) -> None:
 
 @group.command(name="show", cls=Command)
 @click.argument("name", metavar="GROUP", shell_complete=group_names)
-@click.pass_obj
 def show_group(session: Session, name: str) -> None:
     """Show a group: its members, its coordinator, and which member each resource is assigned to.
 
@@ -45,7 +43,6 @@ def show_group(session: Session, name: str) -> None:
 @click.argument("name", metavar="GROUP", shell_complete=group_names)
 @click.argument("resources", metavar="RESOURCE...", nargs=-1, required=True)
 @dry_run_option
-@click.pass_obj
 def add(session: Session, name: str, resources: tuple[str, ...]) -> None:
     """Add resources to a group, which is created if needed. Existing resources stay as they are.
 
@@ -59,7 +56,6 @@ def add(session: Session, name: str, resources: tuple[str, ...]) -> None:
 @click.argument("name", metavar="GROUP", shell_complete=group_names)
 @click.argument("resources", metavar="RESOURCE...", nargs=-1, required=True)
 @dry_run_option
-@click.pass_obj
 def rm(session: Session, name: str, resources: tuple[str, ...]) -> None:
     """Remove resources from a group; exit 3 at the first resource that it does not have.
 
@@ -74,7 +70,6 @@ def rm(session: Session, name: str, resources: tuple[str, ...]) -> None:
 
 @group.command(cls=Command)
 @click.argument("name", metavar="GROUP", shell_complete=group_names)
-@click.pass_obj
 def identity(session: Session, name: str) -> None:
     """Show the identity of a group's members in ZooKeeper, if zookeeper.identities is on.
 

@@ -21,11 +21,9 @@ T = TypeVar("T")
 
 
 COMMANDS = {
-    "init": Lazy("torrentdist_cli.cluster.backup_commands:init", "Found a cluster in ZooKeeper, once."),
-    "backup": Lazy("torrentdist_cli.cluster.backup_commands:backup", "Write every record of the cluster into a file."),
-    "restore": Lazy(
-        "torrentdist_cli.cluster.backup_commands:restore", "Bring a backup's records back into an empty ZooKeeper."
-    ),
+    "init": Lazy("cluster.backup_commands", "Found a cluster in ZooKeeper, once."),
+    "backup": Lazy("cluster.backup_commands", "Write every record of the cluster into a file."),
+    "restore": Lazy("cluster.backup_commands", "Bring a backup's records back into an empty ZooKeeper."),
 }
 
 
@@ -35,7 +33,6 @@ def ha() -> None:
 
 
 @ha.command(cls=Command)
-@click.pass_obj
 def leader(session: Session) -> None:
     """Show the leader; exit 5 while an election is in progress.
 
@@ -54,7 +51,6 @@ def leader(session: Session) -> None:
 
 
 @ha.command(cls=Command)
-@click.pass_obj
 def roles(session: Session) -> None:
     """Show what every master says about itself: state, epoch, number of bundles that it lacks,
     version.
@@ -69,7 +65,6 @@ def roles(session: Session) -> None:
 @click.option(
     "-n", "count", type=click.IntRange(1, 1000), default=10, show_default=True, help="Number of changes to show."
 )
-@click.pass_obj
 def failovers(session: Session, count: int) -> None:
     """Show the last changes of leader and their reasons, newest first.
 
@@ -82,7 +77,6 @@ def failovers(session: Session, count: int) -> None:
 @ha.command(cls=Command)
 @click.argument("master", shell_complete=master_ids)
 @dry_run_option
-@click.pass_obj
 def transfer(session: Session, master: str) -> None:
     """Hand leadership to MASTER; exit 3 if there is no such master, 5 if it is not ready to lead.
 

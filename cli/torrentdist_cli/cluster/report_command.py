@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     "--spark-master", metavar="URL", default="", help="The Spark master; by default the configured one, or this host."
 )
 @click.option("--conf", metavar="KEY=VALUE", multiple=True, help="A Spark setting; may be repeated.")
-@click.pass_obj
 def report(
     session: Session,
     events: str,

@@ -22,7 +22,6 @@ _MOST_NAMED = 10
 @click.command(cls=Command)
 @click.option("--once", is_flag=True, help="Show it once, and end.")
 @click.option("--every", type=DURATION, default="2s", show_default=True, help="Interval between looks.")
-@click.pass_obj
 def top(session: Session, once: bool, every: float) -> None:
     """Show what happens in the cluster now, until Ctrl-C.
 

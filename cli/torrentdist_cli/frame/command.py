@@ -2,7 +2,7 @@
 a command only when it is called.
 
 Always: `--help` of a group imports none of its commands, so that it is fast. The short help of a
-lazy command is written next to its address; a test compares it with the command's own help.
+lazy command is written next to its module; a test compares it with the command's own help.
 """
 
 from __future__ import annotations
@@ -117,14 +117,20 @@ def _has_empty(value: Any) -> bool:
 
 
 class Command(SharedOptions):
-    pass
+    """A command. Its function gets the session as its first argument."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        assert self.callback is not None
+        return ctx.invoke(self.callback, ctx.ensure_object(Session), **ctx.params)
 
 
 class Lazy(NamedTuple):
-    """The location of a command, as `module:attribute`, and its one line of help."""
+    """The module of a command below `torrentdist_cli`, its one line of help, and what the module
+    calls it, if not by its name on the command line."""
 
-    where: str
+    module: str
     short_help: str
+    attribute: str = ""
 
 
 class Group(SharedOptions, click.Group):
@@ -138,7 +144,7 @@ class Group(SharedOptions, click.Group):
         return [*self.lazy, *super().list_commands(ctx)]
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Offers commands by what is written next to their addresses, and imports none of them."""
+        """Offers commands by what is written next to their modules, and imports none of them."""
         from click.shell_completion import CompletionItem
 
         found = [(name, each.short_help) for name, each in self.lazy.items()]
@@ -149,10 +155,11 @@ class Group(SharedOptions, click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.lazy:
             return super().get_command(ctx, cmd_name)
-        module, _, attribute = self.lazy[cmd_name].where.partition(":")
+        lazy = self.lazy[cmd_name]
         gc.disable()  # Nothing that is imported here becomes garbage.
         try:
-            return cast(click.Command, getattr(import_module(module), attribute))
+            module = import_module(f"torrentdist_cli.{lazy.module}")
+            return cast(click.Command, getattr(module, lazy.attribute or cmd_name))
         finally:
             gc.freeze()  # These objects stay, so the collector need not scan them again.
             gc.enable()

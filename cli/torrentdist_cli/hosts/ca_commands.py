@@ -28,7 +28,6 @@ def ca() -> None:
 @click.option(
     "--cluster", default="", metavar="NAME", help="The cluster's name in its certificates; by default random."
 )
-@click.pass_obj
 def init(session: Session, directory: Path, cluster: str) -> None:
     """Make a CA in DIR. Where there is one already, show it and change nothing.
 
@@ -57,7 +56,6 @@ def init(session: Session, directory: Path, cluster: str) -> None:
     help="The directory of `ca init`; by default this one.",
 )
 @click.option("--out", type=_DIR, metavar="OUT", help="Where the files go; by default DIR/hosts/ID.")
-@click.pass_obj
 def issue_certificate(
     session: Session, id: str, role: str, addresses: tuple[str, ...], directory: Path, out: Path | None
 ) -> None:

@@ -22,7 +22,6 @@ def config() -> None:
 @config.command(name="show", cls=Command)
 @click.option("--origin", is_flag=True, help="Show the file, variable or flag that each value comes from.")
 @click.argument("key", required=False)
-@click.pass_obj
 def show_config(session: Session, key: str | None, origin: bool) -> None:
     """Show the effective configuration, or the value of one KEY.
 

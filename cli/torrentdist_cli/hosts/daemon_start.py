@@ -29,12 +29,11 @@ def entry_of(module: str) -> Callable[..., None]:
         raise TorrentdistError("missing_dependency", detail=detail, package="torrentdist[server]") from None
 
 
-def start(ctx: click.Context, role: str, **options: Any) -> None:
+def start(session: Session, role: str, **options: Any) -> None:
     """Runs the daemon of this role. Requires an explicit configuration: a daemon never starts with
     a file that happens to be found."""
-    session = ctx.ensure_object(Session)
     if session.config_file is None:
-        raise click.UsageError("a daemon is started with --config FILE", ctx)
+        raise click.UsageError("a daemon is started with --config FILE")
     loaded = session.loaded()
     _require_role(session.config_file, role, loaded.origins)
     for sentence in warnings(loaded.origins, DEFAULT_ORIGIN):

@@ -48,7 +48,6 @@ def dev() -> None:
     help="Add N hosts that register and report like real ones and move no byte: they fill the console.",
 )
 @click.option("--detach", is_flag=True, help="Run in the background; `dev down` stops it.")
-@click.pass_obj
 def up(
     session: Session,
     masters_: int,
@@ -114,7 +113,6 @@ def _say_how(cluster: DevCluster, detach: bool) -> None:
 
 @dev.command(cls=Command)
 @_DIR
-@click.pass_obj
 def status(session: Session, directory: Path | None) -> None:
     """Show what runs. With -q: the directory."""
     state = read_state(directory or default_dir())
@@ -123,7 +121,6 @@ def status(session: Session, directory: Path | None) -> None:
 
 @dev.command(cls=Command)
 @_DIR
-@click.pass_obj
 def down(session: Session, directory: Path | None) -> None:
     """Stop what `dev up` started, and nothing else. The data stays. With -q: the number of
     processes stopped."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import click
 
 from torrentdist_cli.frame.command import Command
+from torrentdist_cli.frame.invocation import Session
 from torrentdist_cli.hosts.daemon_start import start
 
 
 @click.command(cls=Command)
 @click.option("--repair-acls", is_flag=True, help="Repair the ACL of every znode before starting.")
-@click.pass_context
-def master(ctx: click.Context, repair_acls: bool) -> None:
+def master(session: Session, repair_acls: bool) -> None:
     """Run a master, in the foreground, until SIGTERM or Ctrl-C."""
-    start(ctx, "master", repair_acls=repair_acls)
+    start(session, "master", repair_acls=repair_acls)

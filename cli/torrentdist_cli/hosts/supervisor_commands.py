@@ -26,11 +26,10 @@ def supervisor(ctx: click.Context) -> None:
     Ctrl-C.
     """
     if ctx.invoked_subcommand is None:
-        start(ctx, "supervisor")
+        start(ctx.ensure_object(Session), "supervisor")
 
 
 @supervisor.command(cls=Command)
-@click.pass_obj
 def ls(session: Session) -> None:
     """List the supervisors that are up, and in the table those that are gone.
 
@@ -50,7 +49,6 @@ def ls(session: Session) -> None:
 @supervisor.command(cls=Command)
 @click.argument("id", shell_complete=supervisor_ids)
 @dry_run_option
-@click.pass_obj
 def drain(session: Session, id: str) -> None:
     """Assign no more workers to a supervisor, and move its workers away. Its bundles stay.
 
@@ -64,7 +62,6 @@ def drain(session: Session, id: str) -> None:
 @supervisor.command(cls=Command)
 @click.argument("id", shell_complete=supervisor_ids)
 @dry_run_option
-@click.pass_obj
 def undrain(session: Session, id: str) -> None:
     """Assign workers to a drained supervisor again.
 

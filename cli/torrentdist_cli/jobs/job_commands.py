@@ -24,11 +24,8 @@ if TYPE_CHECKING:
     from torrentdist.client.masters.master_client import MasterClient
 
 COMMANDS = {
-    "submit": Lazy(
-        "torrentdist_cli.jobs.job_submit_command:submit",
-        "Submit a directory with a job.toml, or a bundle that has one.",
-    ),
-    "logs": Lazy("torrentdist_cli.jobs.job_logs_command:logs", "Print what a job's workers write, wherever they run."),
+    "submit": Lazy("jobs.job_submit_command", "Submit a directory with a job.toml, or a bundle that has one."),
+    "logs": Lazy("jobs.job_logs_command", "Print what a job's workers write, wherever they run."),
 }
 
 
@@ -38,7 +35,6 @@ def job() -> None:
 
 
 @job.command(cls=Command)
-@click.pass_obj
 def ls(session: Session) -> None:
     """List all jobs.
 
@@ -53,7 +49,6 @@ def ls(session: Session) -> None:
 @job.command("show", cls=Command)
 @click.argument("name", shell_complete=job_ids)
 @watch_option
-@click.pass_obj
 def show_one(session: Session, name: str, watches: bool) -> None:
     """Show one job, its workers and its story.
 
@@ -75,7 +70,6 @@ def show_one(session: Session, name: str, watches: bool) -> None:
 @job.command(cls=Command)
 @click.argument("name", shell_complete=job_ids)
 @dry_run_option
-@click.pass_obj
 def activate(session: Session, name: str) -> None:
     """Let the workers run.
 
@@ -89,7 +83,6 @@ def activate(session: Session, name: str) -> None:
 @job.command(cls=Command)
 @click.argument("name", shell_complete=job_ids)
 @dry_run_option
-@click.pass_obj
 def deactivate(session: Session, name: str) -> None:
     """Stop the workers gracefully, and keep their places.
 
@@ -105,7 +98,6 @@ def deactivate(session: Session, name: str) -> None:
 @click.option("-w", "--wait", type=DURATION, default="0", help="How long to wait first.")
 @click.option("--workers", type=click.IntRange(min=1), help="The new number of workers.")
 @dry_run_option
-@click.pass_obj
 def rebalance(session: Session, name: str, wait: float, workers: int | None) -> None:
     """Spread the workers evenly again, and change their number if wanted.
 
@@ -123,7 +115,6 @@ def rebalance(session: Session, name: str, wait: float, workers: int | None) -> 
 @click.argument("name", shell_complete=job_ids)
 @click.option("-w", "--wait", type=DURATION, help="The delay before it is removed; by default that of job.toml.")
 @dry_run_option
-@click.pass_obj
 def kill(session: Session, name: str, wait: float | None) -> None:
     """Deactivate the job now, and remove it after a delay.
 

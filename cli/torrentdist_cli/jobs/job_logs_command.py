@@ -24,7 +24,6 @@ from torrentdist_cli.shell.candidates import job_ids
 @click.option("--worker", "workers", type=click.IntRange(min=0), multiple=True, help="Only these workers.")
 @click.option("--stream", type=click.Choice(STREAMS), help="Only this stream; by default both.")
 @click.option("-n", "--lines", type=click.IntRange(min=0), help="Only the last lines of each stream.")
-@click.pass_obj
 def logs(
     session: Session, name: str, follow: bool, workers: tuple[int, ...], stream: str | None, lines: int | None
 ) -> None:

@@ -29,7 +29,6 @@ from torrentdist_cli.jobs.job_tables import show_changed
     "--sign", metavar="KEY", type=click.Path(path_type=Path), help="Sign the job, and a directory's bundle, with it."
 )
 @dry_run_option
-@click.pass_obj
 def submit(
     session: Session,
     what: str,

@@ -6,6 +6,7 @@ import click
 from click.shell_completion import BashComplete, FishComplete, ShellComplete, ZshComplete
 
 from torrentdist_cli.frame.command import Command
+from torrentdist_cli.frame.invocation import Session
 from torrentdist_cli.frame.terminal import put_value
 
 SHELLS: dict[str, type[ShellComplete]] = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
@@ -15,8 +16,7 @@ VARIABLE = "_TORRENTDIST_COMPLETE"
 
 @click.command(cls=Command)
 @click.argument("shell", type=click.Choice(list(SHELLS)))
-@click.pass_context
-def completion(ctx: click.Context, shell: str) -> None:
+def completion(_: Session, shell: str) -> None:
     """Print the script that completes commands, options and ids in your shell.
 
     bash: put `eval "$(torrentdist completion bash)"` into ~/.bashrc.
@@ -25,7 +25,7 @@ def completion(ctx: click.Context, shell: str) -> None:
 
     fish: `torrentdist completion fish > ~/.config/fish/completions/torrentdist.fish`.
     """
-    root = ctx.find_root().command
+    root = click.get_current_context().find_root().command
     completer = SHELLS[shell](root, {}, "torrentdist", VARIABLE)
     # Not its own source(): that of bash starts a bash to ask for its version.
     put_value(completer.source_template % completer.source_vars())

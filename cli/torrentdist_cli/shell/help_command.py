@@ -5,19 +5,19 @@ from __future__ import annotations
 import click
 
 from torrentdist_cli.frame.command import Command
+from torrentdist_cli.frame.invocation import Session
 from torrentdist_cli.frame.terminal import put
 from torrentdist_cli.shell.help_topics import TOPICS
 
 
 @click.command(name="help", cls=Command)
 @click.argument("topic", metavar="TOPIC|COMMAND", nargs=-1)
-@click.pass_context
-def help_command(ctx: click.Context, topic: tuple[str, ...]) -> None:
+def help_command(_: Session, topic: tuple[str, ...]) -> None:
     """Explain exit-codes, config or formats, or show the help of a command."""
     if len(topic) == 1 and topic[0] in TOPICS:
         put(TOPICS[topic[0]])
         return
-    root = ctx.find_root()
+    root = click.get_current_context().find_root()
     found, command = root, root.command
     for name in topic:
         inner = command.get_command(found, name) if isinstance(command, click.Group) else None
