@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import httpx
 from cluster_fixtures import Cluster
 
 from torrentdist.bundle.metafile_maker import make_metafile
@@ -13,12 +14,15 @@ from torrentdist.client.bundles.chunked_upload import read_chunk
 class Chunked:
     """An uploader without BitTorrent: it has HTTP, and a metafile that another program made."""
 
-    def __init__(self, cluster: Cluster, source: Path, *, packed: bool = True) -> None:
+    def __init__(
+        self, cluster: Cluster, source: Path, http: httpx.Client | None = None, *, packed: bool = True
+    ) -> None:
+        """`http`: of the uploader; by default that of the daemons' token."""
         self.cluster = cluster
         self.meta = make_metafile(source, packed=packed)
         self.data = read_chunk(self.meta, source, 0, self.meta.size)
         self._base = cluster.url(cluster.leader())
-        self._http = cluster.http
+        self._http = http or cluster.http
 
     def open(self, bundle: str) -> int:
         return self._http.post(f"{self._base}/v1/bundles/{bundle}", content=self.meta.raw).status_code
@@ -48,6 +52,11 @@ class Chunked:
         at = self.offset()
         while at < self.meta.size:
             at = self.put(at, min(self.meta.size, at + step))[1]
+
+    def finished_id(self) -> str:
+        """Finishes the upload. Returns the id of the bundle, or the error."""
+        answer = self._http.post(f"{self._base}/v1/uploads/{self.meta.digest}/finish").json()
+        return str(answer.get("id") or answer["error"])
 
     def finish(self) -> tuple[int, str]:
         answer = self._http.post(f"{self._base}/v1/uploads/{self.meta.digest}/finish")

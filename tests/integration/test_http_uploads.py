@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from chunked_uploads import Chunked
 from cluster_fixtures import Cluster, make_source, picture, running_cluster, until
@@ -37,6 +38,26 @@ def test_who_may_not_upload_a_bundle_may_not_ask_for_its_offset(cluster: Cluster
     refusals = [upload.refusal(Authorization=f"Bearer {one['token']}") for one in made]
 
     assert [(403, "role_needed"), (403, "pattern_mismatch"), (200, "")] == refusals
+
+
+def test_another_upload_of_the_same_content_disturbs_none(cluster: Cluster, tmp_path: Path) -> None:
+    """A stranger who knows a bundle's metafile could open it under another id, set the upload back
+    to its beginning, put bytes into it, and be named as its bundle."""
+    source = make_source(tmp_path / "source", 8, 900_000)
+    token = cluster.run("token", "create", "mallory", "--role", "uploader", "--bundles", "a-*").ok()["token"]
+    upload = Chunked(cluster, source)
+    upload.open("victim")
+    upload.put(upload.offset(), 500_000)
+    with httpx.Client(trust_env=False, timeout=60.0, headers={"Authorization": f"Bearer {token}"}) as http:
+        attacker = Chunked(cluster, source, http)
+        found = attacker.open("a-1"), attacker.refusal(), attacker.finished_id()
+    offset = upload.offset()
+    upload.put(offset, len(upload.data))
+
+    assert (200, (409, "uploading_already"), "uploading_already") == found
+    assert 500_000 == offset
+    assert "victim" == upload.finished_id()
+    held_everywhere(cluster, "victim")
 
 
 def test_a_bundle_that_masters_hold_takes_no_bytes(cluster: Cluster, tmp_path: Path) -> None:

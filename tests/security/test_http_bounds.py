@@ -228,11 +228,21 @@ async def test_slow_bodies_do_not_keep_the_room_of_all(monkeypatch: pytest.Monke
     assert [True] * 4 == [b"400" in head for head in heads]
 
 
+async def test_bodies_that_are_only_announced_take_no_room() -> None:
+    """A reader could stop all uploads with four requests, at the least rate that is allowed."""
+    ours = Http(access=with_token(TOKEN))
+    async with served() as web, dripping(web, body_room.ROOM_BYTES // 4, 4), ours as client:
+        answer = await client.post(f"http://127.0.0.1:{web.port}/v1/body", content=bytes(LARGE))
+
+    assert (200, b"%d" % LARGE) == (answer.status_code, answer.content)
+
+
 async def test_a_large_body_without_room_is_sent_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """An upload would wait at a master that has no room, while others have."""
     monkeypatch.setattr(body_room, "ROOM_SECS", SHORT)
+    monkeypatch.setattr(body_room, "ROOM_BYTES", LARGE)
     ours = Http(access=with_token(TOKEN))
-    async with served() as web, dripping(web, body_room.ROOM_BYTES // 4, 4), ours as client:
+    async with served() as web, ours as client:
         answer = await client.post(f"http://127.0.0.1:{web.port}/v1/body", content=bytes(LARGE))
         small = await client.post(f"http://127.0.0.1:{web.port}/v1/body", content=b"small")
 
@@ -253,3 +263,24 @@ async def test_a_large_body_may_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
         assert b"200" in await reader.readuntil(b"\r\n")
         writer.close()
+
+
+@pytest.mark.parametrize(
+    ("more", "status"),
+    [
+        (b"X: %b\r\nContent-Length: 0\r\n" % (b"x" * 15_000), b"200"),
+        (b"X: %b\r\nContent-Length: 0\r\n" % (b"x" * 17_000), b"400"),
+        (b"X: 1\r\n" * 3_000 + b"Content-Length: 0\r\n", b"400"),
+        (b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", b"400"),
+    ],
+)
+async def test_a_head_that_promises_too_much_is_refused(more: bytes, status: bytes) -> None:
+    """A head of 120 kB was taken where it came at once; and a proxy in front could take another
+    body than the daemon, and let a request through that hides in it."""
+    async with served() as web:
+        reader, writer = await opened(web, HEAD + more + b"\r\n0\r\n\r\n")
+        async with asyncio.timeout(LONG):
+            line = await reader.readline()
+        writer.close()
+
+    assert status == line.split()[1]

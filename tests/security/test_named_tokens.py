@@ -12,6 +12,8 @@ import httpx
 import pytest
 from cluster_fixtures import Cluster, running_cluster, until
 
+from torrentdist.bundle.metafile_maker import make_metafile_and_recipe
+
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
@@ -151,3 +153,22 @@ def test_another_user_of_this_machine_can_do_nothing(guarded: Cluster) -> None:
 
     assert [401] * 4 == [answer.status_code for answer in answers]
     assert 0o600 == stat.S_IMODE((guarded.dir / "token").stat().st_mode)
+
+
+@pytest.mark.case("F5")
+def test_empty_uploads_of_one_token_do_not_stop_those_of_others(
+    guarded: Cluster, token_file: Callable[..., Path], bundle: Path
+) -> None:
+    """One uploader could stop everybody's: each upload that sends nothing held one of 64 threads of
+    each master for two minutes. It takes a few seconds to open more uploads than there are
+    threads."""
+    token = token_file("flood", "uploader", "--bundles", "etl-*").read_text()
+    leader = guarded.url(guarded.run("ha", "leader").ok()["leader"])
+    with httpx.Client(headers={"Authorization": f"Bearer {token}"}, timeout=30) as attacker:
+        for n in range(70):
+            (bundle / "file").write_text(f"never sent {n}")
+            meta, _ = make_metafile_and_recipe(bundle)
+            assert attacker.post(f"{leader}/v1/bundles/etl-empty-{n}", content=meta.raw).is_success
+    (bundle / "file").write_text("small and wanted")
+
+    assert guarded.run("upload", bundle, "--id", "wanted", "--timeout", 20).ok()["achieved"]

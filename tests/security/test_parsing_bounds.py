@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 from raw_http_server import heads, served
-from starlette.requests import Request
 
 from torrentdist.bundle import bencode
 from torrentdist.bundle.job_files import job_text
@@ -143,26 +142,24 @@ async def test_large_bodies_wait_for_each_other_and_small_ones_do_not() -> None:
     room, held, most = BodyRoom(100 * MIB), 0, 0
     release, full = asyncio.Event(), asyncio.Event()
 
-    def sent(size: int) -> Request:
-        return Request({"type": "http", "headers": [(b"content-length", b"%d" % size)]})
-
-    async def upload(size: int) -> None:
+    async def upload(sender: str, size: int) -> None:
         nonlocal held, most
-        async with room.taken(sent(size), 64 * MIB):
+        async with room.taken(sender, size) as grow:
+            await grow(size)
             held += size
             most = max(most, held)
-            if held == 80 * MIB + 1000:
+            if held == 60 * MIB + 1000:
                 full.set()
             await release.wait()
             held -= size
 
-    large = [asyncio.create_task(upload(40 * MIB)) for _ in range(10)]
-    small = asyncio.create_task(upload(1000))
+    large = [asyncio.create_task(upload(f"sender {n}", 30 * MIB)) for n in range(10)]
+    small = asyncio.create_task(upload("sender", 1000))
     await asyncio.wait_for(full.wait(), 10)
     release.set()
     await asyncio.wait_for(asyncio.gather(small, *large), 10)
 
-    assert 80 * MIB + 1000 == most
+    assert 60 * MIB + 1000 == most
 
 
 def test_json_that_fits_is_read() -> None:

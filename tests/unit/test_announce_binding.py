@@ -78,6 +78,17 @@ def test_an_address_is_registered_or_that_of_the_sender(
     assert expected == bound(announce, sender, known).host
 
 
+@pytest.mark.parametrize(("said_as", "expected"), [("10.0.0.2", "10.0.0.2"), ("203.0.113.9", "")])
+def test_a_certificate_has_the_addresses_that_it_names(said_as: str, expected: str) -> None:
+    """A hostile host could register under a name or another address, and open every engine to
+    it."""
+    sender = AnnounceSender("10.0.0.2", "s1", certificate=("supervisor", "s1"), addresses=frozenset({"10.0.0.2"}))
+    known = [RegisteredHost(PeerRole.SUPERVISOR, host) for host in ("h1.example", "", said_as)]
+    heard = [bound(said(PeerRole.SUPERVISOR, "s1", said_as), sender, registered).host for registered in known]
+
+    assert [expected] * 3 == heard
+
+
 def test_nobody_speaks_for_the_peer_of_somebody_else() -> None:
     """A stranger could say goodbye for another user's download, or replace what it has."""
     directory = SwarmDirectory()

@@ -27,9 +27,11 @@ async def test_a_client_that_goes_away_is_no_failure_of_ours() -> None:
     async def receive() -> Message:
         return messages.pop(0)
 
+    async def grow(_: int) -> None: ...
+
     request = Request({"type": "http", "method": "POST", "path": "/", "headers": []}, receive)
     with pytest.raises(TorrentdistError) as caught:
-        await read_body(request, 100)
+        await read_body(request, 100, grow)
 
     assert caught.value.code == "interrupted"
 

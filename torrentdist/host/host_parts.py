@@ -26,4 +26,4 @@ class HostParts:
     engine: Engine
     events: EventLog
     tell_masters: Callable[[float], None]
-    """Announces this host's swarms within so many seconds, because something has changed."""
+    """Announces this host's swarms within a number of seconds, because something has changed."""

@@ -8,7 +8,7 @@ Never: decide which schema is written; cluster/records/record_schema.py does.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 
@@ -80,21 +80,24 @@ class MasterRecord(Record, frozen=True, kw_only=True):
     """The newest schema that this daemon reads."""
 
 
+_Text = Annotated[str, msgspec.Meta(max_length=300)]
+
+
 class SupervisorRecord(Record, frozen=True, kw_only=True):
-    """The record at /supervisors/<supervisor-id>, which is ephemeral."""
+    """The record at /supervisors/<supervisor-id>, which is ephemeral. The host itself writes it."""
 
     id: SupervisorId
-    host: str
-    gateway: str
-    swarm_port: int
+    host: _Text
+    gateway: _Text
+    swarm_port: Annotated[int, msgspec.Meta(ge=0, le=65535)]
     store: StoreId
-    version: str
-    slots: int = 0
-    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    version: _Text
+    slots: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 0
+    labels: Annotated[dict[_Text, _Text], msgspec.Meta(max_length=100)] = msgspec.field(default_factory=dict)
     started_at: float = 0.0
     speaks: int = 1
     """The newest schema that this daemon reads."""
-    url: str = ""
+    url: _Text = ""
     """URL at which others read its workers' output."""
 
 
@@ -235,8 +238,7 @@ class FailoverRecord(Record, frozen=True, kw_only=True):
 
 
 class ClusterRecord(Record, frozen=True, kw_only=True):
-    """The record at /cluster: the cluster's id, and the key for its tracker URLs. Its schema is
-    that of all records."""
+    """The record at /cluster: id and tracker key of the cluster. Its schema is that of all."""
 
     id: str
     announce_key: str
@@ -244,8 +246,7 @@ class ClusterRecord(Record, frozen=True, kw_only=True):
 
 
 class RequestRecord(Record, frozen=True, kw_only=True):
-    """The record at /requests/<bucket>/<request-id>: a claimed change, and its answer once it is
-    done."""
+    """The record at /requests/<bucket>/<request-id>: a claimed change, and its answer when done."""
 
     content: str
     """Hash of everything that was requested."""
@@ -264,8 +265,7 @@ def encode(record: Record) -> bytes:
 
 
 def decode(data: bytes, kind: type[R], *, path: str) -> R:
-    """Decodes a record. Raises `invalid_request` or `later_release` with the path; never returns
-    half a record."""
+    """Decodes a whole record. Raises `invalid_request` or `later_release` with the path."""
     try:
         schema = decode_json(data, Record).schema
         if schema > SCHEMA:

@@ -42,6 +42,8 @@ class PeerCertificate:
     identity: CertificateIdentity
     serial: str
     begins_at: float
+    addresses: frozenset[str] = frozenset()
+    """The addresses and names at which its holder is reached."""
 
 
 def files_of(config: TlsConfig | ClientConfig) -> TlsFiles | None:
@@ -136,7 +138,9 @@ def peer_of(certificate: Mapping[str, Any] | None) -> PeerCertificate | None:
     if certificate is None or identity is None:
         return None
     begins_at = float(ssl.cert_time_to_seconds(certificate["notBefore"]))
-    return PeerCertificate(identity, str(certificate["serialNumber"]), begins_at)
+    names = certificate.get("subjectAltName", ())
+    addresses = frozenset(value for kind, value in names if kind in ("DNS", "IP Address"))
+    return PeerCertificate(identity, str(certificate["serialNumber"]), begins_at, addresses)
 
 
 def complaint_about(certificate: Mapping[str, Any], cluster: str) -> str:

@@ -41,8 +41,7 @@ DEADLINE_SECS = 2.0
 """For one request to one master: longer than a busy master needs, shorter than a user waits."""
 LEAVE_SECS = 1.0
 ADDRESS_LINGER_SECS = 120.0
-"""How long an address stays known after the last master named it. A master that has just started
-knows few addresses."""
+"""How long an address stays known that no master names. A restarted master knows few."""
 LOOK_SECS = 5.0
 """Longest delay until a change of the configured masters is noticed without a poke."""
 _FAILURES = (HttpError, Broken, TimeoutError, OSError, TorrentdistError)
@@ -50,8 +49,7 @@ _FAILURES = (HttpError, Broken, TimeoutError, OSError, TorrentdistError)
 
 @dataclass(frozen=True, kw_only=True)
 class LocalPeer:
-    """How this process describes itself to the masters. Functions are called before each
-    announce."""
+    """How this process describes itself to masters. Functions are called before each announce."""
 
     id: PeerId
     role: PeerRole
@@ -79,8 +77,7 @@ class MasterAccess:
 
 
 class SwarmAgent:
-    """Announces for this peer: `run` it while the peer lives, `poke` it after a change, `leave` at
-    the end."""
+    """Announces for a peer: `run` it while that lives, `poke` it after changes, `leave` at last."""
 
     def __init__(
         self,
@@ -220,7 +217,9 @@ class SwarmAgent:
         async with asyncio.timeout(self._access.deadline_secs):
             response = await self._post(master, request)
         self._nearest = min(self._nearest, round_trip(response))
-        return _answer_in(response)
+        if response.status_code == 401:
+            raise TorrentdistError("unauthorized")
+        return result_of(response, SwarmAnswer)
 
     async def _post(self, master: AnnouncedMaster, request: SwarmAnnounce) -> Answer:
         body = msgspec.json.encode(request)
@@ -240,10 +239,9 @@ class SwarmAgent:
 
     def _answered(self, master: AnnouncedMaster, answer: SwarmAnswer) -> None:
         now = self._clock()
-        answer = completed(answer, master.answer)
         if master.problem:
             log.info("master %s answers announces again", master.url)
-        master.answered(answer, now)
+        master.answered(completed(answer, master.answer), now)
         self._redraw(now)
 
     def _failed(self, master: AnnouncedMaster, exc: Exception) -> None:
@@ -275,9 +273,3 @@ class SwarmAgent:
         self._schedule.know(configured, named, now, announcing=self._announcing.keys())
         known = {master.url for master in self._schedule.masters()}
         self._turns = {url: turn for url, turn in self._turns.items() if url in known}
-
-
-def _answer_in(response: Answer) -> SwarmAnswer:
-    if response.status_code == 401:
-        raise TorrentdistError("unauthorized")
-    return result_of(response, SwarmAnswer)

@@ -13,6 +13,9 @@ import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.election.term import TermRecord, queue
@@ -222,6 +225,9 @@ class ReadTree:
             self.drop(f"{path}/{name}")
 
 
+MOST_REGISTRATION_BYTES = 64 * 1024
+"""Largest registration. A host writes its own, and every master and console reads it."""
+
 OnBad = Callable[[str, TorrentdistError], None]
 
 
@@ -306,7 +312,7 @@ def _by_section(touched: Iterable[str]) -> Mapping[str, set[str]]:
     for path in touched:
         _, first, *rest = path.split("/")
         found.setdefault("/" + first, set()).add(rest[0] if rest else "")
-    found.setdefault(paths.SUPERVISORS, set()).update(found.get(paths.PLACES, ()))
+    found.setdefault(paths.SUPERVISORS, set()).update(found.get(paths.PLACES, ()), found.get(paths.HOSTS, ()))
     return found
 
 
@@ -356,6 +362,16 @@ def _rebuilt(
     return result, frozenset(changed)
 
 
+def as_certified(record: SupervisorRecord, host: HostEntry | None) -> SupervisorRecord:
+    """Returns the registration without addresses that the host's certificate does not name: a
+    hostile host would send all others to any address."""
+    if host is None or not host.record.has_certificate:
+        return record
+    known = host.record.addresses
+    place = record.host if record.host in known else ""
+    return msgspec.structs.replace(record, host=place, url=record.url if urlsplit(record.url).hostname in known else "")
+
+
 @dataclass(frozen=True)
 class _RecordReader:
     tree: ReadTree
@@ -387,13 +403,16 @@ class _RecordReader:
     def supervisor(self, id_: SupervisorId) -> SupervisorRecord | None:
         """A host with a place of its own registers there, and all others in one list."""
         own = f"{paths.PLACES}/{id_}/{paths.REGISTRATION}"
-        if own not in self.tree.nodes:
-            return self.named(f"{paths.SUPERVISORS}/{id_}", SupervisorRecord, "id")
-        record = self.record(own, SupervisorRecord)
-        if record is not None and record.id != id_:
-            self.on_bad(own, TorrentdistError("invalid_request", detail=f"{own} holds the record of {record.id!r}"))
+        path = own if own in self.tree.nodes else f"{paths.SUPERVISORS}/{id_}"
+        node = self.tree.nodes.get(path)
+        if node is not None and len(node[0]) > MOST_REGISTRATION_BYTES:
+            self.on_bad(path, TorrentdistError("invalid_request", detail=f"{path} has {len(node[0])} bytes"))
             return None
-        return record
+        record = self.record(path, SupervisorRecord)
+        if record is not None and record.id != id_:
+            self.on_bad(path, TorrentdistError("invalid_request", detail=f"{path} holds the record of {record.id!r}"))
+            return None
+        return record and as_certified(record, self.host(id_))
 
     def place(self, id_: str) -> str | None:
         node = self.tree.nodes.get(f"{paths.PLACES}/{id_}")

@@ -19,7 +19,13 @@ from starlette.routing import Route
 
 from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.body_room import BodyRoom
-from torrentdist.host.http.web import on_http_error, on_torrentdist_error, on_unexpected_error, read_body
+from torrentdist.host.http.web import (
+    announced_size,
+    on_http_error,
+    on_torrentdist_error,
+    on_unexpected_error,
+    read_body,
+)
 from torrentdist.host.telemetry.audit_log import Audit
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.events import AccessAudited
@@ -35,7 +41,7 @@ Target = Callable[[Request], Awaitable[Iterable[BundleId]]]
 FILE: Final = (200, 206, 304)
 """Statuses of an operation that answers with a file."""
 _ROOM: Final = "torrentdist.body_room"
-"""The key of a function in a request's scope, which waits for room for the request's body."""
+"""The key of a function in a request's scope, which begins to take room for the request's body."""
 DRY_RUN: Final = "torrentdist.dry_run"
 """The key that a request has in its scope if it asks what a change would do."""
 _OPERATION: Final = "torrentdist.operation"
@@ -113,8 +119,7 @@ async def body_of(request: Request) -> bytes:
     operation = request.scope[_OPERATION]
     assert isinstance(operation, Operation)
     if _BODY not in request.scope:
-        is_large = await request.scope[_ROOM]()
-        request.scope[_BODY] = await read_body(request, operation.max_body, in_time=is_large)
+        request.scope[_BODY] = await read_body(request, operation.max_body, await request.scope[_ROOM]())
     body: bytes = request.scope[_BODY]
     return body
 
@@ -185,7 +190,9 @@ def _checked(operation: Operation, handler: Handler, room: BodyRoom) -> Handler:
         check_role(principal, operation.role, operation.request)
         check_own(principal, request.path_params)
         async with contextlib.AsyncExitStack() as taken:
-            request.scope[_ROOM] = lambda: taken.enter_async_context(room.taken(request, operation.max_body))
+            sender = f"{principal.name}@{request.client.host if request.client else ''}"
+            announced = min(announced_size(request), operation.max_body)
+            request.scope[_ROOM] = lambda: taken.enter_async_context(room.taken(sender, announced))
             if operation.target is not None:
                 request.scope[_BUNDLES] = bundles = sorted(await operation.target(request))
                 check_bundles(principal, bundles)

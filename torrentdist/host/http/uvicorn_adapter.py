@@ -33,7 +33,8 @@ KEEP_ALIVE_SECS = 75
 HANDSHAKE_SECS = 10.0
 """Time for a client to make a secure connection."""
 
-
+HEAD_BYTES = 16 * 1024
+"""Longest head of a request. h11 itself bounds only a head that comes in parts."""
 HEAD_SECS = 10.0
 """Time for the whole head of a request, from the first connection or byte on."""
 BODY_SECS = 30.0
@@ -55,6 +56,14 @@ class BoundedConnection(H11Protocol):
         self._awaits: Any = None
         """The client's state that `_limit` ends: IDLE or SEND_BODY of h11. None: there is none."""
         self._heard_at = 0.0
+        self._next_event = self.conn.next_event
+        self.conn.next_event = self._checked_event  # type: ignore[method-assign]
+
+    def _checked_event(self) -> Any:
+        event = self._next_event()
+        if isinstance(event, h11.Request):
+            _check_head(event)
+        return event
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)  # type: ignore[arg-type]
@@ -114,6 +123,15 @@ class BoundedConnection(H11Protocol):
         if self.transport.can_write_eof() and not self.transport.is_closing():
             self.transport.write_eof()
         self._limit = self.loop.call_later(HANG_UP_SECS, self.transport.abort)
+
+
+def _check_head(head: h11.Request) -> None:
+    """Raises the error that makes uvicorn refuse the request and end its connection."""
+    size = len(head.target) + sum(len(name) + len(value) + len(b": \r\n") for name, value in head.headers)
+    if size > HEAD_BYTES:
+        raise h11.RemoteProtocolError("the head is too long")
+    if {b"content-length", b"transfer-encoding"} <= {name for name, _ in head.headers}:
+        raise h11.RemoteProtocolError("the body has two lengths")  # a proxy may choose the other one
 
 
 class _Embedded(uvicorn.Server):

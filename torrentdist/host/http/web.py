@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from torrentdist.host.http.body_room import SMALL_BYTES, Grow
 from torrentdist.log import get_logger
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.json_decoding import decode_json
@@ -81,27 +82,32 @@ def _methods(request: Request) -> set[str]:
     return {"OPTIONS"}.union(*(getattr(route, "methods", None) or () for route in routes))
 
 
-async def read_body(request: Request, limit: int, *, in_time: bool = False) -> bytes:
-    """Returns the whole body. Raises `too_large` as soon as more than `limit` bytes are announced
-    or have come.
+def announced_size(request: Request) -> int:
+    """Returns the size of the body, as its sender says; 0 if it does not say any."""
+    text = request.headers.get("content-length", "")
+    return int(text) if text.isascii() and text.isdigit() else 0
 
-    `in_time`: the body takes room that others wait for, so it is refused once it is slower than
-    LEAST_RATE.
+
+async def read_body(request: Request, limit: int, grow: Grow) -> bytes:
+    """Returns the whole body. Raises `too_large` as soon as more than `limit` bytes are announced
+    or have come. `grow` waits for room for that size. A large body takes room that others wait
+    for, so it is refused once it is slower than LEAST_RATE.
     """
-    declared = request.headers.get("content-length")
-    if declared is not None and declared.isdigit() and int(declared) > limit:
-        raise TorrentdistError("too_large", what="the request, in bytes,", size=int(declared), limit=limit)
+    declared = announced_size(request)
+    if declared > limit:
+        raise TorrentdistError("too_large", what="the request, in bytes,", size=declared, limit=limit)
     parts: list[bytes] = []
     size = 0
     latest = asyncio.get_running_loop().time() + SLOW_SECS
     try:
-        async with asyncio.timeout_at(latest if in_time else None) as deadline:
+        async with asyncio.timeout_at(latest if declared > SMALL_BYTES else None) as deadline:
             async for part in request.stream():
                 size += len(part)
                 if size > limit:
                     raise TorrentdistError("too_large", what="the request, in bytes,", size=size, limit=limit)
+                await grow(size)
                 parts.append(part)
-                if in_time:
+                if max(size, declared) > SMALL_BYTES:
                     deadline.reschedule(latest + size / LEAST_RATE)
     except ClientDisconnect:  # nobody reads the answer
         raise TorrentdistError("interrupted") from None

@@ -17,14 +17,14 @@ import msgspec
 
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.cluster import paths
-from torrentdist.cluster.records.record_index import RecordIndex
+from torrentdist.cluster.records.record_index import PerBundle, RecordIndex
 from torrentdist.cluster.records.snapshot import BundleEntry, ClusterSnapshot
 from torrentdist.cluster.session.znode_operations import Check, Create, Op, Set
 from torrentdist.master.bundles.bundle_views import bundle_view, not_found, other_content
 from torrentdist.master.changes.answered_requests import Mutation
 from torrentdist.master.changes.commit import LeaderChanges
 from torrentdist.master.policies.distribution_changes import untell_ops
-from torrentdist.master.policies.quotas import check_bytes
+from torrentdist.master.policies.quotas import check_bytes, check_uploads
 from torrentdist.model.access.envelope import MAX_SIGNATURES, Envelope
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
@@ -62,6 +62,7 @@ class BundleOperations:
         self._changes = changes
         self._default_min_replicas = default_min_replicas
         self._index = RecordIndex()
+        self._uploads: PerBundle[str] = PerBundle(_uploader)
 
     async def open_upload(
         self,
@@ -73,12 +74,18 @@ class BundleOperations:
         uploader: Uploader = ANYBODY,
     ) -> bytes:
         default = self._default_min_replicas
-        return await self._changes.make_for(
-            uploader.name,
-            mutation,
-            lambda s: upload_ops(s, bundle, meta, min_replicas or default(s), self._now(), recipe, uploader),
-            lambda s: bundle_view(s, bundle),
-        )
+
+        def decide(snapshot: ClusterSnapshot) -> Sequence[Op]:
+            wanted = min_replicas or default(snapshot)
+            self.check_may_open(snapshot, bundle, uploader.name)
+            return upload_ops(snapshot, bundle, meta, wanted, self._now(), recipe, uploader)
+
+        return await self._changes.make_for(uploader.name, mutation, decide, lambda s: bundle_view(s, bundle))
+
+    def check_may_open(self, snapshot: ClusterSnapshot, bundle: BundleId, owner: str) -> None:
+        """Raises `too_many_uploads` if the owner or the cluster has as many open ones as it may."""
+        if opens(snapshot, bundle):
+            check_uploads(self._uploads.of(snapshot), owner)
 
     async def finish_upload(self, mutation: Mutation | None, bundle: BundleId) -> bytes:
         """Remembers the answer. The bytes are published already, so no record changes."""
@@ -107,6 +114,18 @@ class BundleOperations:
         return await self._changes.make(
             mutation, lambda s: _rewrite(_live(s, bundle), pinned=pinned), lambda s: bundle_view(s, bundle)
         )
+
+
+def _uploader(snapshot: ClusterSnapshot, bundle: BundleId) -> str | None:
+    """Returns who uploads the bundle; None: nobody does."""
+    record = snapshot.bundles[bundle].record
+    return record.owner if record.state is BundleState.UPLOADING else None
+
+
+def opens(snapshot: ClusterSnapshot, bundle: BundleId) -> bool:
+    """Whether an upload of this bundle makes one more that is open."""
+    entry = snapshot.bundles.get(bundle)
+    return entry is None or entry.record.state is BundleState.REMOVED
 
 
 def _live(snapshot: ClusterSnapshot, bundle: BundleId) -> BundleEntry:
@@ -141,7 +160,7 @@ def upload_ops(
     entry = snapshot.bundles.get(bundle)
     if entry is not None and entry.record.digest != meta.digest:
         raise other_content(entry.record)
-    if entry is None or entry.record.state is BundleState.REMOVED:
+    if opens(snapshot, bundle):
         check_bytes(snapshot, uploader.name, bundle, meta.size)
     if entry is None:
         check_can_read(snapshot, meta)

@@ -3,8 +3,9 @@ BitTorrent.
 
 Always: before a record says `uploading`, the metafile is on this disk and room is reserved. Bytes
 that came over HTTP, and what this host had of the bundle, are read again and verified before they
-are published.
+are published. One sender at a time sends a digest over HTTP.
 Never: take one digest from the swarm and over HTTP at the same time.
+Longer than most files: both ways to take bytes share what is open.
 """
 
 from __future__ import annotations
@@ -37,10 +38,13 @@ from torrentdist.master.replication.replication_plan import awaits_bytes, may_go
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.records import BundleState
-from torrentdist.security.authorization import ALL_BUNDLES
+from torrentdist.security.authorization import ALL_BUNDLES, may_change
+from torrentdist.security.principal import Principal
 
 FILL_ANSWER_SECS = 5.0
 """How long an uploader waits for an answer while the leader copies content that it has already."""
+GIVE_WAY_SECS = 30.0
+"""How long after its last request another sender may send the same content."""
 SEEN_SECS = 5.0
 """How long the opening of an upload waits until this master sees its record."""
 
@@ -55,6 +59,7 @@ class _Append:
 
     meta: Metafile
     home: Path
+    sender: str
     filling: asyncio.Task[None] | None = None
     offset: int = 0
     missing: list[MissingSpan] = field(default_factory=list)
@@ -102,6 +107,10 @@ class Intake:
         """Whether its uploader was heard in the last `within` seconds."""
         return digest in self._heard and self._heard[digest] >= time.monotonic() - within
 
+    def awaits(self, digest: Digest) -> bool:
+        """Whether the swarm may bring this content from its uploader."""
+        return digest not in self.over_http() and awaits_bytes(self._mirror.snapshot, self.bundles_of(digest))
+
     def bundles_of(self, digest: Digest) -> list[BundleId]:
         """Returns the ids under which this content was uploaded, removed ones too."""
         self._index.follow(self._mirror.snapshot)
@@ -124,7 +133,9 @@ class Intake:
             entry = self._mirror.snapshot.bundles.get(bundle)
             if entry is not None and entry.record.digest != meta.digest:
                 raise other_content(entry.record)
-            if entry is None or entry.record.state is BundleState.REMOVED:
+            if before is None:
+                self._operations.check_may_open(self._mirror.snapshot, bundle, uploader.name)
+            if not any(_is_live(self._mirror.snapshot, other) for other in self.bundles_of(meta.digest)):
                 self._appends.pop(meta.digest, None)  # of an earlier upload: its bytes may be gone
             # Another leader may have opened it, so that this disk lacks the metafile.
             if before is None or (entry is not None and entry.record.state is not BundleState.REMOVED):
@@ -147,17 +158,17 @@ class Intake:
 
     # over HTTP
 
-    async def next_span(self, digest: Digest) -> MissingSpan:
+    async def next_span(self, digest: Digest, sender: Principal) -> MissingSpan:
         """Returns the span to send next. It is empty if the leader needs longer than a moment to
         copy the content that it has already."""
-        append = await self._append_of(digest)
+        append = await self._append_of(digest, sender)
         if not await self._is_filled(append, FILL_ANSWER_SECS):
             return MissingSpan(0, 0)
         return next_span(append.missing, append.offset, append.meta.size)
 
-    async def append(self, digest: Digest, offset: int, data: bytes) -> MissingSpan:
+    async def append(self, digest: Digest, offset: int, data: bytes, sender: Principal) -> MissingSpan:
         """Writes these bytes at `offset`. Returns the span to send next."""
-        append = await self._append_of(digest)
+        append = await self._append_of(digest, sender)
         await self._is_filled(append)
         async with append.lock:
             self._require_current(append)
@@ -176,16 +187,16 @@ class Intake:
             append.offset, self._heard[digest] = span.start, time.monotonic()
             return span
 
-    async def finish(self, mutation: Mutation | None, digest: Digest) -> bytes:
+    async def finish(self, mutation: Mutation | None, digest: Digest, sender: Principal) -> bytes:
         before = await self._changes.recall(mutation)
         if before is not None:
             return before
-        bundle = self._bundle_of(digest)
+        bundle = self._bundle_of(digest, sender)
         held = self._runtime.store.get(digest) is not None
         if not held and digest not in self._appends:  # another leader may have taken the bytes
             held = bool(self._mirror.snapshot.holders(bundle))
         if not held:
-            append = await self._append_of(digest)
+            append = await self._append_of(digest, sender)
             await self._is_filled(append)
             async with append.lock:
                 self._require_current(append)
@@ -204,26 +215,37 @@ class Intake:
         await self._mirror.wait_for(lambda s: bundle in s.bundles and bool(s.holders(bundle)), 10.0)
         return await self._operations.finish_upload(mutation, bundle)
 
-    def _bundle_of(self, digest: Digest) -> BundleId:
-        for bundle in self.bundles_of(digest):
-            if self._mirror.snapshot.bundles[bundle].record.state is not BundleState.REMOVED:
-                return bundle
+    def _bundle_of(self, digest: Digest, sender: Principal) -> BundleId:
+        """Returns the id under which this sender uploads the content, which others may upload under
+        other ids."""
+        snapshot = self._mirror.snapshot
+        live = [bundle for bundle in self.bundles_of(digest) if _is_live(snapshot, bundle)]
+        own = [bundle for bundle in live if snapshot.bundles[bundle].record.owner == sender.name]
+        for bundle in own or [bundle for bundle in live if may_change(sender, [bundle])]:
+            return bundle
         raise TorrentdistError("not_found", what=f"an opened upload of {digest}")
 
-    async def _append_of(self, digest: Digest) -> _Append:
+    async def _append_of(self, digest: Digest, sender: Principal) -> _Append:
         append = self._appends.get(digest)
+        if append is not None and append.sender != sender.name:
+            if append.is_busy() or time.monotonic() - self._heard[digest] < GIVE_WAY_SECS:
+                raise TorrentdistError("uploading_already")
+            self._forget(append)  # nobody knows what its sender has sent
+            append = None
         if append is not None:
             self._heard[digest] = time.monotonic()
             return append
-        bundle = self._bundle_of(digest)
+        bundle = self._bundle_of(digest, sender)
         meta = await self._runtime.store.metafile(digest)
         is_wanted = awaits_bytes(self._mirror.snapshot, self.bundles_of(digest))
         if meta is None or not is_wanted or self._runtime.store.get(digest) is not None:
             raise TorrentdistError("not_found", what=f"an unfinished upload of {digest}")
         self._heard[digest] = time.monotonic()
         append = self._appends.get(digest)  # another request may have been quicker
+        if append is not None and append.sender != sender.name:
+            raise TorrentdistError("uploading_already")
         if append is None:
-            self._appends[digest] = append = _Append(meta, self._runtime.store.object_dir(digest))
+            self._appends[digest] = append = _Append(meta, self._runtime.store.object_dir(digest), sender.name)
             append.filling = asyncio.create_task(self._take_known(bundle, append), name=f"fill {bundle}")
         return append
 

@@ -67,17 +67,17 @@ class UploadApi(Routes):
         offset = int(number_parameter(request, "offset", 0, low=0, high=2**62))
         self.leadership.fence()
         data = await body_of(request)
-        span = await self.intake.append(digest, offset, data)
+        span = await self.intake.append(digest, offset, data, principal_of(request))
         return json_response(UploadOffset(span.start, span.end))
 
     @operation("GET", "/v1/uploads/{digest}", UploadOffset, Role.UPLOADER, target="_uploaded")
     async def upload_offset(self, request: Request) -> Response:
         """Where to go on."""
         self.leadership.fence()
-        span = await self.intake.next_span(digest_of(request))
+        span = await self.intake.next_span(digest_of(request), principal_of(request))
         return json_response(UploadOffset(span.start, span.end))
 
     @change("POST", "/v1/uploads/{digest}/finish", BundleView, Role.UPLOADER, target="_uploaded", dry_runs=False)
     async def upload_finish(self, asked: Change) -> bytes:
         """Verify and publish."""
-        return await self.intake.finish(asked.mutation, digest_of(asked.request))
+        return await self.intake.finish(asked.mutation, digest_of(asked.request), principal_of(asked.request))

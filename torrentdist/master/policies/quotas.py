@@ -6,11 +6,18 @@ Pure.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
 from torrentdist.model.policies.distribution_record import DistributionState
 from torrentdist.model.records import BundleState
+
+MOST_UPLOADS = 2_000
+"""Most open uploads. Each costs every master a look at its swarm."""
+MOST_UPLOADS_EACH = 256
+"""Most open uploads of one owner."""
 
 
 def has_quota(snapshot: ClusterSnapshot, owner: str) -> bool:
@@ -25,6 +32,14 @@ def bytes_kept(snapshot: ClusterSnapshot, owner: str, besides: BundleId | None =
         for id_, entry in snapshot.bundles.items()
         if entry.record.owner == owner and entry.record.state is not BundleState.REMOVED and id_ != besides
     )
+
+
+def check_uploads(uploads: Mapping[BundleId, str], owner: str) -> None:
+    """Raises `too_many_uploads` if the owner may not open another upload. `uploads`: the owner of
+    each that is open."""
+    own = sum(name == owner for name in uploads.values())
+    if own >= MOST_UPLOADS_EACH or len(uploads) >= MOST_UPLOADS:
+        raise TorrentdistError("too_many_uploads", name=owner, own=own, count=len(uploads))
 
 
 def distributions_running(snapshot: ClusterSnapshot, owner: str, besides: BundleId | None = None) -> int:

@@ -1,24 +1,36 @@
 """The fetches of this master: each bundle's metafile first, then its bytes, by swarm or plug-in.
 
-Always: a digest is fetched once at a time. Bytes that arrive over HTTP are left to their upload.
+Always: a digest is fetched once at a time. Bytes that arrive over HTTP are left to their upload. An
+upload takes a slot only once somebody has announced it, and gives it back to others while nothing
+comes.
 Never: decide which bundle is fetched; replication_plan.py does.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 
 from torrentdist.bundle.files.disk_failures import as_failure
 from torrentdist.bundle.metafile import Metafile
+from torrentdist.cluster.records.snapshot import BundleEntry
 from torrentdist.log import get_logger
 from torrentdist.master.bundles.intake import Intake
 from torrentdist.master.master_core import MasterCore
 from torrentdist.master.replication.fetch_attempts import FetchAttempts
+from torrentdist.master.replication.upload_slots import UploadSlots
 from torrentdist.master.swarm.swarms import Swarms
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
+from torrentdist.model.records import BundleRecord, BundleState
+from torrentdist.model.wire.transfer_messages import TransferPhase
 
 log = get_logger()
+
+PEERS_SECS = 60.0
+"""How long a fetch waits for somebody who has the upload. That takes no thread."""
+GIVE_WAY_SECS = 5.0
+"""After this long without a byte, an upload's fetch makes place for one that waits."""
 
 
 class ReplicaFetches:
@@ -31,13 +43,14 @@ class ReplicaFetches:
         self.joins_uploads = core.host.joins_uploads
         """Whether the plug-in can fetch while the uploader is the only source."""
         self._catch_up_limit = core.config.replication.catch_up_limit
+        self._slots = UploadSlots()
         self._tasks: dict[Digest, asyncio.Task[None]] = {}
         self._catching_up: set[Digest] = set()
         """Digests being fetched that no uploader waits for."""
 
-    def start(self, bundle: BundleId, digest: Digest, *, uploading: bool, first: list[str]) -> None:
+    def start(self, entry: BundleEntry, first: list[str]) -> None:
         """Begins a fetch. `first`: URLs of masters to ask before others."""
-        self._tasks[digest] = asyncio.create_task(self._fetch(bundle, digest, uploading, first))
+        self._tasks[entry.record.digest] = asyncio.create_task(self._fetch(entry.record, first))
 
     def under_way(self) -> frozenset[Digest]:
         """Returns the digests that are being fetched, or that arrive over HTTP."""
@@ -47,7 +60,8 @@ class ReplicaFetches:
         for task in self._tasks.values():
             task.cancel()
 
-    async def _fetch(self, bundle: BundleId, digest: Digest, uploading: bool, first: list[str]) -> None:
+    async def _fetch(self, record: BundleRecord, first: list[str]) -> None:
+        bundle, digest, uploading = record.id, record.digest, record.state is BundleState.UPLOADING
         self._attempts.begun(digest)
         try:
             if not uploading:
@@ -56,9 +70,12 @@ class ReplicaFetches:
             meta = await self._own_metafile(digest)
             if meta is None:
                 meta = await self._metafile_of(digest, first)
-            if digest in self._intake.over_http():
-                return  # an upload over HTTP has begun meanwhile, and its bytes come in order
-            await self._fetch_bytes(bundle, meta, uploading, first)
+            if uploading:
+                await self._swarms.wait_for_peers(digest, PEERS_SECS)
+                async with self._slots.taken(record.owner):
+                    await self._while_moving(record, self._fetch_upload(bundle, meta))
+            elif digest not in self._intake.over_http():
+                await self._fetch_published(bundle, meta, first)
             self._attempts.succeeded(digest)
         except Exception as exc:
             error = as_failure(exc, self._runtime.store.data_dir)
@@ -73,14 +90,34 @@ class ReplicaFetches:
             self._share_limit()
             self._attempts.poke()
 
-    async def _fetch_bytes(self, bundle: BundleId, meta: Metafile, uploading: bool, first: list[str]) -> None:
-        if self.joins_uploads:
-            await self._runtime.fetches.fetch(bundle, meta)
-        elif uploading:
-            await self._runtime.fetches.fetch_from_uploader(bundle, meta)
-        else:
-            plugin = await self._links.plugin_metafile(meta.digest, first)
-            await self._runtime.fetches.fetch(bundle, meta, plugin_metafile=plugin)
+    async def _fetch_upload(self, bundle: BundleId, meta: Metafile) -> None:
+        if not self._intake.awaits(meta.digest):
+            return  # it was removed or finished meanwhile, or its bytes come over HTTP, in order
+        fetches = self._runtime.fetches
+        await (fetches.fetch if self.joins_uploads else fetches.fetch_from_uploader)(bundle, meta)
+
+    async def _while_moving(self, record: BundleRecord, fetch: Coroutine[None, None, None]) -> None:
+        """Ends the fetch when nothing has come for a while and others wait for a slot. What has
+        arrived stays."""
+        digest = record.digest
+        task = asyncio.create_task(fetch)
+        try:
+            before = -1
+            while not (await asyncio.wait({task}, timeout=GIVE_WAY_SECS))[0]:
+                view = self._runtime.transfer_view(digest)
+                if view is None or view.phase is not TransferPhase.FETCHING:
+                    continue
+                if view.done == before < view.size and self._slots.are_wanted_besides(record.owner):
+                    await self._runtime.fetches.stop(digest)
+                    raise TorrentdistError("timed_out", what=f"fetching {digest[:12]}", seconds=GIVE_WAY_SECS)
+                before = view.done
+            task.result()
+        finally:
+            task.cancel()
+
+    async def _fetch_published(self, bundle: BundleId, meta: Metafile, first: list[str]) -> None:
+        made = None if self.joins_uploads else await self._links.plugin_metafile(meta.digest, first)
+        await self._runtime.fetches.fetch(bundle, meta, plugin_metafile=made)
 
     def _share_limit(self) -> None:
         self._runtime.transfers.share_limit(self._catching_up, self._catch_up_limit)

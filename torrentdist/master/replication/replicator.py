@@ -34,7 +34,7 @@ from torrentdist.master.replication.replication_plan import (
 )
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
-from torrentdist.model.records import BundleState, ReplicaRecord, encode
+from torrentdist.model.records import ReplicaRecord, encode
 
 log = get_logger()
 
@@ -140,9 +140,8 @@ class Replicator:
 
     async def _act(self, snapshot: ClusterSnapshot, action: Action) -> None:
         match action:
-            case FetchReplica(bundle, digest):
-                uploading = snapshot.bundles[bundle].record.state is BundleState.UPLOADING
-                self._fetches.start(bundle, digest, uploading=uploading, first=self._likely_holders(snapshot, bundle))
+            case FetchReplica(bundle, _):
+                self._fetches.start(snapshot.bundles[bundle], self._likely_holders(snapshot, bundle))
             case PublishReplica(bundle, digest):
                 await self._runtime.store.bind(bundle, digest)
                 await self._record(snapshot.bundles[bundle], digest)

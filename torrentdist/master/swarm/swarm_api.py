@@ -12,7 +12,7 @@ from starlette.responses import Response
 from torrentdist.bundle import bencode
 from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.operation import body_of
-from torrentdist.host.http.web import decode_body, json_response, number_parameter
+from torrentdist.host.http.web import PEER, decode_body, json_response, number_parameter
 from torrentdist.master.access.host_bundles import HostBundles
 from torrentdist.master.http.routes import Routes, operation
 from torrentdist.master.leading.roles import dial
@@ -21,6 +21,7 @@ from torrentdist.master.swarm.swarms import Swarms
 from torrentdist.model.wire.ha_views import DialView
 from torrentdist.model.wire.swarm_messages import SwarmAnnounce, SwarmAnswer
 from torrentdist.security.principal import Role
+from torrentdist.security.tls_contexts import PeerCertificate
 from torrentdist.swarm.directory.announce_binding import AnnounceSender
 
 MEMBERS_ONLY = b"the swarm has TLS, and is for members only"
@@ -68,12 +69,13 @@ class SwarmApi(Routes):
 
 def _sender(request: Request) -> AnnounceSender:
     principal = principal_of(request)
-    certificate = principal.certificate
+    certificate, shown = principal.certificate, request.scope.get("state", {}).get(PEER)
     return AnnounceSender(
         address=_source(request),
         name=principal.name,
         is_host=principal.is_host,
         certificate=None if certificate is None else (certificate.role.value, certificate.id),
+        addresses=shown.addresses if isinstance(shown, PeerCertificate) else frozenset(),
     )
 
 

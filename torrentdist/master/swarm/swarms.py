@@ -16,6 +16,7 @@ import msgspec
 from torrentdist.master.master_core import MasterCore
 from torrentdist.master.swarm.stock_announces import StockAnnounces
 from torrentdist.master.swarm.swarm_records import SwarmRecords, registered_host
+from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest, JobId, PeerId, SupervisorId
 from torrentdist.model.records import SupervisorRecord
 from torrentdist.model.wire.swarm_messages import (
@@ -56,6 +57,8 @@ class Swarms:
         """Digests whose metafile no master has any more."""
         self.said_goodbye: dict[str, None] = {}
         """The peers that said in their last announce that they stop."""
+        self._awaited: dict[Digest, asyncio.Event] = {}
+        """Digests of which a fetch waits for the first peer."""
         self._crowds: set[Digest] = set()
         """Digests that many peers fetch at once, as the engine was told."""
 
@@ -72,6 +75,8 @@ class Swarms:
             if self.directory.expire(time.monotonic()):
                 self._open_door()
             self._records.settle()
+            for arrived in self._awaited.values():
+                arrived.set()
             for digest in [d for d in self._crowds if not self.directory.counts(d).incomplete]:
                 self._crowds.discard(digest)
                 self._runtime.engine.crowd(digest, None)
@@ -136,6 +141,19 @@ class Swarms:
         giver = self._relay.giver(digest, size, asker, time.monotonic(), able.__contains__)
         return None if giver is None else able[giver]
 
+    async def wait_for_peers(self, digest: Digest, secs: float) -> None:
+        """Returns once somebody announces that swarm. One caller may wait for a digest."""
+        arrived = self._awaited.setdefault(digest, asyncio.Event())
+        try:
+            async with asyncio.timeout(secs):
+                while not self.peers_at_hand(digest):
+                    arrived.clear()
+                    await arrived.wait()
+        except TimeoutError:
+            raise TorrentdistError("timed_out", what=f"waiting for a peer of {digest[:12]}", seconds=secs) from None
+        finally:
+            del self._awaited[digest]
+
     def want_metafile(self, digest: Digest) -> None:
         """Asks the peers of the swarm for a metafile that no master has."""
         self._wanted.add(digest)
@@ -162,6 +180,9 @@ class Swarms:
         )
         self._note_goodbye(announce)
         self._runtime.known.allow_also(self.directory.addresses(registered))
+        for entry in announce.swarms:
+            if (arrived := self._awaited.get(entry.digest)) is not None:
+                arrived.set()
         for digest, said in answer.swarms.items():
             if said.place is not None:
                 self._crowds.add(digest)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
+from urllib.parse import quote
 
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.requests import Request
@@ -143,7 +144,8 @@ class HubApi:
         if len(page) <= PAGE_ENTRIES:
             return json_response(page)
         last = page[PAGE_ENTRIES - 1].path.removeprefix(path).lstrip("/")
-        more = {"link": f'<{request.url.include_query_params(cursor=last)}>; rel="next"'}
+        url = request.url.replace(path=quote(request.url.path)).include_query_params(cursor=last)
+        more = {"link": f'<{url}>; rel="next"'}
         return json_response(page[:PAGE_ENTRIES], headers=more)
 
     async def _file(self, request: Request) -> Response:

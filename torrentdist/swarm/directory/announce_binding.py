@@ -2,7 +2,8 @@
 proven it.
 
 Always: an address is the one that the request came from, or the one under which a host is
-registered. Only hosts speak for masters and supervisors, and only a master speaks for a master.
+registered, if its certificate names it. Only hosts speak for masters and supervisors, and only a
+master speaks for a master.
 Pure: no I/O and no clock.
 """
 
@@ -33,6 +34,8 @@ class AnnounceSender:
     """Whether the sender has proven that it is one of the cluster's hosts."""
     certificate: tuple[str, str] | None = None
     """Role and id of the certificate that proved it. None: the proof was no certificate."""
+    addresses: frozenset[str] = frozenset()
+    """The addresses that this certificate names."""
 
     @property
     def owner(self) -> str:
@@ -65,7 +68,8 @@ def bound(announce: SwarmAnnounce, sender: AnnounceSender, known: RegisteredHost
         raise _refused(announce, f"it is the id of a {known.role.value}")
     elif sender.certificate is not None and sender.certificate != (announce.role.value, announce.peer):
         raise _refused(announce, f"its certificate is for {' '.join(sender.certificate)}")
-    return replace(announce, host=announce.host if _is_place_of(known, announce.host) else "")
+    is_proven = sender.certificate is None or address_of(announce.host) in sender.addresses
+    return replace(announce, host=announce.host if is_proven and _is_place_of(known, announce.host) else "")
 
 
 def _is_place_of(known: RegisteredHost | None, said: str) -> bool:

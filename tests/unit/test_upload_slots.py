@@ -1,0 +1,106 @@
+"""Uploads share the fetches of a master by uploader."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import pytest
+
+from torrentdist.master.policies import quotas
+from torrentdist.master.policies.quotas import check_uploads
+from torrentdist.master.replication.upload_slots import UploadSlots
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId
+
+
+class Fetching:
+    """Fetches that hold a slot until the test ends, and the order in which they got it."""
+
+    def __init__(self, slots: UploadSlots, held: AsyncExitStack) -> None:
+        self._slots = slots
+        self._held = held
+        self.began: list[str] = []
+
+    async def begin(self, owner: str) -> None:
+        await self._held.enter_async_context(self._slots.taken(owner))
+        self.began.append(owner)
+
+
+async def let_run() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def began(owners: list[str], most: int, most_each: int) -> list[str]:
+    async def play() -> list[str]:
+        async with AsyncExitStack() as held:
+            fetching = Fetching(UploadSlots(most, most_each), held)
+            tasks = [asyncio.create_task(fetching.begin(owner)) for owner in owners]
+            await let_run()
+            seen = list(fetching.began)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            return seen
+
+    return asyncio.run(play())
+
+
+def test_nobody_holds_more_than_a_share() -> None:
+    """One uploader of empty bundles would stop everybody's uploads."""
+    assert ["a", "a", "b"] == began(["a", "a", "a", "a", "b"], most=4, most_each=2)
+
+
+def test_who_holds_the_fewest_comes_first() -> None:
+    """A second uploader would wait for all that the first one began before it."""
+
+    async def play() -> list[str]:
+        slots, order = UploadSlots(most=2, most_each=2), []
+        ends = [asyncio.Event() for _ in range(4)]
+
+        async def fetch(owner: str, end: asyncio.Event) -> None:
+            async with slots.taken(owner):
+                order.append(owner)
+                await end.wait()
+
+        tasks = [asyncio.create_task(fetch(owner, end)) for owner, end in zip("aaab", ends, strict=True)]
+        await let_run()
+        assert (True, True) == (slots.are_wanted_besides("a"), slots.are_wanted_besides("b"))
+        ends[0].set()
+        await let_run()
+        for end in ends:
+            end.set()
+        await asyncio.gather(*tasks)
+        return order
+
+    assert ["a", "a", "b", "a"] == asyncio.run(play())
+
+
+def test_a_fetch_that_is_given_up_while_it_waits_takes_no_slot() -> None:
+    """Each upload that is removed while it waits would cost a slot for ever."""
+
+    async def play() -> bool:
+        slots = UploadSlots(most=1, most_each=1)
+        async with slots.taken("a"):
+            waiting = asyncio.create_task(slots.taken("b").__aenter__())
+            await let_run()
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+        async with asyncio.timeout(1.0), slots.taken("c"):
+            return slots.are_wanted_besides("c")
+
+    assert not asyncio.run(play())
+
+
+def test_open_uploads_are_limited_by_owner_and_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One token could open uploads until every master does nothing else."""
+    monkeypatch.setattr(quotas, "MOST_UPLOADS", 5)
+    monkeypatch.setattr(quotas, "MOST_UPLOADS_EACH", 2)
+    uploads = {BundleId(name): name[0] for name in ("a-1", "a-2", "b-1")}
+
+    check_uploads(uploads, "b")
+    with pytest.raises(TorrentdistError, match="'a' has 2 uploads"):
+        check_uploads(uploads, "a")
+    with pytest.raises(TorrentdistError, match="the cluster 5"):
+        check_uploads(uploads | {BundleId("c-1"): "c", BundleId("d-1"): "d"}, "e")
