@@ -2,7 +2,7 @@
 
 Always: every change is a decision of wave_plan.py, distribution_changes.py or retention_rules.py,
 committed through the leader's fence. What fails is seen again in the next round.
-Never: work on a master that does not lead.
+Never: change anything on a master that does not lead; it only notes since when hosts are stuck.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from torrentdist.master.policies.wave_plan import (
     TellHosts,
     newcomers,
     next_step,
+    waits_since,
 )
 from torrentdist.model.ids import BundleId, SupervisorId
 from torrentdist.model.policies.distribution_record import DistributionRecord, DistributionState
@@ -85,10 +86,10 @@ class PolicyLoop:
 
     async def _step(self, snapshot: ClusterSnapshot) -> float:
         now = self._zookeeper.server_now()
-        if not self._leadership.is_leader():
-            self._seen.clear()  # outdated when this master leads again
-        if not self._leadership.is_leader() or not snapshot.present or now is None:
+        if not snapshot.present or now is None:
             return LOOK_SECS
+        if not self._leadership.is_leader():
+            return self._watch(snapshot)
         running = [
             await self._loop.attempt(bundle, partial(self._attend, snapshot, bundle, now))
             for bundle in snapshot.distributions
@@ -97,6 +98,18 @@ class PolicyLoop:
         self._seen = {key: seen for key, seen in self._seen.items() if key[0] in open_}
         self._looks = {bundle: look for bundle, look in self._looks.items() if bundle in open_}
         return min(RUNNING_SECS if any(running) else LOOK_SECS, await self._retain(snapshot))
+
+    def _watch(self, snapshot: ClusterSnapshot) -> float:
+        """Notes since when hosts are as they are, so that a standby that becomes the leader has no
+        patience anew."""
+        running = [b for b, entry in snapshot.distributions.items() if entry.record.state is DistributionState.RUNNING]
+        for bundle in running:
+            known = (snapshot.version, self._parts.revision())
+            if known != self._looks.get(bundle, (None, 0.0))[0]:
+                self._outcomes(snapshot, bundle)
+                self._looks[bundle] = known, 0.0
+        self._seen = {key: seen for key, seen in self._seen.items() if key[0] in running}
+        return RUNNING_SECS if running else LOOK_SECS
 
     async def _attend(self, snapshot: ClusterSnapshot, bundle: BundleId, now: float) -> bool:
         """Does what is due for one distribution. Returns whether hosts are waited for."""
@@ -169,7 +182,11 @@ class PolicyLoop:
         told = changes_of.told_of(snapshot, bundle, (host.supervisor for host in fleet))
         for host in (host for host in fleet if host.supervisor in told):
             key = (bundle, host.supervisor)
-            if self._seen.get(key, (None, 0.0))[0] is not host.state:
+            if key not in self._seen:
+                since = waits_since(snapshot, host, bundle)
+                waited = 0.0 if since is None else max(0.0, (self._zookeeper.server_now() or since) - since)
+                self._seen[key] = (host.state, now - waited)
+            elif self._seen[key][0] is not host.state:
                 self._seen[key] = (host.state, now)
             outcomes[host.supervisor] = HostOutcome(host.state, now - self._seen[key][1], host.reason)
         return outcomes

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from torrentdist.model.ids import SupervisorId
+from torrentdist.cluster.records.snapshot import ClusterSnapshot
+from torrentdist.model.ids import BundleId, SupervisorId
 from torrentdist.model.policies.distribution_record import DistributionRecord, DistributionState
-from torrentdist.model.wire.fleet_messages import HostState
+from torrentdist.model.wire.fleet_messages import HostProgress, HostState
 
 LAST_PATIENCE = 20
 """How many times as long the last wave waits for a broken host. Nobody waits behind it."""
@@ -45,6 +46,21 @@ class HostOutcome:
     @property
     def done(self) -> bool:
         return self.state is HostState.DONE
+
+
+def waits_since(snapshot: ClusterSnapshot, host: HostProgress, bundle: BundleId) -> float | None:
+    """Returns since when ZooKeeper shows that a host gets nowhere, for a master that sees it for
+    the first time. None: it may have been at work until now.
+
+    A host without a byte got nowhere since it was told, at the last write of its assignment at the
+    latest. One that is gone got nowhere since a leader noted that.
+    """
+    assignment, known = snapshot.assignments.get(host.supervisor), snapshot.known_supervisors.get(host.supervisor)
+    if host.state is HostState.GONE and known is not None:
+        return known.record.absent_at or None
+    if host.state is HostState.STUCK and not host.done and assignment is not None:
+        return assignment.mtime if bundle in assignment.record.bundles else None
+    return None
 
 
 @dataclass(frozen=True)
