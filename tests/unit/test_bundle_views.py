@@ -109,4 +109,6 @@ def test_a_bundle_says_which_hosts_wait_for_it_in_vain() -> None:
         PeerId("h2"): SwarmEntry(digest=view.digest, complete=False),
     }
 
-    assert {"h1": "no peers"} == with_stuck(view, said).stuck
+    gone = snapshot(supervisors=[supervisor("h1")], assigned={"h1": [view.id], "h9": [view.id]})
+
+    assert {"h1": "no peers", "h9": "its supervisor is not running"} == with_stuck(gone, view, said).stuck

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from scripted_http import ScriptedHttp
 
-from torrentdist.client.bundles.distribute import distribute, hosts_needed, poll_secs
+from torrentdist.client.bundles.distribute import distribute, hosts_needed, poll_secs, wait_for_hosts
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.model.configuration.config import ClientConfig
 from torrentdist.model.errors import TorrentdistError
@@ -118,6 +118,22 @@ def test_no_host_at_all_is_an_error() -> None:
         watch([{}], [], [], wait_share=1.0, labels={"rack": "9"})
 
     assert (caught.value.code, caught.value.exit_code) == ("no_supervisor_matches", 3)
+
+
+def test_a_wait_for_a_cancelled_distribution_says_so() -> None:
+    """If this failed, `bundle wait` after a cancel would say that a host does not exist."""
+
+    def script(_: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, json={**fleet({}), "distribution": "cancelled", "stopped": "ann cancelled it"})
+
+    async def run() -> DistributeView:
+        config = ClientConfig(masters=["http://127.0.0.1:7060"], deadline_secs=0.1)
+        async with MasterClient(config, open_http=lambda access: ScriptedHttp(script, access)) as client:
+            return await wait_for_hosts(client, ETL, share=1.0)
+
+    with pytest.raises(TorrentdistError) as caught:
+        asyncio.run(run())
+    assert ("distribution_stopped", True) == (caught.value.code, "ann cancelled it" in caught.value.message)
 
 
 def test_the_share_rounds_up() -> None:

@@ -25,6 +25,7 @@ FLEET = FleetView(
     id=ETL,
     digest=Digest("a" * 64),
     size=100,
+    time_left=50.0,
     hosts=[
         host("done", HostState.DONE, 100),
         host("fast", HostState.FETCHING, 50, 50.0),

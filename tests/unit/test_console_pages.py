@@ -17,7 +17,6 @@ from torrentdist.master.console.console_views import (
     OutputLine,
     OverviewView,
     distribution_view,
-    eta_of,
 )
 from torrentdist.master.console.event_lines import EventFilter, EventLine, moment_of, newest
 from torrentdist.master.console.pages.action_pages import ACTIONS, ActionView, action_html, action_links
@@ -26,6 +25,7 @@ from torrentdist.master.console.pages.distribution_pages import history_table, r
 from torrentdist.master.console.pages.event_pages import events_html
 from torrentdist.master.console.pages.output_pages import output_html
 from torrentdist.master.console.pages.overview_pages import overview_part
+from torrentdist.master.reads.time_left import eta_of
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, JobId, MasterId, SupervisorId
 from torrentdist.model.wire.cluster_messages import AttentionView, BundleCounts
@@ -39,6 +39,7 @@ from torrentdist.model.wire.fleet_messages import (
 from torrentdist.model.wire.transfer_messages import Sources
 from torrentdist.security.principal import Principal, Proof, Role
 
+NOW = 1_700_010_000.0
 HOSTILE = "\"><script>alert('x')</script>"
 GIB = 1024**3
 READER = Principal("looks", Role.READER, Proof.TOKEN)
@@ -120,7 +121,9 @@ def test_text_from_outside_stays_text() -> None:
     pages = [
         overview_part(overview([found])),
         distribution_part(fleet(host("h1", HostState.STUCK, reason=HOSTILE))),
-        run_html(visit(), past(late=[HostArrival(supervisor=SupervisorId("h"), state=HostState.GONE, reason=HOSTILE)])),
+        run_html(
+            visit(), past(late=[HostArrival(supervisor=SupervisorId("h"), state=HostState.GONE, reason=HOSTILE)]), NOW
+        ),
         events_html(visit(), lines(HOSTILE), dict.fromkeys(("who", "what", "about", "since", "until"), HOSTILE)),
         output_html(visit(), output(HOSTILE)),
         error_page("internal", HOSTILE, HOSTILE),
@@ -151,7 +154,7 @@ def test_big_numbers_can_be_read() -> None:
     assert "1,234,567" in overview_part(overview())
     assert "12,345" in overview_part(overview())
     assert "2,000 of 2,000" in distribution_part(fleet(*hosts))
-    assert "497 GiB" in run_html(visit(), past())
+    assert "497 GiB" in run_html(visit(), past(), NOW)
     assert "6.0 h" in distribution_part(fleet(host("h1", HostState.FETCHING, rate=GIB / 21_600)))
 
 
@@ -175,7 +178,7 @@ def test_who_is_missing_is_seen_at_once() -> None:
 
 def test_an_incomplete_distribution_says_who_lacks_it() -> None:
     """The morning after, nobody could say which host has not got it, and why."""
-    page = run_html(visit(), past())
+    page = run_html(visit(), past(), NOW)
 
     assert "499 of 500" in page
     assert "Hosts without it, and the last ones" in page
@@ -189,8 +192,8 @@ def test_a_distribution_that_runs_is_shown_live() -> None:
     """The figures and the curve of a distribution under way would stand still until a reload."""
     live = 'data-live="/ui/live/distributions/etl-42%401700000000000"'
 
-    assert live in run_html(visit(), past(ended_at=None))
-    assert "data-live" not in run_html(visit(), past())
+    assert live in run_html(visit(), past(ended_at=None), NOW)
+    assert "data-live" not in run_html(visit(), past(), NOW)
 
 
 def test_the_slowest_come_in_the_order_in_which_they_worry() -> None:
@@ -270,6 +273,6 @@ def test_a_moment_is_read_as_people_write_it() -> None:
 
 def test_pages_bring_nothing_from_elsewhere_and_no_script_of_their_own() -> None:
     """The pages' own policy would forbid it, and a style or script would be missing."""
-    page = run_html(visit(), past()) + distribution_part(fleet(host("h1", HostState.DONE, done=GIB)))
+    page = run_html(visit(), past(), NOW) + distribution_part(fleet(host("h1", HostState.DONE, done=GIB)))
 
     assert [] == re.findall(r"style=|onclick=|<style|<script>|https?://", page)

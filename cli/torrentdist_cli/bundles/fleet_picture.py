@@ -76,6 +76,8 @@ def summary(fleet: FleetView) -> str:
             *others,
             *([f"{percent(there / wanted)} of the bytes"] if wanted else []),
             *([rate(flow)] if flow else []),
+            *([f"wave {fleet.wave} of {fleet.waves}"] if fleet.waves > 1 else []),
+            *([f"{duration(fleet.time_left)} left"] if fleet.time_left else []),
         ]
     )
 
@@ -85,7 +87,10 @@ def shown_hosts(hosts: Sequence[HostProgress], rows: int) -> list[HostProgress]:
     then the slowest."""
     if len(hosts) <= rows:
         return sorted(hosts, key=lambda host: host.supervisor)
-    ranked = sorted(hosts, key=lambda host: (_ORDER.index(host.state), -eta(host), host.done, host.supervisor))
+    ranked = sorted(
+        (host for host in hosts if not host.is_later),
+        key=lambda host: (_ORDER.index(host.state), -eta(host), host.done, host.supervisor),
+    )
     return ranked[: max(rows, 0)]
 
 

@@ -93,6 +93,8 @@ async def wait_for_hosts(
     """Waits until `share` of the hosts that were told to keep a bundle hold it, as distribute()
     does."""
     fleet = await client.hosts(bundle_id)
+    if fleet.stopped:
+        raise TorrentdistError("distribution_stopped", id=bundle_id, detail=fleet.stopped)
     if not fleet.hosts:
         raise TorrentdistError("not_found", what=f"a host that was told to keep bundle {bundle_id!r}")
     ours = frozenset(host.supervisor for host in fleet.hosts)

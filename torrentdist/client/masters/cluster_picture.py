@@ -38,7 +38,7 @@ class DistributionPicture(View, frozen=True, kw_only=True):
     """The bytes that all its hosts have."""
     rate: float
     eta: float | None
-    """Seconds until the last host that fetches has it; null: nobody knows."""
+    """Seconds until the last host has it, those of later waves included; null: nobody knows."""
     slowest: list[HostProgress]
 
 
@@ -102,8 +102,7 @@ async def _hosts(client: MasterClient, bundle: BundleId) -> FleetView | None:
 
 def distribution_picture(one: DistributionStatusView, fleet: FleetView) -> DistributionPicture:
     fetching = [host for host in fleet.hosts if host.state is HostState.FETCHING]
-    etas = [(host.size - host.done) / host.rate for host in fetching if host.rate > 0]
-    behind = [host for host in fleet.hosts if host.state is not HostState.DONE]
+    behind = [host for host in fleet.hosts if host.state is not HostState.DONE and not host.is_later]
     return DistributionPicture(
         bundle=one.bundle,
         wave=one.wave,
@@ -113,7 +112,7 @@ def distribution_picture(one: DistributionStatusView, fleet: FleetView) -> Distr
         size=fleet.size,
         arrived=sum(host.done for host in fleet.hosts),
         rate=sum(host.rate for host in fetching),
-        eta=max(etas, default=None),
+        eta=fleet.time_left,
         slowest=sorted(behind, key=_lateness)[:SLOWEST],
     )
 

@@ -16,6 +16,7 @@ from torrentdist.master.bundles import bundle_views
 from torrentdist.master.http.mutation_requests import bundle_of, bundle_target, page_of, records_for
 from torrentdist.master.http.routes import Routes, operation
 from torrentdist.master.master_core import MasterCore
+from torrentdist.master.reads.time_left import with_time_left
 from torrentdist.master.swarm.swarms import Swarms
 from torrentdist.model.errors import EXIT_DISK, TorrentdistError
 from torrentdist.model.wire.bundle_messages import BundleView
@@ -49,7 +50,7 @@ class BundleApi(Routes):
         is_uploading = flag_parameter(request, "uploading")
         bundle_views.entry_of(snapshot, bundle, *(bundle_views.ALIVE if is_uploading else bundle_views.LISTED))
         view = bundle_views.bundle_view(snapshot, bundle)
-        return json_response(bundle_views.with_stuck(view, self.swarms.members(view.digest)))
+        return json_response(bundle_views.with_stuck(snapshot, view, self.swarms.members(view.digest)))
 
     @operation("GET", "/v1/bundles/{id}/wait", BundleView, Role.READER, hands_out=bundle_target)
     async def wait(self, request: Request) -> Response:
@@ -88,4 +89,5 @@ class BundleApi(Routes):
         """How far each host is that is told to keep it."""
         bundle, snapshot = bundle_of(request), records_for(request, self.core.records)
         entry = bundle_views.entry_of(snapshot, bundle, *bundle_views.LISTED)
-        return json_response(bundle_views.fleet_view(snapshot, bundle, self.swarms.members(entry.record.digest)))
+        fleet = bundle_views.fleet_view(snapshot, bundle, self.swarms.members(entry.record.digest))
+        return json_response(with_time_left(fleet, snapshot.distributions.get(bundle), self.core.now()))

@@ -20,12 +20,13 @@ from torrentdist.model.policies.distribution_record import DistributionState
 from torrentdist.model.records import BundleRecord, BundleState, FailoverRecord
 from torrentdist.model.wire.bundle_messages import BundleView
 from torrentdist.model.wire.cluster_messages import BundleCounts, ClusterView, MasterView, SupervisorView
-from torrentdist.model.wire.fleet_messages import FleetView, HostProgress, HostState
+from torrentdist.model.wire.fleet_messages import LATER_WAVE, FleetView, HostProgress, HostState
 from torrentdist.model.wire.ha_views import FailoverView
 from torrentdist.model.wire.swarm_messages import SwarmEntry
 from torrentdist.model.wire.view import view_of
 from torrentdist.swarm.directory.directory_values import HeldBundles
 
+NOT_RUNNING = "its supervisor is not running"
 EXPIRING_SECS = 7 * 86400.0
 ALIVE = (BundleState.UPLOADING, BundleState.AVAILABLE, BundleState.LOST)
 """States of a bundle that is not removed."""
@@ -54,10 +55,13 @@ def other_content(record: BundleRecord) -> TorrentdistError:
     return TorrentdistError("conflict", id=record.id, existing=record.digest, note=note)
 
 
-def with_stuck(view: BundleView, said: Mapping[PeerId, SwarmEntry]) -> BundleView:
-    """Adds the peers that make no progress, each with its reason."""
-    stuck = {str(peer): entry.problem for peer, entry in sorted(said.items()) if entry.problem}
-    return msgspec.structs.replace(view, stuck=stuck)
+def with_stuck(snapshot: ClusterSnapshot, view: BundleView, said: Mapping[PeerId, SwarmEntry]) -> BundleView:
+    """Adds the peers that make no progress, and the hosts that should keep the bundle and are not
+    running, each with its reason."""
+    stuck = {str(peer): entry.problem for peer, entry in said.items() if entry.problem}
+    told = (id_ for id_, entry in snapshot.assignments.items() if view.id in entry.record.bundles)
+    stuck |= {str(id_): NOT_RUNNING for id_ in told if id_ not in snapshot.supervisors}
+    return msgspec.structs.replace(view, stuck=dict(sorted(stuck.items())))
 
 
 def bundle_view(snapshot: ClusterSnapshot, bundle: BundleId, now: float | None = None) -> BundleView:
@@ -234,7 +238,7 @@ def with_later_waves(snapshot: ClusterSnapshot, bundle: BundleId, hosts: list[Ho
     if not order.record.is_over:
         told = {host.supervisor for host in hosts}
         waiting = HostProgress(
-            supervisor=SupervisorId(""), state=HostState.WAITING, size=record.size, reason="its wave has not begun"
+            supervisor=SupervisorId(""), state=HostState.WAITING, size=record.size, reason=LATER_WAVE
         )
         later = (msgspec.structs.replace(waiting, supervisor=id_) for id_ in order.record.hosts if id_ not in told)
         hosts = sorted([*hosts, *later], key=lambda host: host.supervisor)
@@ -251,7 +255,7 @@ def with_later_waves(snapshot: ClusterSnapshot, bundle: BundleId, hosts: list[Ho
 
 def host_progress(snapshot: ClusterSnapshot, id_: SupervisorId, said: SwarmEntry | None, size: int) -> HostProgress:
     if id_ not in snapshot.supervisors:
-        return HostProgress(supervisor=id_, state=HostState.GONE, size=size, reason="its supervisor is not running")
+        return HostProgress(supervisor=id_, state=HostState.GONE, size=size, reason=NOT_RUNNING)
     if said is None:
         return HostProgress(supervisor=id_, state=HostState.WAITING, size=size)
     if said.complete:

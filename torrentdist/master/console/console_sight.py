@@ -18,6 +18,7 @@ from torrentdist.master.jobs.heartbeats import Heartbeats
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.presence.attention_sight import AttentionSight
 from torrentdist.master.reads.answer_freshness import CATCH_UP_SECS
+from torrentdist.master.reads.time_left import with_time_left
 from torrentdist.master.swarm.swarms import Swarms
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, JobId, PeerId, SupervisorId
@@ -74,7 +75,8 @@ class ConsoleSight:
             bundle_views.host_progress(seen, host, said(PeerId(host), digest), size)
             for host in self._index.told_to_keep(bundle)
         ]
-        return bundle_views.with_later_waves(seen, bundle, hosts)
+        fleet = bundle_views.with_later_waves(seen, bundle, hosts)
+        return with_time_left(fleet, seen.distributions.get(bundle), self.attention.now())
 
     def jobs_of(self, seen: ClusterSnapshot, bundle: BundleId) -> list[JobId]:
         self._index.follow(self.snapshot())

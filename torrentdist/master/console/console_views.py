@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from heapq import nsmallest
 
 from torrentdist.charts.quantities import size
+from torrentdist.master.reads.time_left import eta_of
 from torrentdist.model.ids import BundleId, Digest, JobId, MasterId, SupervisorId
 from torrentdist.model.wire.cluster_messages import (
     AttentionView,
@@ -71,7 +72,9 @@ class DistributionView(View, frozen=True, kw_only=True):
     """The bytes that all these hosts have."""
     rate: float
     eta: float | None
-    """Seconds until the last host that is fetching has it. Null: none is, or nobody knows."""
+    """Seconds until the last host has it, those of later waves included. Null: nobody knows."""
+    wave: int = 0
+    waves: int = 0
     sources: Sources
     copies_from_masters: float
     """How often the holders have sent the whole bundle."""
@@ -133,7 +136,6 @@ class JobOutputView(View, frozen=True, kw_only=True):
 def distribution_view(fleet: FleetView, shown: Iterable[HostProgress]) -> DistributionView:
     """Returns the figures of a fleet. `shown`: the hosts that the page lists."""
     hosts, size = fleet.hosts, fleet.size
-    waits = [eta for host in hosts if (eta := eta_of(host)) is not None]
     from_masters = sum(host.from_masters for host in hosts)
     return DistributionView(
         id=fleet.id,
@@ -143,7 +145,9 @@ def distribution_view(fleet: FleetView, shown: Iterable[HostProgress]) -> Distri
         states=dict(sorted(Counter(host.state.value for host in hosts).items())),
         arrived=sum(size if host.state is HostState.DONE else host.done for host in hosts),
         rate=sum(host.rate for host in hosts if host.state is HostState.FETCHING),
-        eta=max(waits, default=None),
+        eta=fleet.time_left,
+        wave=fleet.wave,
+        waves=fleet.waves,
         sources=Sources(
             masters=from_masters,
             peers=sum(host.from_peers for host in hosts),
@@ -158,13 +162,6 @@ def distribution_view(fleet: FleetView, shown: Iterable[HostProgress]) -> Distri
     )
 
 
-def eta_of(host: HostProgress) -> float | None:
-    """Returns the seconds until a host that is fetching has everything, at its present rate."""
-    if host.state is not HostState.FETCHING or host.rate <= 0:
-        return None
-    return max(0, host.size - host.done) / host.rate
-
-
 def slowest(hosts: Iterable[HostProgress]) -> list[SlowHost]:
     """Returns the hosts that will have the bundle last: first those that a problem keeps from it,
     then those without an estimate, then those with the longest time left."""
@@ -174,7 +171,9 @@ def slowest(hosts: Iterable[HostProgress]) -> list[SlowHost]:
         kept = host.state in (HostState.FAILED, HostState.STUCK, HostState.GONE)
         return (not kept, -math.inf if eta is None else -eta, host.done, host.supervisor)
 
-    late = nsmallest(SLOWEST, (host for host in hosts if host.state is not HostState.DONE), key=order)
+    late = nsmallest(
+        SLOWEST, (host for host in hosts if host.state is not HostState.DONE and not host.is_later), key=order
+    )
     return [SlowHost(supervisor=h.supervisor, state=h.state, eta=eta_of(h), reason=_reason(h)) for h in late]
 
 

@@ -85,6 +85,10 @@ class DistributionHistory:
     async def load(self) -> None:
         self._kept = self._written = await self._file.read()
 
+    def now(self) -> float:
+        """Returns the time by ZooKeeper's clock; by ours while it is unknown."""
+        return self._session.zookeeper.server_now() or time.time()
+
     def summaries(self, bundle: BundleId | None = None) -> list[DistributionSummary]:
         """Returns what is known of distributions, the newest first."""
         found: Iterable[DistributionSummary] = [
@@ -124,7 +128,7 @@ class DistributionHistory:
     # following
 
     def _follow(self, snapshot: ClusterSnapshot) -> None:
-        now = self._session.zookeeper.server_now() or time.time()
+        now = self.now()
         kept = self._kept
         for bundle, hosts in self._told.news(snapshot).items():
             kept = begun(kept, snapshot, bundle, hosts, now)

@@ -47,6 +47,10 @@ class HostState(StrEnum):
     GONE = "gone"
 
 
+LATER_WAVE = "its wave has not begun"
+"""The reason of a host that a distribution has not told yet."""
+
+
 class HostProgress(View, frozen=True, kw_only=True, gc=False):
     """The progress of a bundle on one host."""
 
@@ -63,6 +67,11 @@ class HostProgress(View, frozen=True, kw_only=True, gc=False):
     """Bytes that were on the host before."""
     reason: str = ""
 
+    @property
+    def is_later(self) -> bool:
+        """Whether its wave has not begun, so that nobody can call it slow."""
+        return self.state is HostState.WAITING and self.reason == LATER_WAVE
+
 
 class FleetView(View, frozen=True, kw_only=True):
     """The answer of GET /v1/bundles/<id>/hosts."""
@@ -75,6 +84,11 @@ class FleetView(View, frozen=True, kw_only=True):
     """The state of the bundle's distribution; empty: nobody distributes it."""
     stopped: str = ""
     """Why its distribution was stopped or cancelled; empty: it was not."""
+    wave: int = 0
+    """The wave that is under way, from 1; 0: there are none."""
+    waves: int = 0
+    time_left: float | None = None
+    """Seconds until all hosts have it, those of later waves included. Null: nobody knows."""
 
 
 class DistributionLine(View, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from torrentdist.master.bundles import bundle_views
 from torrentdist.master.console import console_markup as m
 from torrentdist.master.console.console_markup import Markup, Visit
 from torrentdist.master.console.console_sight import ConsoleSight
-from torrentdist.master.console.console_views import DistributionView, distribution_view, eta_of
+from torrentdist.master.console.console_views import DistributionView, distribution_view
 from torrentdist.master.console.live_feeds import LiveFeeds
 from torrentdist.master.console.pages.action_pages import action_links
 from torrentdist.master.console.pages.bundle_facts import (
@@ -39,6 +39,7 @@ from torrentdist.master.http.mutation_requests import bundle_of, records_for
 from torrentdist.master.policies.room_outlook import RoomOutlook
 from torrentdist.master.reads.earlier_content import EarlierContent
 from torrentdist.master.reads.paging import Page
+from torrentdist.master.reads.time_left import eta_of
 from torrentdist.model.ids import BundleId
 from torrentdist.model.records import BundleState
 from torrentdist.model.wire.fleet_messages import HostProgress, HostState
@@ -178,6 +179,7 @@ def distribution_part(view: DistributionView) -> Markup:
             ("Hosts that have it", m.text(f"{done:,} of {view.told:,}"), "good" if done == view.told else ""),
             ("Bytes there", m.share(view.arrived, view.size * view.told), ""),
             ("Rate", m.text(f"{m.bytes_of(view.rate)}/s"), ""),
+            *([("Wave", m.text(f"{view.wave} of {view.waves}"), "")] if view.waves > 1 else []),
             ("Time left", m.text("none") if done == view.told else m.duration(view.eta), ""),
             ("Copies from masters", m.text(f"{view.copies_from_masters:.2f}"), ""),
             *(

@@ -26,6 +26,8 @@ from torrentdist.security.authorization import may_read
 from torrentdist.security.principal import Principal, Role
 
 ROWS = 50
+CURVE_SECS = 5.0
+"""How often the curve of a run that stalls goes on."""
 SOURCES = ("was there", "from masters", "from hosts", "by the plug-in")
 COLOURS = (7, 1, 0, 4)
 TONES = {HostState.DONE: "good", HostState.STUCK: "bad", HostState.FAILED: "bad", HostState.GONE: "warn"}
@@ -56,15 +58,17 @@ class DistributionPages:
 
     async def run_page(self, request: Request) -> Response:
         found = self._found(principal_of(request), request.path_params["run"])
-        return answer(request, lambda: run_html(self._visits.of(request), found), found)
+        return answer(request, lambda: run_html(self._visits.of(request), found, self._history.now()), found)
 
     async def run_live(self, request: Request) -> Response:
         run, sender = request.path_params["run"], principal_of(request)
 
         async def part() -> str:
-            return run_part(self._found(sender, run))
+            return run_part(self._found(sender, run), self._history.now())
 
-        return await self._feeds.answer(request, f"run {run}", part, lambda: self._history.state(run))
+        return await self._feeds.answer(
+            request, f"run {run}", part, lambda: (self._history.state(run), self._history.now() // CURVE_SECS)
+        )
 
     def _found(self, sender: Principal, run: str) -> DistributionSummary:
         found = self._history.summary(run)
@@ -124,8 +128,8 @@ def sources_strip(sources: Sources, whole: int, done: int = 0) -> Markup:
     return Markup(strip(parts if any(parts) else (done, 0, 0, 0), whole, told or "no bytes", COLOURS))
 
 
-def run_html(visit: Visit, one: DistributionSummary) -> str:
-    part = run_part(one)
+def run_html(visit: Visit, one: DistributionSummary, now: float) -> str:
+    part = run_part(one, now)
     return m.page(
         visit,
         f"Distribution of {one.bundle}",
@@ -134,7 +138,7 @@ def run_html(visit: Visit, one: DistributionSummary) -> str:
     )
 
 
-def run_part(one: DistributionSummary) -> Markup:
+def run_part(one: DistributionSummary, now: float) -> Markup:
     """Returns the part of a distribution's page that changes while the distribution runs."""
     ended = m.text("it runs") if one.ended_at is None else m.moment(one.ended_at)
     tone = "good" if one.done == one.hosts else "" if one.ended_at is None else "bad"
@@ -163,17 +167,19 @@ def run_part(one: DistributionSummary) -> Markup:
         [
             known,
             figures,
-            m.section("Hosts over time", _curve(one)),
+            m.section("Hosts over time", _curve(one, now)),
             m.section(late, Markup(legend(SOURCES, COLOURS)), _late_table(one)),
         ]
     )
 
 
-def _curve(one: DistributionSummary) -> Markup:
-    if not one.reached:
-        return Markup('<p class="soft">No host has it.</p>')
+def _curve(one: DistributionSummary, now: float) -> Markup:
+    """Returns the curve up to now, or to the end: a stall is a line that stays level."""
+    end = (now if one.ended_at is None else one.ended_at) - one.began_at
+    share = one.done / one.hosts if one.hosts else 0.0
+    points = [*one.reached, (max(end, *(at for at, _ in one.reached), 0.0, 0.0), share)]
     title = f"Share of {one.hosts} hosts that had {one.bundle}, over time"
-    curve = Curve(str(one.bundle), one.reached)
+    curve = Curve(str(one.bundle), points)
     return Markup(step_plot([curve], x_label="time since the begin", y_label="hosts", title=title))
 
 
