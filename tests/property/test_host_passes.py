@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torrentdist.security.master_proof import SHORTEST_TOKEN, name_and_key, proof, proves
-from torrentdist.security.passes import LIFETIME_SECS, admits, new_pass
+from torrentdist.security.passes import AT_ONCE_SECS, OUTPUT_SECS, admits, new_pass
 from torrentdist.security.tokens import hash_of, token_text
 
 pytestmark = pytest.mark.case("F4")
@@ -20,21 +20,21 @@ NOW = 1_000_000.0
 @given(KEYS, PATHS, PATHS)
 def test_a_pass_admits_to_the_paths_that_begin_as_it_says(key: str, prefix: str, path: str) -> None:
     """A pass for one job's output would open that of every job."""
-    assert path.startswith(prefix) == admits(key, new_pass(key, prefix, NOW), path, NOW)
+    assert path.startswith(prefix) == admits(key, new_pass(key, prefix, NOW, OUTPUT_SECS), path, NOW)
 
 
 @given(KEYS, KEYS, PATHS)
 def test_a_pass_is_of_its_key(key: str, other: str, prefix: str) -> None:
     """Anybody could make passes."""
-    assert (key == other) == admits(other, new_pass(key, prefix, NOW), prefix, NOW)
+    assert (key == other) == admits(other, new_pass(key, prefix, NOW, OUTPUT_SECS), prefix, NOW)
 
 
-@given(KEYS, PATHS, st.floats(0, 2 * LIFETIME_SECS))
-def test_a_pass_ends(key: str, prefix: str, later: float) -> None:
+@given(KEYS, PATHS, st.sampled_from([AT_ONCE_SECS, OUTPUT_SECS]), st.floats(0, 2))
+def test_a_pass_ends(key: str, prefix: str, secs: float, share: float) -> None:
     """One pass would let its holder read for ever."""
-    given_pass = new_pass(key, prefix, NOW)
+    given_pass, later = new_pass(key, prefix, NOW, secs), secs * share
 
-    assert (NOW + later < int(NOW + LIFETIME_SECS)) == admits(key, given_pass, prefix, NOW + later)
+    assert (NOW + later < int(NOW + secs)) == admits(key, given_pass, prefix, NOW + later)
 
 
 @given(st.text(max_size=60), PATHS)

@@ -133,7 +133,7 @@ def test_another_host_gives_a_metafile_for_a_masters_pass_alone(limited: Cluster
     digest = digest_of(limited, "foreign-1")
     path, url = f"/v1/metafiles/{digest}", supervisor_url(limited, OTHER)
     given = limited.http.get(f"{limited.url('master-1')}/v1/jobs/j/pass").json()["hosts"].values()
-    own = [*given, *(new_pass(key, path, time.time()) for key in keys_of_thief(limited))]
+    own = [*given, *(new_pass(key, path, time.time(), 900.0) for key in keys_of_thief(limited))]
     with httpx.Client(trust_env=False, timeout=60.0, base_url=url, verify=trusting(limited, THIEF)) as peer:
         bare = peer.get(path)
         passes = [peer.get(path, params={"pass": text}) for text in own]

@@ -163,7 +163,7 @@ def test_no_key_has_a_default(tmp_path: Path) -> None:
 
     assert [None] * 3 == [principal_of_session(key, session, lambda _: None, NOW) for session in forged]
     assert job_of(b"", token_of_job(b"", JOB)) is None
-    assert not admits("", new_pass("", "/v1/", NOW), "/v1/x", NOW)
+    assert not admits("", new_pass("", "/v1/", NOW, 900.0), "/v1/x", NOW)
     assert b"failure reason" in tracked("", announce_key("", DIGEST))
     assert (tmp_path / "one" / "ca.key").read_bytes() != (tmp_path / "two" / "ca.key").read_bytes()
 
@@ -257,7 +257,7 @@ ANN = TokenRecord(name="ann", role="reader", hash=hash_of(SECRET), created_at=NO
             id="a session",
         ),
         pytest.param(
-            new_pass(SECRET, "", NOW).rstrip("."),
+            new_pass(SECRET, "", NOW, 900.0).rstrip("."),
             lambda text: admits(SECRET, f"{text}.", "/v1/x", NOW) or None,
             id="a pass",
         ),

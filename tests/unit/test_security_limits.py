@@ -22,7 +22,7 @@ from torrentdist.security.certificate_identity import (
     identity_in,
     identity_of_peer,
 )
-from torrentdist.security.passes import LIFETIME_SECS, admits, new_pass
+from torrentdist.security.passes import OUTPUT_SECS, admits, new_pass
 from torrentdist.security.principal import STRANGER, Principal, Proof, Role
 from torrentdist.security.signing.signatures import (
     BundleStatement,
@@ -88,16 +88,16 @@ def test_what_a_certificates_holder_is(role: CertificateRole, is_host: bool, has
 
 def test_a_pass_ends_with_its_last_second() -> None:
     """F4: a pass would admit for longer than it says."""
-    given = new_pass("key", "/a", 1000.0)
+    given = new_pass("key", "/a", 1000.0, OUTPUT_SECS)
 
-    assert [True, False] == [admits("key", given, "/a", 1000.0 + LIFETIME_SECS - early) for early in (0.01, 0.0)]
-    assert given.startswith(f"{int(1000 + LIFETIME_SECS)}.")
+    assert [True, False] == [admits("key", given, "/a", 1000.0 + OUTPUT_SECS - early) for early in (0.01, 0.0)]
+    assert given.startswith(f"{int(1000 + OUTPUT_SECS)}.")
 
 
 @pytest.mark.parametrize("digits", [12, 13])
 def test_a_pass_of_the_far_future_is_none(digits: int) -> None:
     """F4: a time of a million digits would keep a gateway busy."""
-    given = new_pass("key", "/a", float("9" * digits) - LIFETIME_SECS)
+    given = new_pass("key", "/a", float("9" * digits) - OUTPUT_SECS, OUTPUT_SECS)
 
     assert (digits == 12) == admits("key", given, "/a", 1000.0)
 

@@ -14,7 +14,10 @@ from typing import Final
 
 from torrentdist.security.principal import Principal, Proof, Role
 
-LIFETIME_SECS: Final = 900.0
+OUTPUT_SECS: Final = 900.0
+"""How long the output of a job may be read."""
+AT_ONCE_SECS: Final = 10.0
+"""How long a pass counts that is used at once. It is as old at most when its holder is revoked."""
 PARAMETER: Final = "pass"
 """The query parameter that carries a pass."""
 PASS_HOLDER: Final = Principal("pass", Role.HOST, Proof.PASS)
@@ -26,9 +29,9 @@ def host_key(password: str) -> str:
     return hmac.new(password.encode(), b"torrentdist host key", hashlib.sha256).hexdigest()
 
 
-def new_pass(key: str, prefix: str, now: float) -> str:
-    """Returns a pass for all paths of one host that begin with `prefix`."""
-    until = int(now + LIFETIME_SECS)
+def new_pass(key: str, prefix: str, now: float, secs: float) -> str:
+    """Returns a pass for all paths of one host that begin with `prefix`. It counts for `secs`."""
+    until = int(now + secs)
     return f"{until}.{_code(key, prefix, until)}.{prefix}"
 
 

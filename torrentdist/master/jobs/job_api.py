@@ -36,6 +36,7 @@ from torrentdist.model.wire.ha_views import OutageView
 from torrentdist.model.wire.job_messages import HeartbeatAnswer, HeartbeatBody, JobView, SubmitBody
 from torrentdist.security.authorization import reads_everything
 from torrentdist.security.certificate_identity import CertificateRole
+from torrentdist.security.passes import OUTPUT_SECS
 from torrentdist.security.principal import Principal, Role
 
 
@@ -80,7 +81,7 @@ class JobApi(Routes):
             find_job(records_for(request, self.records), job)
         hosts, secrets = self.records.snapshot().supervisors, self.records.secrets
         return json_response(
-            HostPassesView(hosts={host: secrets.new_pass(host, f"/v1/host/jobs/{job}/") for host in hosts})
+            HostPassesView(hosts={host: secrets.new_pass(host, f"/v1/host/jobs/{job}/", OUTPUT_SECS) for host in hosts})
         )
 
     @change("POST", "/v1/jobs", JobView, Role.SUBMITTER, body=SubmitBody, max_body=MAX_JSON_BYTES, target="_submitted")

@@ -15,7 +15,7 @@ from torrentdist.model.access.zookeeper_identity import derived
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import SupervisorId
 from torrentdist.model.records import ClusterRecord
-from torrentdist.security.passes import host_key, new_pass
+from torrentdist.security.passes import AT_ONCE_SECS, host_key, new_pass
 
 
 class SharedSecrets:
@@ -23,9 +23,9 @@ class SharedSecrets:
         self._zookeeper = zookeeper
         self._snapshot = snapshot
 
-    def new_pass(self, host: SupervisorId, prefix: str) -> str:
-        """Returns a pass for all paths of a supervisor that begin with `prefix`."""
-        return new_pass(self.host_key(host) or self._cluster().announce_key, prefix, self._now())
+    def new_pass(self, host: SupervisorId, prefix: str, secs: float = AT_ONCE_SECS) -> str:
+        """Returns a pass for all paths of a supervisor that begin with `prefix`, for `secs`."""
+        return new_pass(self.host_key(host) or self._cluster().announce_key, prefix, self._now(), secs)
 
     def host_key(self, host: SupervisorId) -> str:
         """Returns the key that only this supervisor and the masters know; empty if the supervisor
