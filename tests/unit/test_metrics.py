@@ -3,6 +3,7 @@ them."""
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -125,6 +126,28 @@ def test_every_series_names_its_cluster() -> None:
 
     assert [] == [line for line in shown if 'cluster="prod"' not in line]
     assert 'torrentdist_fetched_bytes_total{cluster="prod",source="masters"} 250.0' in shown
+
+
+@needs_promtool
+def test_every_query_of_the_dashboard_is_one_that_prometheus_understands(tmp_path: Path) -> None:
+    """A panel would show an error instead of an answer."""
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    queries = [target["expr"] for panel in panels for target in panel.get("targets", ())]
+    filled = [query.replace("$cluster", ".*").replace("$__rate_interval", "5m") for query in queries]
+    rules = [{"record": f"panel:{number}", "expr": query} for number, query in enumerate(filled)]
+    (tmp_path / "panels.yml").write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}))
+
+    assert (0, True) == (promtool("check", "rules", str(tmp_path / "panels.yml"))[0], len(queries) > 50)
+
+
+def test_a_panel_is_readable_with_500_hosts() -> None:
+    """A line for each of 500 hosts is a grey block, in which nobody finds the one that is ill."""
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    bounded = re.compile(r"^(sum|max|quantile|count) by \(|^(topk|bottomk)\(10, |^histogram_quantile\(")
+    queries = [target["expr"] for panel in panels for target in panel.get("targets", ())]
+
+    assert [] == [query for query in queries if not bounded.match(query)]
+    assert 6 <= sum(panel["type"] == "row" for panel in panels) <= 8
 
 
 @needs_promtool
