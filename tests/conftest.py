@@ -22,7 +22,7 @@ NO_SHRINKING = (Phase.explicit, Phase.generate)
 settings.register_profile(
     "breaks", deadline=None, max_examples=examples(100), derandomize=True, database=None, phases=NO_SHRINKING
 )
-BREAKS = "TORRENTDIST_BREAKS" in os.environ
+BREAKS = "HOUSE_BREAKS" in os.environ
 settings.load_profile("breaks" if BREAKS else "house" if TIMES == 1 else "thorough")
 
 REPORTS = {f"tests/spark/test_{name}.py" for name in ("report", "store", "tables", "demo")}

@@ -206,6 +206,9 @@ def become(request: dict[str, Any]) -> None:
         os.setsid()
     sys.path[:1] = [os.getcwd(), *filter(None, request["env"].get("PYTHONPATH", "").split(os.pathsep))]
     sys.argv = [PROGRAM, *request["arguments"]]
+    if "HOUSE_COVERAGE" in os.environ:  # `make coverage-map` runs
+        sys.path.append(str(Path(__file__).parent.parent))
+        importlib.import_module("scripts.breaks.map_recorder").record_process()
     runpy.run_module(PROGRAM, run_name="__main__", alter_sys=True)
 
 

@@ -82,7 +82,7 @@ def run_warm(
     if not files:
         return
     command = [sys.executable, "-m", "pytest", "-q", "-p", "scripts.breaks.warm_tests", "-p", "no:cacheprovider"]
-    env = environment(tree, home) | {"TORRENTDIST_BREAKS_PLAN": str(plan)}
+    env = environment(tree, home) | {"HOUSE_BREAKS_PLAN": str(plan)}
     with (work / "warm.log").open("wb") as log:
         process = subprocess.Popen(
             [*command, "-m", "not alone", *files], cwd=tree, env=env, stdout=log, stderr=log, stdin=subprocess.DEVNULL

@@ -109,7 +109,7 @@ def record(arguments: Sequence[str]) -> int:
     """Runs tests, and adds what they cover to the map."""
     shutil.rmtree(PARTS, ignore_errors=True)
     PARTS.mkdir(parents=True)
-    env = os.environ | {"TORRENTDIST_COVERAGE": str(PARTS), "TORRENTDIST_BREAKS": "1", "PYTHONPATH": str(ROOT)}
+    env = os.environ | {"HOUSE_COVERAGE": str(PARTS), "HOUSE_BREAKS": "1", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "scripts.breaks.map_recorder", *arguments]
     code = subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
     _merge(load() or CoverageMap())

@@ -36,7 +36,7 @@ def environment(tree: Path, home: Path) -> dict[str, str]:
         "HOME": str(home),
         "TMPDIR": str(home),
         "PYTHONDONTWRITEBYTECODE": "1",
-        "TORRENTDIST_BREAKS": "1",
+        "HOUSE_BREAKS": "1",
     }
 
 

@@ -6,9 +6,11 @@ test starts gets its file as the context, by the environment, since tests of a f
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import json
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,18 +18,16 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FOLDER = "TORRENTDIST_COVERAGE"
+FOLDER = "HOUSE_COVERAGE"
 """Environment variable: where the records go."""
-CONTEXT = "TORRENTDIST_COVERAGE_CONTEXT"
+CONTEXT = "HOUSE_COVERAGE_CONTEXT"
 """Environment variable: the context of a process that a test starts."""
 
 
-def started(context: str = "") -> Any:
+def started() -> Any:
     """Returns a coverage measurement that has begun."""
     product = [str(ROOT / "torrentdist"), str(ROOT / "cli")]
-    found = importlib.import_module("coverage").Coverage(
-        data_file=None, config_file=False, source=product, context=context or None
-    )
+    found = importlib.import_module("coverage").Coverage(data_file=None, config_file=False, source=product)
     found.start()
     return found
 
@@ -42,6 +42,20 @@ def lines_of(measured: Any) -> dict[str, dict[str, list[int]]]:
             for context in filter(None, contexts):
                 found.setdefault(context, {}).setdefault(name, []).append(line)
     return found
+
+
+def record_process() -> None:
+    """Measures a daemon or command from now to its end, for the file of the test that started it.
+    One that is killed leaves nothing."""
+    measured = started()
+    measured.switch_context(os.environ[CONTEXT])
+    part = Path(os.environ[FOLDER]) / f"{os.getpid()}-{time.time_ns()}.json"
+
+    def keep() -> None:
+        measured.stop()
+        part.write_text(json.dumps({"costs": {}, "lines": lines_of(measured)}), encoding="utf-8")
+
+    atexit.register(keep)
 
 
 class Recorder:

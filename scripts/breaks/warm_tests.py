@@ -25,7 +25,7 @@ from typing import Any
 
 import pytest
 
-PLAN = "TORRENTDIST_BREAKS_PLAN"
+PLAN = "HOUSE_BREAKS_PLAN"
 """Environment variable: the file with the breaks; what becomes of each is appended to the file
 beside it, with the ending `.results`."""
 MAX_MEMORY = 6 * 2**30
