@@ -284,6 +284,7 @@ def test_the_exit_code_is_the_first_failures_and_warnings_have_none() -> None:
     ("said", "verdict", "word"),
     [
         (IsolationView(namespaces=True, launcher="/l"), Verdict.OK, "namespaces"),
+        (IsolationView(namespaces=True, launcher="/l", is_root=True), Verdict.WARN, "which is root"),
         (IsolationView(namespaces=False, why_not="bwrap is not installed"), Verdict.WARN, "bwrap is not installed"),
         (IsolationView(namespaces=False, launcher="/l", error="no answer"), Verdict.FAIL, "no answer"),
     ],

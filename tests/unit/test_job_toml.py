@@ -42,6 +42,30 @@ def test_a_word_for_restart_overrides_the_file() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            'name = "x"\n[env]\nA = "1"\ncommand = ["./run"]\n',
+            "job.toml:4: command: stands in [env], whose values are text;"
+            " keys of the job stand before the first [table]",
+        ),
+        (
+            'name = "x"\n[env]\nA = "1"\ncommand = "./run"\n',
+            "job.toml:4: command: a job of kind process needs one; this one stands in [env]",
+        ),
+        (PLAIN + '[env]\nB = "1"\nA = 1\n', "job.toml:5: A: stands in [env], whose values are text"),
+        (
+            PLAIN + "workers = many\n",
+            "job.toml:3: is not valid TOML: Invalid value (at line 3, column 11): workers = many",
+        ),
+    ],
+)
+def test_a_mistake_is_told_with_its_key_and_line(text: str, expected: str) -> None:
+    """An author would search the whole file for a mistake that the program has seen."""
+    assert expected == refused(text)
+
+
+@pytest.mark.parametrize(
     ("line", "expected"),
     [
         (

@@ -122,6 +122,33 @@ def test_all_problems_of_all_places_are_named_at_once(places: dict[str, Path], t
     assert caught.value.exit_code == 2
 
 
+def test_a_variable_names_the_configuration_file(places: dict[str, Path], tmp_path: Path) -> None:
+    """A program that nobody can give --config could not be given a file."""
+    files = {name: tmp_path / f"{name}.toml" for name in ("variable", "flag")}
+    for file in files.values():
+        file.write_text(f'[log]\nlevel = "{"debug" if file.stem == "flag" else "error"}"\n')
+    environ = {"TORRENTDIST_CONFIG": str(files["variable"])}
+
+    assert "error" == load_from(places, environ=environ).config.log.level
+    assert "debug" == load_from(places, environ=environ, config_file=files["flag"]).config.log.level
+
+
+def test_a_missing_file_of_the_variable_is_an_error(places: dict[str, Path], tmp_path: Path) -> None:
+    """A mistyped path would silently mean the defaults."""
+    with pytest.raises(TorrentdistError) as caught:
+        load_from(places, environ={"TORRENTDIST_CONFIG": str(tmp_path / "none.toml")})
+
+    assert f"TORRENTDIST_CONFIG: there is no file {tmp_path}/none.toml" == caught.value.message
+
+
+def test_a_variable_that_resembles_none_gets_no_suggestion(places: dict[str, Path]) -> None:
+    """The advice would lead to a setting of quite another thing."""
+    with pytest.raises(TorrentdistError) as caught:
+        load_from(places, environ={"TORRENTDIST_CONFIGURE": "x"})
+
+    assert "TORRENTDIST_CONFIGURE: unknown variable" == caught.value.message
+
+
 def test_a_key_without_its_section_is_led_home() -> None:
     """The commonest mistake in a TOML file needs the key's full name as the answer."""
     layer = toml_layer({"masters": ["http://a:1"]}, "t.toml")

@@ -179,8 +179,9 @@ def judge_isolation(url: str, said: IsolationView) -> Finding:
         return Finding(
             check="workers", subject=url, detail=f"each run gets its own namespaces, and the user {said.users}"
         )
-    detail = f"each run gets its own namespaces, and the supervisor's user: {said.why_own_user}"
-    if said.exposed:
+    user = "the supervisor's user, which is root" if said.is_root else "the supervisor's user"
+    detail = f"each run gets its own namespaces, and {user}: {said.why_own_user}"
+    if said.exposed or said.is_root:
         hint = "A job can read the cluster's secrets: docs/security.md#jobs-are-not-the-daemon"
         return warning("workers", url, detail, hint)
     return Finding(check="workers", subject=url, detail=detail)

@@ -19,7 +19,7 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Protocol
@@ -48,6 +48,7 @@ from torrentdist.host.process.daemon_address import NAME, read_address
 from torrentdist.launcher import bare_program
 from torrentdist.launcher.job_users import BadJobUsers, job_users
 from torrentdist.model.configuration.config import JobsConfig, ZooKeeperConfig
+from torrentdist.model.configuration.settings import environ_layer
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wording import counted
 from torrentdist.security.private_files import write_private
@@ -88,6 +89,12 @@ class DevSpec(msgspec.Struct, frozen=True, kw_only=True):
 def default_dir() -> Path:
     base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     return Path(base) / "torrentdist" / "dev"
+
+
+def users_of_jobs(spec: DevSpec, environ: Mapping[str, str]) -> str:
+    """Returns jobs.user as the supervisors will read it: a variable goes before their file."""
+    given = environ_layer(environ).values.get("jobs.user") or spec.settings.get("jobs", {}).get("user")
+    return str(given or JobsConfig().user)
 
 
 class ChildProcess(Protocol):
@@ -293,11 +300,11 @@ class DevCluster:
     def _job_users(self) -> list[str]:
         """Returns the launcher's words that allow it the users of jobs, if there are any and root
         starts it."""
-        text = str(self.spec.settings.get("jobs", {}).get("user", JobsConfig().user))
         try:
-            return ["--job-users", str(job_users(text))] if os.geteuid() == 0 else []
+            users = job_users(users_of_jobs(self.spec, os.environ))
         except BadJobUsers:  # jobs run as root here, and the doctor says why
             return []
+        return ["--job-users", str(users)] if os.geteuid() == 0 else []
 
     def _wait_launcher(self) -> None:
         deadline = time.monotonic() + READY_SECS

@@ -10,6 +10,8 @@ import os
 import re
 
 _ERRNO = re.compile(r"\[Errno (\d{1,4})\]")
+MOST_SHOWN = 80
+"""Characters of a line that an error shows."""
 
 
 def counted(number: int, noun: str) -> str:
@@ -51,3 +53,12 @@ def os_sentence(exc: BaseException) -> str:
     if exc.errno is None and (numbers := _ERRNO.findall(str(exc))):  # asyncio, after it has tried several addresses
         return ", ".join(dict.fromkeys(os.strerror(int(number)) for number in numbers))
     return exc.strerror or str(exc)
+
+
+def toml_complaint(text: str, error: str) -> tuple[int, str]:
+    """Returns the number of the line that a TOML parser's error names, and a sentence with that
+    line. 0: it names none."""
+    found = re.search(r"at line (\d+)", error)
+    number = int(found[1]) if found else 0
+    lines = text.splitlines()[number - 1 : number] if number else []
+    return number, ": ".join(["is not valid TOML", error, *(line.strip()[:MOST_SHOWN] for line in lines)])

@@ -77,7 +77,7 @@ def join(session: Session, file: Path) -> None:
 
     With -q: the path of the certificate.
     """
-    if session.config_file is None:
+    if session.named_file() is None:
         raise click.UsageError("give the daemon's configuration with --config FILE")
     invitation = parse_invitation(read_secret(file), str(file))
     view = run(host_client.join(session.config(), invitation))

@@ -106,7 +106,7 @@ def init(session: Session) -> None:
 def _config_of(session: Session) -> Config:
     """Returns the configuration of --config, which is required: the default could name a different
     ensemble."""
-    if session.config_file is None:
+    if session.named_file() is None:
         command = click.get_current_context().info_name
         raise click.UsageError(f"{command} with --config FILE of a daemon: it says which ZooKeeper is meant")
     return session.config()

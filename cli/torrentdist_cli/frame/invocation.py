@@ -57,6 +57,12 @@ class Session:
         """Returns what was done, or what would be done."""
         return would if self.dry_run else done
 
+    def named_file(self) -> Path | None:
+        """Returns the file of --config or, without it, of TORRENTDIST_CONFIG."""
+        from torrentdist.model.configuration.settings import file_of_variable
+
+        return self.config_file or file_of_variable()
+
     def loaded(self) -> Loaded:
         from torrentdist.model.configuration.settings import load
 

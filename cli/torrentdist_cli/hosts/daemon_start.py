@@ -32,10 +32,11 @@ def entry_of(module: str) -> Callable[..., None]:
 def start(session: Session, role: str, **options: Any) -> None:
     """Runs the daemon of this role. Requires an explicit configuration: a daemon never starts with
     a file that happens to be found."""
-    if session.config_file is None:
+    file = session.named_file()
+    if file is None:
         raise click.UsageError("a daemon is started with --config FILE")
     loaded = session.loaded()
-    _require_role(session.config_file, role, loaded.origins)
+    _require_role(file, role, loaded.origins)
     for sentence in warnings(loaded.origins, DEFAULT_ORIGIN):
         say(sentence, label="warning:")
     entry_of(f"torrentdist.{role}.daemon")(loaded.config, **options)

@@ -39,7 +39,7 @@ Each place is laid over the one before it, key by key; a list or a table is repl
 2. `/etc/torrentdist/torrentdist.toml`
 3. `torrentdist/torrentdist.toml` in `$XDG_CONFIG_HOME`, or in `~/.config`
 4. `./torrentdist.toml`
-5. the file named by `--config`
+5. the file named by `--config`, or else by `TORRENTDIST_CONFIG`
 6. variables: `TORRENTDIST_<SECTION>_<KEY>`
 7. flags, such as `--masters`
 

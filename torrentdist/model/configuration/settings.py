@@ -22,12 +22,15 @@ from torrentdist.model.configuration.config import Config
 from torrentdist.model.configuration.settings_rules import Problem, problems_of, value_of
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.json_decoding import decode_json
+from torrentdist.model.wording import toml_complaint
 
 FILE_NAME = "torrentdist.toml"
 SYSTEM_DIR = Path("/etc/torrentdist")
 DEFAULT_ORIGIN = "default"
 FLAG_ORIGIN = "command line"
 PREFIX = "TORRENTDIST_"
+CONFIG_FILE = PREFIX + "CONFIG"
+"""Names a configuration file, as --config does, which goes before it."""
 SHORT_VARIABLES: Mapping[str, str] = {"TORRENTDIST_MASTERS": "client.masters"}
 
 _OF_WORKERS = (
@@ -47,6 +50,8 @@ SLOW_CALLBACKS = PREFIX + "SLOW_CALLBACKS_SECS"
 _SERVICE_LINK = r"_SERVICE_(HOST|PORT(_.*)?)$|_PORT_\d+_(TCP|UDP)(_.*)?$"
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off"})
+CLOSE = 0.75
+"""How alike two names have to be for a suggestion; 1: equal."""
 _MAX_SECRET_BYTES = 64 * 1024
 
 
@@ -97,9 +102,19 @@ def load(
     environ = os.environ if environ is None else environ
     if config_file is not None and not config_file.is_file():
         raise TorrentdistError("config_invalid", origin=str(config_file), detail="there is no such file")
+    config_file = config_file or file_of_variable(environ)
     paths = [path for path in file_layers(environ, cwd or Path(), system_dir) if path.is_file()]
     layers = [_file_layer(path) for path in [*paths, *([config_file] if config_file else [])]]
     return combine([*layers, environ_layer(environ), flag_layer(flags or {})])
+
+
+def file_of_variable(environ: Mapping[str, str] = os.environ) -> Path | None:
+    """Returns the configuration file that TORRENTDIST_CONFIG names, or None. Raises an error if it
+    is not there."""
+    name = environ.get(CONFIG_FILE, "")
+    if name and not Path(name).is_file():
+        raise TorrentdistError("config_invalid", origin=CONFIG_FILE, detail=f"there is no file {name}")
+    return Path(name) if name else None
 
 
 def file_layers(environ: Mapping[str, str], cwd: Path, system_dir: Path = SYSTEM_DIR) -> list[Path]:
@@ -160,7 +175,7 @@ def environ_layer(environ: Mapping[str, str]) -> Layer:
         if (
             not name.startswith(PREFIX)
             or name in WORKER_VARIABLES
-            or name in (DEV_MARK, SLOW_CALLBACKS)
+            or name in (CONFIG_FILE, DEV_MARK, SLOW_CALLBACKS)
             or text.startswith(("tcp://", "udp://"))
             or (name not in _VARIABLES and re.search(_SERVICE_LINK, name))
         ):
@@ -246,12 +261,14 @@ def secret_files(config: Config) -> list[str]:
 def _file_layer(path: Path) -> Layer:
     import tomllib
 
+    text = ""
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        document = tomllib.loads(text)
     except OSError as exc:
         return Layer({}, {}, (Problem(str(path), f"cannot be read: {exc.strerror}"),))
     except ValueError as exc:
-        return Layer({}, {}, (Problem(str(path), f"is not valid TOML: {exc}"),))
+        return Layer({}, {}, (Problem(str(path), toml_complaint(text, str(exc))[1]),))
     except RecursionError:
         return Layer({}, {}, (Problem(str(path), "is nested too deeply"),))
     return toml_layer(document, str(path))
@@ -273,9 +290,9 @@ def _unknown(key: str, value: Any) -> str:
 def _did_you_mean(text: str, known: Iterable[str]) -> str:
     from difflib import get_close_matches
 
-    known = list(known)
-    same_name = [key for key in known if key.rpartition(".")[2] == text.rpartition(".")[2]]
-    close = get_close_matches(text, known, n=1, cutoff=0.5)
+    names = {key.removeprefix(PREFIX): key for key in known}  # the prefix of all variables is no likeness
+    same_name = [key for key in names.values() if key.rpartition(".")[2] == text.rpartition(".")[2]]
+    close = [names[name] for name in get_close_matches(text.removeprefix(PREFIX), names, n=1, cutoff=CLOSE)]
     # A plain name lacks its section; a dotted one is more likely mistyped than misplaced.
     nearest = close or same_name if "." in text else same_name or close
     return f", did you mean {nearest[0]!r}?" if nearest else ""

@@ -18,6 +18,7 @@ from torrentdist.model import ids
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
 from torrentdist.model.jobs.spark_job import SparkSpec, spark_problems
+from torrentdist.model.wording import toml_complaint
 
 FILE_NAME = "job.toml"
 MAX_JOB_CHARS = 256 * 1024
@@ -27,6 +28,7 @@ MAX_DOTS = 200
 their number."""
 _STRINGS = re.compile(r"""\"(?:\\.|[^\"\\\n])*\"|'[^'\n]*'""")
 MAX_WORKERS = 10_000
+_NO_COMMAND = "a job of kind process needs one"
 NO_WAIT = "must be a number of seconds, or -1 for no limit"
 
 
@@ -112,11 +114,14 @@ def parse_job(text: str, *, origin: str) -> JobSpec:
     if any(line.count(".") > MAX_DOTS for line in _STRINGS.sub("", text).splitlines()):
         raise TorrentdistError("job_invalid", origin=origin, detail=f"a line has a key of more than {MAX_DOTS} parts")
     try:
-        spec = msgspec.convert(spelled_out(msgspec.toml.decode(text)), JobSpec)
+        job = spelled_out(msgspec.toml.decode(text))
+        _expect_texts(text, origin, job.get("env"))
+        spec = msgspec.convert(job, JobSpec)
     except msgspec.ValidationError as exc:
         raise _invalid(text, origin, str(exc)) from None
     except msgspec.DecodeError as exc:
-        raise TorrentdistError("job_invalid", origin=origin, detail=str(exc)) from None
+        line, detail = toml_complaint(text, str(exc))
+        raise TorrentdistError("job_invalid", origin=f"{origin}:{line}" if line else origin, detail=detail) from None
     except RecursionError:
         raise TorrentdistError("job_invalid", origin=origin, detail="it is nested too deeply") from None
     except ValueError as exc:  # a number of thousands of digits
@@ -126,6 +131,17 @@ def parse_job(text: str, *, origin: str) -> JobSpec:
         key, detail = problems[0]
         raise TorrentdistError("job_invalid", origin=place_in(text, origin, key), detail=f"{key}: {detail}")
     return spec
+
+
+def _expect_texts(text: str, origin: str, env: object) -> None:
+    """Raises `job_invalid` for a value of [env] that is no text, most often a key of the job that
+    was written below it."""
+    for key, value in env.items() if isinstance(env, dict) else ():
+        if not isinstance(value, str):
+            detail = f"{key}: stands in [env], whose values are text"
+            if key in JobSpec.__struct_fields__:
+                detail += "; keys of the job stand before the first [table]"
+            raise TorrentdistError("job_invalid", origin=place_in(text, origin, key), detail=detail)
 
 
 def spelled_out(job: dict[str, Any]) -> dict[str, Any]:
@@ -145,8 +161,9 @@ def spelled_out(job: dict[str, Any]) -> dict[str, Any]:
 def problems_of(spec: JobSpec) -> list[tuple[str, str]]:
     """Returns (key, problem) for every invalid value."""
     max_wait = spec.replication.max_wait_secs or 0.0
+    in_env = "; this one stands in [env]" if "command" in spec.env else ""
     checks = [
-        ("command", not spec.command and spec.kind is JobKind.PROCESS, "a job of kind process needs one"),
+        ("command", not spec.command and spec.kind is JobKind.PROCESS, _NO_COMMAND + in_env),
         ("workers", not 1 <= spec.workers <= MAX_WORKERS, f"must be 1 to {MAX_WORKERS}"),
         *((key, not 0 <= secs < math.inf, "must be a number of seconds, 0 or more") for key, secs in _times(spec)),
         ("max_backoff_secs", spec.restart.max_backoff_secs < spec.restart.backoff_secs, "is less than backoff_secs"),

@@ -65,3 +65,5 @@ class IsolationView(View, frozen=True, kw_only=True):
     """Whether the host therefore runs no jobs."""
     exposed: bool = False
     """Whether the supervisor listens beyond loopback."""
+    is_root: bool = False
+    """Whether the supervisor's own user is root."""

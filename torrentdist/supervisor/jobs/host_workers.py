@@ -8,6 +8,7 @@ Never: fetch a bundle, or send anything to a master.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Collection
 
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
@@ -155,6 +156,7 @@ class HostWorkers:
             why_own_user=jobs.why_not,
             refuses_jobs=jobs.refused,
             exposed=self._check.policy.exposed,
+            is_root=os.geteuid() == 0,
         )
 
     def on_change(self, listener: Callable[[], None]) -> None:
