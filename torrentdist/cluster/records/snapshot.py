@@ -10,9 +10,10 @@ Longer than most files: the value and the rule that derives the next one belong 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import TypeVar
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -41,70 +42,34 @@ from torrentdist.model.records import (
 
 K = TypeVar("K", bound=str)
 V = TypeVar("V")
+E = TypeVar("E", bound=records.Record)
 
 
 @dataclass(frozen=True)
-class BundleEntry:
-    record: BundleRecord
+class Entry(Generic[E]):
+    """A record as it was read."""
+
+    record: E
     version: int
-    mtime: float
+    """The version to write with."""
+    mtime: float = 0.0
     """ZooKeeper's time of the record's last write."""
-    replicas: Mapping[MasterId, ReplicaRecord]
+
+
+@dataclass(frozen=True)
+class BundleEntry(Entry[BundleRecord]):
+    replicas: Mapping[MasterId, ReplicaRecord] = field(default_factory=dict)
     """Replica records as written. holders() returns those that count."""
 
 
-@dataclass(frozen=True)
-class AssignmentEntry:
-    record: AssignmentRecord
-    version: int
-    mtime: float = 0.0
-    """ZooKeeper's time of the record's last write."""
-
-
-@dataclass(frozen=True)
-class JobEntry:
-    record: JobRecord
-    version: int
-    mtime: float
-    """ZooKeeper's time of the record's last write."""
-
-
-@dataclass(frozen=True)
-class TokenEntry:
-    record: TokenRecord
-    version: int
-
-
-@dataclass(frozen=True)
-class HostEntry:
-    record: HostRecord
-    version: int
-
-
-@dataclass(frozen=True)
-class InvitationEntry:
-    record: InvitationRecord
-    version: int
-
-
-@dataclass(frozen=True)
-class PresenceEntry:
-    record: PresenceRecord
-    version: int
-
-
-@dataclass(frozen=True)
-class DistributionEntry:
-    record: DistributionRecord
-    version: int
-    mtime: float = 0.0
-    """ZooKeeper's time of the record's last write."""
-
-
-@dataclass(frozen=True)
-class RetentionEntry:
-    record: RetentionRecord
-    version: int
+AssignmentEntry = Entry[AssignmentRecord]
+JobEntry = Entry[JobRecord]
+TokenEntry = Entry[TokenRecord]
+HostEntry = Entry[HostRecord]
+InvitationEntry = Entry[InvitationRecord]
+PresenceEntry = Entry[PresenceRecord]
+DistributionEntry = Entry[DistributionRecord]
+RetentionEntry = Entry[RetentionRecord]
 
 
 @dataclass(frozen=True)
@@ -133,6 +98,11 @@ class Changes:
     def any_bundle(self) -> bool:
         """Whether the status of bundles whose own records did not change may differ."""
         return self.masters or self.cluster
+
+
+def _joined(values: Sequence[Any]) -> Any:
+    """Returns all ids of several steps, or whether one of them is true."""
+    return any(values) if isinstance(values[0], bool) else frozenset().union(*values)
 
 
 RECENT = 256
@@ -172,22 +142,10 @@ class ClusterSnapshot:
     def changes_since(self, version: int) -> Changes | None:
         """Returns what changed after an earlier version, or None if everything may have changed."""
         steps = self.version - version
-        if version < 0 or not 0 <= steps <= len(self.recent):
+        if version < 0 or not 0 < steps <= len(self.recent):
             return Changes() if steps == 0 else None
         some = self.recent[len(self.recent) - steps :]
-        return Changes(
-            bundles=frozenset().union(*(step.bundles for step in some)),
-            jobs=frozenset().union(*(step.jobs for step in some)),
-            assignments=frozenset().union(*(step.assignments for step in some)),
-            masters=any(step.masters for step in some),
-            supervisors=any(step.supervisors for step in some),
-            cluster=any(step.cluster for step in some),
-            tokens=any(step.tokens for step in some),
-            hosts=any(step.hosts for step in some),
-            places=frozenset().union(*(step.places for step in some)),
-            policies=any(step.policies for step in some),
-            presence=any(step.presence for step in some),
-        )
+        return Changes(**{each.name: _joined([getattr(step, each.name) for step in some]) for each in fields(Changes)})
 
     @property
     def present(self) -> bool:
@@ -235,75 +193,28 @@ def updated(old: ClusterSnapshot, tree: ReadTree, touched: Iterable[str], on_bad
     """Returns the next snapshot, or `old` itself if nothing changed. Decodes only the touched
     paths."""
     by_section, read = _by_section(touched), _RecordReader(tree, on_bad)
-
-    def section(
-        name: str, current: Mapping[K, V], build: Callable[[K], V | None]
-    ) -> tuple[Mapping[K, V], frozenset[K]]:
-        return _rebuilt(current, by_section.get(name, ()), build)
-
-    masters, masters_changed = section(paths.MASTERS, old.masters, read.master)
-    supervisors, supervisors_changed = section(paths.SUPERVISORS, old.supervisors, read.supervisor)
-    bundles, bundles_changed = section(paths.BUNDLES, old.bundles, read.bundle)
-    assignments, assignments_changed = section(paths.ASSIGNMENTS, old.assignments, read.assignment)
-    jobs, jobs_changed = section(paths.JOBS, old.jobs, read.job)
-    tokens, tokens_changed = section(paths.TOKENS, old.tokens, read.token)
-    hosts, hosts_changed = section(paths.HOSTS, old.hosts, read.host)
-    invitations, invitations_changed = section(paths.INVITATIONS, old.invitations, read.invitation)
-    places, places_changed = section(paths.PLACES, old.places, read.place)
+    now: dict[str, Any] = {}
+    changed: dict[str, frozenset[Any]] = {}
+    for name, (section, build) in _SECTIONS.items():
+        now[name], changed[name] = _rebuilt(getattr(old, name), by_section.get(section, ()), partial(build, read))
     cluster = read.record(paths.CLUSTER, ClusterRecord) if paths.CLUSTER in by_section else old.cluster
-    new = dataclasses.replace(
-        old,
-        cluster=cluster,
-        masters=masters,
-        supervisors=supervisors,
-        bundles=bundles,
-        assignments=assignments,
-        jobs=jobs,
-        tokens=tokens,
-        hosts=hosts,
-        invitations=invitations,
-        places=places,
-    )
-    new, policies_changed = _with_policies(_with_leader(new, by_section, read), by_section, read)
-    new, presence_changed = _with_presence(new, by_section, read)
+    new = _with_leader(dataclasses.replace(old, cluster=cluster, **now), by_section, read)
     step = Changes(
-        bundles_changed,
-        jobs_changed,
-        assignments_changed,
-        masters=bool(masters_changed),
-        supervisors=bool(supervisors_changed),
+        changed["bundles"],
+        changed["jobs"],
+        changed["assignments"],
+        masters=bool(changed["masters"]),
+        supervisors=bool(changed["supervisors"]),
         cluster=cluster != old.cluster,
-        tokens=bool(tokens_changed),
-        hosts=bool(hosts_changed or invitations_changed),
-        places=places_changed,
-        policies=policies_changed,
-        presence=presence_changed,
+        tokens=bool(changed["tokens"]),
+        hosts=bool(changed["hosts"] or changed["invitations"]),
+        places=changed["places"],
+        policies=bool(changed["distributions"] or changed["retention"]),
+        presence=bool(changed["known_masters"] or changed["known_supervisors"]),
     )
     if step == Changes() and _same_heads(old, new):
         return old
     return dataclasses.replace(new, version=old.version + 1, recent=(*old.recent[1 - RECENT :], step))
-
-
-def _with_policies(
-    old: ClusterSnapshot, by_section: Mapping[str, Collection[str]], read: _RecordReader
-) -> tuple[ClusterSnapshot, bool]:
-    """Returns the snapshot with the touched distributions and retention rules, and whether any
-    changed."""
-    distributions, some = _rebuilt(old.distributions, by_section.get(paths.DISTRIBUTIONS, ()), read.distribution)
-    retention, others = _rebuilt(old.retention, by_section.get(paths.RETENTION, ()), read.retention)
-    return dataclasses.replace(old, distributions=distributions, retention=retention), bool(some or others)
-
-
-def _with_presence(
-    old: ClusterSnapshot, by_section: Mapping[str, Collection[str]], read: _RecordReader
-) -> tuple[ClusterSnapshot, bool]:
-    """Returns the snapshot with what is remembered of the touched daemons, and whether any of it
-    changed."""
-    masters, some = _rebuilt(old.known_masters, by_section.get(paths.KNOWN_MASTERS, ()), read.known_master)
-    touched = by_section.get(paths.KNOWN_SUPERVISORS, ())
-    supervisors, others = _rebuilt(old.known_supervisors, touched, read.known_supervisor)
-    changed = bool(some or others)
-    return dataclasses.replace(old, known_masters=masters, known_supervisors=supervisors), changed
 
 
 def _by_section(touched: Iterable[str]) -> Mapping[str, set[str]]:
@@ -418,60 +329,38 @@ class _RecordReader:
         node = self.tree.nodes.get(f"{paths.PLACES}/{id_}")
         return None if node is None else node[0].decode(errors="replace")
 
+    def entry(self, path: str, kind: type[R], key: str = "") -> Entry[R] | None:
+        """Reads a record and its version. `key`: its field that holds its own id, if it has one."""
+        record = self.named(path, kind, key) if key else self.record(path, kind)
+        stat = self.tree.nodes[path][1] if record is not None else None
+        return None if record is None or stat is None else Entry(record, stat.version, stat.mtime)
+
     def assignment(self, id_: SupervisorId) -> AssignmentEntry | None:
-        path = f"{paths.ASSIGNMENTS}/{id_}"
-        record = self.record(path, AssignmentRecord)
-        if record is None:
-            return None
-        stat = self.tree.nodes[path][1]
-        return AssignmentEntry(record, stat.version, stat.mtime)
+        return self.entry(f"{paths.ASSIGNMENTS}/{id_}", AssignmentRecord)
 
     def job(self, id_: JobId) -> JobEntry | None:
-        path = f"{paths.JOBS}/{id_}"
-        record = self.named(path, JobRecord, "id")
-        if record is None:
-            return None
-        stat = self.tree.nodes[path][1]
-        return JobEntry(record, stat.version, stat.mtime)
+        return self.entry(f"{paths.JOBS}/{id_}", JobRecord, "id")
 
     def token(self, name: str) -> TokenEntry | None:
-        path = f"{paths.TOKENS}/{name}"
-        record = self.named(path, TokenRecord, "name")
-        return None if record is None else TokenEntry(record, self.tree.nodes[path][1].version)
+        return self.entry(f"{paths.TOKENS}/{name}", TokenRecord, "name")
 
     def host(self, id_: str) -> HostEntry | None:
-        path = f"{paths.HOSTS}/{id_}"
-        record = self.named(path, HostRecord, "id")
-        return None if record is None else HostEntry(record, self.tree.nodes[path][1].version)
+        return self.entry(f"{paths.HOSTS}/{id_}", HostRecord, "id")
 
     def invitation(self, id_: str) -> InvitationEntry | None:
-        path = f"{paths.INVITATIONS}/{id_}"
-        record = self.named(path, InvitationRecord, "id")
-        return None if record is None else InvitationEntry(record, self.tree.nodes[path][1].version)
+        return self.entry(f"{paths.INVITATIONS}/{id_}", InvitationRecord, "id")
 
     def known_master(self, id_: MasterId) -> PresenceEntry | None:
-        return self._presence(paths.KNOWN_MASTERS, id_)
+        return self.entry(f"{paths.KNOWN_MASTERS}/{id_}", PresenceRecord, "id")
 
     def known_supervisor(self, id_: SupervisorId) -> PresenceEntry | None:
-        return self._presence(paths.KNOWN_SUPERVISORS, id_)
-
-    def _presence(self, section: str, id_: str) -> PresenceEntry | None:
-        path = f"{section}/{id_}"
-        record = self.named(path, PresenceRecord, "id")
-        return None if record is None else PresenceEntry(record, self.tree.nodes[path][1].version)
+        return self.entry(f"{paths.KNOWN_SUPERVISORS}/{id_}", PresenceRecord, "id")
 
     def distribution(self, id_: BundleId) -> DistributionEntry | None:
-        path = f"{paths.DISTRIBUTIONS}/{id_}"
-        record = self.named(path, DistributionRecord, "bundle")
-        if record is None:
-            return None
-        stat = self.tree.nodes[path][1]
-        return DistributionEntry(record, stat.version, stat.mtime)
+        return self.entry(f"{paths.DISTRIBUTIONS}/{id_}", DistributionRecord, "bundle")
 
     def retention(self, name: str) -> RetentionEntry | None:
-        path = f"{paths.RETENTION}/{name}"
-        record = self.record(path, RetentionRecord)
-        return None if record is None else RetentionEntry(record, self.tree.nodes[path][1].version)
+        return self.entry(f"{paths.RETENTION}/{name}", RetentionRecord)
 
     def bundle(self, id_: BundleId) -> BundleEntry | None:
         path = f"{paths.BUNDLES}/{id_}"
@@ -482,3 +371,21 @@ class _RecordReader:
         names = sorted(self.tree.children.get(path, ()))
         replicas = [self.named(f"{path}/{name}", ReplicaRecord, "master") for name in names]
         return BundleEntry(record, stat.version, stat.mtime, {r.master: r for r in replicas if r is not None})
+
+
+_SECTIONS: Final[Mapping[str, tuple[str, Callable[[_RecordReader, Any], Any]]]] = {
+    "masters": (paths.MASTERS, _RecordReader.master),
+    "supervisors": (paths.SUPERVISORS, _RecordReader.supervisor),
+    "bundles": (paths.BUNDLES, _RecordReader.bundle),
+    "assignments": (paths.ASSIGNMENTS, _RecordReader.assignment),
+    "jobs": (paths.JOBS, _RecordReader.job),
+    "tokens": (paths.TOKENS, _RecordReader.token),
+    "hosts": (paths.HOSTS, _RecordReader.host),
+    "invitations": (paths.INVITATIONS, _RecordReader.invitation),
+    "places": (paths.PLACES, _RecordReader.place),
+    "distributions": (paths.DISTRIBUTIONS, _RecordReader.distribution),
+    "retention": (paths.RETENTION, _RecordReader.retention),
+    "known_masters": (paths.KNOWN_MASTERS, _RecordReader.known_master),
+    "known_supervisors": (paths.KNOWN_SUPERVISORS, _RecordReader.known_supervisor),
+}
+"""The collections of a snapshot: where their records stand in the tree, and how one is read."""
