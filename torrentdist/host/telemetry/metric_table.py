@@ -32,6 +32,9 @@ def size_class(size: int) -> str:
     return next((name for name, most in SIZE_CLASSES.items() if size <= most), LARGER)
 
 
+Labels = Mapping[str, tuple[str, ...]]
+
+
 class MetricKind(StrEnum):
     GAUGE = "gauge"
     COUNTER = "counter"
@@ -54,17 +57,32 @@ class MetricRow:
     """The name without PREFIX."""
     kind: MetricKind
     help: str
-    labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    labels: Labels = field(default_factory=dict)
     """Every label with all its values."""
     buckets: tuple[float, ...] = ()
 
 
-def _rows(found_on: FoundOn, gauges: Mapping[str, str], counters: Mapping[str, str]) -> list[MetricRow]:
-    """Returns the rows of metrics without labels."""
+Meaning = str | tuple[str, Labels]
+"""What a metric tells, and its labels if it has some."""
+
+
+def _rows(
+    found_on: FoundOn,
+    gauges: Mapping[str, Meaning] = {},
+    counters: Mapping[str, Meaning] = {},
+    waits: Mapping[str, str] = {},
+) -> list[MetricRow]:
+    """Returns the rows of metrics. `waits` are histograms of seconds."""
     return [
-        *(MetricRow(found_on, name, MetricKind.GAUGE, text) for name, text in gauges.items()),
-        *(MetricRow(found_on, name, MetricKind.COUNTER, text) for name, text in counters.items()),
+        *(_row(found_on, name, MetricKind.GAUGE, meaning) for name, meaning in gauges.items()),
+        *(_row(found_on, name, MetricKind.COUNTER, meaning) for name, meaning in counters.items()),
+        *(MetricRow(found_on, name, MetricKind.HISTOGRAM, text, buckets=WAIT_SECS) for name, text in waits.items()),
     ]
+
+
+def _row(found_on: FoundOn, name: str, kind: MetricKind, meaning: Meaning) -> MetricRow:
+    text, labels = (meaning, {}) if isinstance(meaning, str) else meaning
+    return MetricRow(found_on, name, kind, text, labels)
 
 
 _EVERY: Final = [
@@ -93,7 +111,20 @@ _EVERY: Final = [
             "hash_failures_total": "Pieces that did not match their digest, and were fetched again",
             "log_lines_dropped_total": "Log lines that could not be written",
             "trace_spans_dropped_total": "Spans that could not be sent to the collector of traces.endpoint",
+            "fetch_ends_total": (
+                "Fetches that ended; `stopped`: the bundle was no longer wanted",
+                {"result": ("finished", "failed", "stopped")},
+            ),
+            "fetched_bytes_total": (
+                "Bytes of finished fetches by source; `local`: already on this host",
+                {"source": ("masters", "peers", "local")},
+            ),
+            "http_answers_total": (
+                "Answers to HTTP requests, without health checks, by class of status",
+                {"status": ("2xx", "3xx", "4xx", "5xx")},
+            ),
         },
+        waits={"fetch_first_byte_seconds": "Seconds that a finished fetch waited for its first byte"},
     ),
     MetricRow(
         FoundOn.EVERY,
@@ -102,34 +133,6 @@ _EVERY: Final = [
         "Seconds from the start of a fetch until the bundle was published here, by the bundle's size",
         {"size": (*SIZE_CLASSES, LARGER)},
         FETCH_SECS,
-    ),
-    MetricRow(
-        FoundOn.EVERY,
-        "fetch_first_byte_seconds",
-        MetricKind.HISTOGRAM,
-        "Seconds that a finished fetch waited for its first byte",
-        buckets=WAIT_SECS,
-    ),
-    MetricRow(
-        FoundOn.EVERY,
-        "fetch_ends_total",
-        MetricKind.COUNTER,
-        "Fetches that ended; `stopped`: the bundle was no longer wanted",
-        {"result": ("finished", "failed", "stopped")},
-    ),
-    MetricRow(
-        FoundOn.EVERY,
-        "fetched_bytes_total",
-        MetricKind.COUNTER,
-        "Bytes of finished fetches by source; `local`: already on this host",
-        {"source": ("masters", "peers", "local")},
-    ),
-    MetricRow(
-        FoundOn.EVERY,
-        "http_answers_total",
-        MetricKind.COUNTER,
-        "Answers to HTTP requests, without health checks, by class of status",
-        {"status": ("2xx", "3xx", "4xx", "5xx")},
     ),
 ]
 
@@ -145,6 +148,16 @@ _MASTER: Final = [
             "directory_swarms": "Swarms that some peer is in",
             "directory_fetching": "Peers that are fetching",
             "directory_hosts": "Hosts that peers are on",
+            "bundles": ("Bundles by state", {"state": ("available", "uploading", "lost")}),
+            "gone": (
+                "Daemons that left without a clean stop or a drain, and are not back",
+                {"role": ("master", "supervisor")},
+            ),
+            "attention": (
+                "What needs attention, as on the Overview, by kind; the leader knows the most",
+                {"what": ATTENTION},
+            ),
+            "directory_peers": ("Peers by role", {"role": tuple(role.value for role in PeerRole)}),
         },
         counters={
             "directory_announces_total": "Announces heard",
@@ -153,60 +166,15 @@ _MASTER: Final = [
             "console_parts_total": "Live parts of the console's pages that were made anew",
             "console_seconds_total": "Processor seconds that the live parts of the console's pages took",
         },
-    ),
-    MetricRow(
-        FoundOn.MASTER,
-        "bundles",
-        MetricKind.GAUGE,
-        "Bundles by state",
-        {"state": ("available", "uploading", "lost")},
-    ),
-    MetricRow(
-        FoundOn.MASTER,
-        "gone",
-        MetricKind.GAUGE,
-        "Daemons that left without a clean stop or a drain, and are not back",
-        {"role": ("master", "supervisor")},
-    ),
-    MetricRow(
-        FoundOn.MASTER,
-        "attention",
-        MetricKind.GAUGE,
-        "What needs attention, as on the Overview, by kind; the leader knows the most",
-        {"what": ATTENTION},
-    ),
-    MetricRow(
-        FoundOn.MASTER,
-        "directory_peers",
-        MetricKind.GAUGE,
-        "Peers by role",
-        {"role": tuple(role.value for role in PeerRole)},
-    ),
-    MetricRow(
-        FoundOn.MASTER,
-        "change_queue_seconds",
-        MetricKind.HISTOGRAM,
-        "Seconds that a change waited for the changes before it",
-        buckets=WAIT_SECS,
-    ),
-    MetricRow(
-        FoundOn.MASTER,
-        "commit_seconds",
-        MetricKind.HISTOGRAM,
-        "Seconds that ZooKeeper took to commit a change of this master",
-        buckets=WAIT_SECS,
-    ),
-    MetricRow(
-        FoundOn.MASTER,
-        "failover_seconds",
-        MetricKind.HISTOGRAM,
-        "Seconds without a leader before this master was elected",
-        buckets=WAIT_SECS,
+        waits={
+            "change_queue_seconds": "Seconds that a change waited for the changes before it",
+            "commit_seconds": "Seconds that ZooKeeper took to commit a change of this master",
+            "failover_seconds": "Seconds without a leader before this master was elected",
+        },
     ),
     *_rows(
         FoundOn.LEADER,
         gauges={"supervisors_silent": "Registered supervisors whose heartbeats are overdue"},
-        counters={},
     ),
 ]
 
@@ -217,7 +185,6 @@ _SUPERVISOR: Final = _rows(
         "masters_answering": "Masters that answered the last announce",
         "archive_bytes": "Bytes of the gateway's archives",
     },
-    counters={},
 )
 
 METRICS: Final[Mapping[str, MetricRow]] = {row.name: row for row in [*_EVERY, *_MASTER, *_SUPERVISOR]}
