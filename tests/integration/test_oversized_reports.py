@@ -1,4 +1,5 @@
-"""A leader that hears reports of any size, on a real ZooKeeper: none holds up other jobs."""
+"""A leader that meets reports of any size and damaged records, on a real ZooKeeper: none of them
+holds up other jobs."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import msgspec
 import pytest
 from masters_in_process import Enter, InProcess
 from records_of import job, supervisor
-from zookeeper_fixtures import eventually
+from zookeeper_fixtures import eventually, eventually_async
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.session.znode_operations import MAX_REQUEST_BYTES
@@ -19,7 +20,7 @@ from torrentdist.master.jobs.job_loop import JobLoop
 from torrentdist.master.jobs.story_keeper import MOST_BYTES, Stories
 from torrentdist.master.master_session import MasterSession
 from torrentdist.master.reads.zookeeper_reachability import ZooKeeperReachability
-from torrentdist.model.configuration.config import Config
+from torrentdist.model.configuration.config import Config, JobsConfig
 from torrentdist.model.ids import JobId, MasterId, SupervisorId
 from torrentdist.model.jobs.report_bounds import MOST_DETAIL
 from torrentdist.model.records import AssignmentRecord, JobRecord, JobStatus, WorkerAssignment, encode
@@ -51,7 +52,7 @@ def in_full(record: JobRecord) -> JobRecord:
 
 
 @contextlib.asynccontextmanager
-async def running(master: InProcess) -> AsyncIterator[JobLoop]:
+async def running(master: InProcess, keep_secs: float = 600.0) -> AsyncIterator[JobLoop]:
     reachability = ZooKeeperReachability(master.zk)
     loop = JobLoop(
         session_of(master),
@@ -59,7 +60,7 @@ async def running(master: InProcess) -> AsyncIterator[JobLoop]:
         reachability,
         heartbeats_of(master),
         Stories(session_of(master), lambda: True),
-        Config(),
+        Config(jobs=JobsConfig(keep_secs=keep_secs)),
     )
     task = asyncio.create_task(loop.run())
     try:
@@ -102,10 +103,51 @@ async def test_a_job_whose_record_is_full_holds_up_no_other(enter: Enter, capfd:
     async with running(master):
         await eventually(lambda: JobStatus.REPLICATING in statuses() and HOST in master.mirror.snapshot.assignments)
         await asyncio.sleep(1.5)
-    complaints = capfd.readouterr().err.count("a job is stuck")
+    complaints = capfd.readouterr().err.count("a record waits")
 
     assert [JobStatus.SUBMITTED, JobStatus.REPLICATING, JobStatus.ACTIVE] == statuses()
     assert 1 == complaints
+
+
+async def test_what_one_record_does_wrong_holds_up_no_other(enter: Enter) -> None:
+    """If this fails, one damaged assignment, story or left-over znode stops all jobs of the
+    cluster."""
+    master = await enter("m1")
+    await master.leads()
+    await eventually(lambda: master.zk.server_now() is not None)
+    await master.zk.create(paths.assignment(SupervisorId("a-damaged")), b"no record")
+    for name in ("a-damaged", HOST):
+        await master.zk.create(
+            paths.supervisor(SupervisorId(name)), encode(msgspec.structs.replace(supervisor(name), slots=4))
+        )
+    for name in ("a-old", "b-old"):
+        await put(master, job(name, ["code"], JobStatus.FINISHED).record)
+    await master.zk.create(f"{paths.job(JobId('a-old'))}/unknown", b"")
+    await put(master, msgspec.structs.replace(job("a-runs", ["code"]).record, workers=2))
+    await master.zk.create(paths.job_story(JobId("a-runs")), b"no record")
+    await put(master, msgspec.structs.replace(job("b-runs", ["code"]).record, workers=2))
+    await master.mirror.sync(5.0)
+
+    def places() -> set[tuple[str, int]]:
+        entry = master.mirror.snapshot.assignments.get(HOST)
+        return set() if entry is None else {(worker.job, worker.worker) for worker in entry.record.workers}
+
+    async with running(master, keep_secs=0.1):
+        await eventually(lambda: len(places()) == 4 and JobId("b-old") not in master.mirror.snapshot.jobs)
+        await put(master, job("c-next", ["code"], JobStatus.SUBMITTED).record)
+        await eventually(lambda: is_replicating(master, "c-next"))
+        await eventually_async(lambda: has_story(master, "b-runs"))
+
+    assert JobId("a-old") in master.mirror.snapshot.jobs
+
+
+def is_replicating(master: InProcess, name: str) -> bool:
+    entry = master.mirror.snapshot.jobs.get(JobId(name))
+    return entry is not None and entry.record.status is JobStatus.REPLICATING
+
+
+async def has_story(master: InProcess, name: str) -> bool:
+    return await master.zk.exists(paths.job_story(JobId(name))) is not None
 
 
 async def test_a_story_that_is_too_large_is_shortened(enter: Enter) -> None:

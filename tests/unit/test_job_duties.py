@@ -10,7 +10,7 @@ import pytest
 from records_of import bundle, job, snapshot, supervisor
 
 from torrentdist.cluster.records.snapshot import AssignmentEntry, ClusterSnapshot, JobEntry
-from torrentdist.cluster.session.znode_operations import Op, Set
+from torrentdist.cluster.session.znode_operations import MAX_REQUEST_BYTES, Create, Op, Set, request_size
 from torrentdist.master.changes.predicted_records import predicted
 from torrentdist.master.jobs.job_duties import (
     Happened,
@@ -18,10 +18,10 @@ from torrentdist.master.jobs.job_duties import (
     cleanup_ops,
     drain_ops,
     happened,
-    lacking,
     next_due,
     ops_of,
 )
+from torrentdist.master.jobs.job_operations import lacking
 from torrentdist.master.jobs.lifecycle import Due, Replicated, WorkerEnded
 from torrentdist.model.ids import JobId, SupervisorId
 from torrentdist.model.jobs.job import JobSpec, Replication, Restart, RestartPolicy
@@ -314,3 +314,25 @@ def test_what_ended_long_ago_is_forgotten() -> None:
     seen = dataclasses.replace(seen, supervisors={SupervisorId("here"): supervisor("here")})
 
     assert ["/jobs/a", "/assignments/empty"] == [op.path for op in cleanup_ops(seen, 60.0, 50.0)]
+
+
+def test_a_host_gets_no_more_workers_than_its_assignment_can_name() -> None:
+    """A job of many thousand workers would make an assignment that nobody can write, and no other
+    job would get a place."""
+    slots, workers = 100_000, 20_000
+    host = msgspec.structs.replace(supervisor(H1), slots=slots)
+    before = snapshot([bundle("b")], supervisors=[host], jobs=[with_workers(job("j", ["b"]), workers)])
+    (op,) = assignment_ops(before)
+
+    assert isinstance(op, Create)
+    assert 1_000 < len(placed([op], before)[H1])
+    assert request_size([op]) < MAX_REQUEST_BYTES
+
+
+def test_a_host_whose_assignment_is_refused_keeps_what_it_has() -> None:
+    """A worker would run twice, or all others would wait for one assignment that nobody can
+    write."""
+    before = running(4, on={H1: (0, 1)}, up=(H1, H2))
+    ops = assignment_ops(before, resting={H1})
+
+    assert {H1: (0, 1), H2: (2, 3)} == placed(ops, before)

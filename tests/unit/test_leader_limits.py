@@ -16,11 +16,10 @@ from torrentdist.master.jobs.job_duties import (
     assignment_ops,
     cleanup_ops,
     happened,
-    lacking,
     next_due,
     placement,
-    wait_ends,
 )
+from torrentdist.master.jobs.job_operations import lacking, wait_ends
 from torrentdist.master.jobs.lifecycle import Replicated, Replicating, WorkerEnded
 from torrentdist.master.leading.leader_duties import ForgetUpload, TrimTombstone, duties
 from torrentdist.master.policies.wave_plan import EndDistribution, HostOutcome, next_step

@@ -7,6 +7,7 @@ one record does wrong holds up no other: it is left out until its own pause is o
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Final, TypeVar
@@ -24,6 +25,8 @@ T = TypeVar("T")
 LOOK_SECS: Final = 10.0
 """Longest time between two steps."""
 FIRST_PAUSE_SECS: Final = 0.1
+FORGET_SECS: Final = 60.0
+"""How long after its pause a record is still known to have failed."""
 CONCERNS_ALL: Final = frozenset(
     {
         "zookeeper_unavailable",
@@ -68,7 +71,7 @@ class RecordLoop:
             if self._trouble.failed(kind_of(error)):
                 log.info("the work of the leader waits", what=self._what, reason=str(error))
             wait = self._trouble.pause_secs
-        wait = min([wait, *(at - time.monotonic() for _, at in self._troubled.values())])
+        wait = min(wait, self.secs_until_turn())
         changed = asyncio.ensure_future(self._mirror.changed(snapshot.version))
         woken = asyncio.ensure_future(self._woken.wait())
         try:
@@ -77,21 +80,36 @@ class RecordLoop:
             changed.cancel()
             woken.cancel()
 
+    def secs_until_turn(self) -> float:
+        """Returns the seconds until the pause of a resting record is over; infinity: none rests."""
+        now = time.monotonic()
+        self._troubled = {record: known for record, known in self._troubled.items() if known[1] > now - FORGET_SECS}
+        return min((at - now for _, at in self._troubled.values() if at > now), default=math.inf)
+
+    def resting(self) -> frozenset[Hashable]:
+        """Returns the records whose turn failed, and whose pause is not over."""
+        now = time.monotonic()
+        return frozenset(record for record, (_, at) in self._troubled.items() if now < at)
+
     async def attempt(self, record: Hashable, act: Callable[[], Awaitable[T]]) -> T | None:
         """Takes the turn of one record. Returns None if it failed, or if its pause is not over.
         Raises only what concerns every record."""
-        trouble, again_at = self._troubled.get(record, (Retry(FIRST_PAUSE_SECS, LOOK_SECS), 0.0))
-        if time.monotonic() < again_at:
+        if record in self.resting():
             return None
         try:
             done = await act()
         except Exception as error:
-            if kind_of(error) in CONCERNS_ALL:
-                raise
-            if trouble.failed(kind_of(error)):
-                bug = None if isinstance(error, TorrentdistError | TransactionFailed) else error
-                log.warning("a record waits", what=self._what, record=str(record), reason=str(error), exc_info=bug)
-            self._troubled[record] = trouble, time.monotonic() + trouble.pause_secs
+            self.failed(record, error)
             return None
         self._troubled.pop(record, None)
         return done
+
+    def failed(self, record: Hashable, error: Exception) -> None:
+        """Lets a record rest after a failure. Raises what concerns every record."""
+        if kind_of(error) in CONCERNS_ALL:
+            raise error
+        trouble = self._troubled.get(record, (Retry(FIRST_PAUSE_SECS, LOOK_SECS), 0.0))[0]
+        if trouble.failed(kind_of(error)):
+            bug = None if isinstance(error, TorrentdistError | TransactionFailed) else error
+            log.warning("a record waits", what=self._what, record=str(record), reason=str(error), exc_info=bug)
+        self._troubled[record] = trouble, time.monotonic() + trouble.pause_secs

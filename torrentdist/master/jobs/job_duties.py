@@ -1,7 +1,6 @@
 """Decides what the leader does for jobs: end waits, do what is due, place workers. Pure.
 
-Always: a job starts only when all of its bundles have reached their minimum, or its wait is over;
-the job's own setting overrides those of its bundles and of the cluster.
+Always: a job starts only when all of its bundles have reached their minimum, or its wait is over.
 Deadlines are by ZooKeeper's clock. A worker has one place. It moves only when the leader has
 listened for a while: after an outage supervisors need time to register again, and until then they
 run their workers because the masters promise to move none (docs/decisions/0008-isolation.md).
@@ -10,7 +9,7 @@ run their workers because the masters promise to move none (docs/decisions/0008-
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -18,17 +17,22 @@ from torrentdist.cluster import paths
 from torrentdist.cluster.records.snapshot import AssignmentEntry, ClusterSnapshot, JobEntry
 from torrentdist.cluster.session.znode_operations import Create, Delete, Op, Set
 from torrentdist.master.changes.predicted_records import predicted
-from torrentdist.master.jobs.job_operations import event_ops
+from torrentdist.master.jobs.job_operations import event_ops, lacking, wait_ends
 from torrentdist.master.jobs.lifecycle import Due, Event, Replicated, Replicating, WorkerEnded, keeps_places, runs
 from torrentdist.master.jobs.scheduling import Demand, HostSlots, Worker, place
 from torrentdist.model.ids import JobId, SupervisorId
-from torrentdist.model.jobs.job import Replication
-from torrentdist.model.records import AssignmentRecord, JobRecord, JobStatus, WorkerAssignment, encode
+from torrentdist.model.records import AssignmentRecord, JobStatus, WorkerAssignment, encode
 from torrentdist.model.wire.job_messages import WorkerReport, WorkerState
-from torrentdist.model.wording import counted
 
 SETTLE_SECS = 4.0
 """Longer than a proof of isolation is valid."""
+
+
+ASSIGNMENT_BYTES = 500_000
+"""Largest assignment to which workers are added. One that is larger could not be written."""
+WORKER_BYTES = 250
+BUNDLE_BYTES = 500
+"""Most bytes that one worker, and that one bundle, takes of it."""
 
 
 def settling_secs(session_secs: float) -> float:
@@ -50,17 +54,20 @@ def happened(
     *,
     server_now: float,
     max_wait_secs: float,
+    resting: Collection[object] = (),
     settled: bool = True,
 ) -> list[Happened]:
     """Returns the events that are due.
 
     The end of a rebalance places workers, so it comes alone and last: a plan is decided on records
     that show everything that was placed and ended before. `settled`: whether the leader has
-    listened for long enough to move workers.
+    listened for long enough to move workers. `resting`: jobs to leave out, because their last event
+    could not be written.
     """
     found = [
         Happened(id_, event)
         for id_, entry in sorted(snapshot.jobs.items())
+        if id_ not in resting
         for event in _events(snapshot, entry, reports, server_now, max_wait_secs)
     ]
     moves = [what for what in found if _places_workers(snapshot, what)]
@@ -112,36 +119,6 @@ def next_due(
     return min(moments, default=None)
 
 
-def lacking(snapshot: ClusterSnapshot, job: JobRecord) -> str:
-    """Says which bundle of the job, dependencies included, has too few holders; empty if none has
-    (A6)."""
-    for bundle in job.needs:
-        entry = snapshot.bundles.get(bundle)
-        if entry is None:
-            return f"bundle {bundle} is not there"
-        here, wanted = len(snapshot.holders(bundle)), _replication_of(job).min_count or entry.record.min_replicas
-        if here < wanted:
-            return f"bundle {bundle} has {here} of {counted(wanted, 'replica')}"
-    return ""
-
-
-def wait_ends(entry: JobEntry, max_wait_secs: float) -> float | None:
-    """Returns the time, by ZooKeeper's clock, at which the job stops waiting. None: it waits for
-    ever, or not at all.
-
-    `max_wait_secs`: the cluster's setting.
-    """
-    if entry.record.status is not JobStatus.REPLICATING:
-        return None
-    own = _replication_of(entry.record).max_wait_secs
-    secs = max_wait_secs if own is None else own
-    return None if secs < 0 else entry.mtime + secs
-
-
-def _replication_of(job: JobRecord) -> Replication:
-    return Replication() if job.spec is None else job.spec.replication
-
-
 def placement(snapshot: ClusterSnapshot) -> dict[Worker, SupervisorId]:
     return {(w.job, w.worker): id_ for id_, entry in sorted(snapshot.assignments.items()) for w in entry.record.workers}
 
@@ -151,17 +128,23 @@ def assignment_ops(
     respread: Collection[JobId] = (),
     *,
     silent: Collection[SupervisorId] = (),
+    resting: Collection[object] = (),
     settled: bool = True,
 ) -> list[Op]:
     """Returns the changes that make the assignments what they should be.
 
     What is taken away comes before what is given, so that a batch that is cut short leaves a worker
     without a place rather than with two.
-    `silent`: registered supervisors that send no heartbeats. `settled`: whether workers may move.
+    `silent`: registered supervisors that send no heartbeats. `resting`: supervisors whose
+    assignment could not be written lately: it stays, with its workers. `settled`: whether workers
+    may move.
     """
     jobs = {id_: e.record for id_, e in snapshot.jobs.items() if keeps_places(e.record)}
     demands = [Demand(id_, job.workers, frozenset(int(k) for k in job.exits)) for id_, job in sorted(jobs.items())]
-    hosts = _hosts(snapshot, silent) if settled else _hosts_as_they_are(snapshot, silent)
+    hosts = [
+        _as_it_is(snapshot, host) if host.id in resting else _with_room(snapshot, host)
+        for host in (_hosts(snapshot, silent) if settled else _hosts_as_they_are(snapshot, silent))
+    ]
     new = place(demands, hosts, placement(snapshot), respread)
     given: dict[SupervisorId, list[WorkerAssignment]] = {}
     for (job, k), host in sorted(new.items()):
@@ -170,7 +153,7 @@ def assignment_ops(
         )
     changes = [
         _assignment_change(id_, snapshot.assignments.get(id_), tuple(given.get(id_, ())))
-        for id_ in sorted({*given, *snapshot.assignments})
+        for id_ in sorted({*given, *snapshot.assignments}.difference(resting))
     ]
     return [*(op for taking, _ in changes for op in taking), *(op for _, giving in changes for op in giving)]
 
@@ -207,6 +190,23 @@ def _hosts(snapshot: ClusterSnapshot, silent: Collection[SupervisorId]) -> list[
     ]
 
 
+def _as_it_is(snapshot: ClusterSnapshot, host: HostSlots) -> HostSlots:
+    """Returns slots for exactly the workers that a host has now."""
+    entry = snapshot.assignments.get(host.id)
+    return HostSlots(host.id, 0 if entry is None else len(entry.record.workers))
+
+
+def _with_room(snapshot: ClusterSnapshot, host: HostSlots) -> HostSlots:
+    """Returns no more slots than its assignment can name workers, besides its bundles."""
+    entry = snapshot.assignments.get(host.id)
+    record = AssignmentRecord() if entry is None else entry.record
+    if host.slots * WORKER_BYTES + len(record.bundles) * BUNDLE_BYTES < ASSIGNMENT_BYTES:
+        return host
+    others = len(encode(msgspec.structs.replace(record, workers=())))
+    room = max(len(record.workers), (ASSIGNMENT_BYTES - others) // WORKER_BYTES)
+    return replace(host, slots=min(host.slots, room))
+
+
 def _hosts_as_they_are(snapshot: ClusterSnapshot, silent: Collection[SupervisorId]) -> list[HostSlots]:
     """Returns slots such that every worker stays where it is, and only hosts that take part get
     more."""
@@ -215,7 +215,13 @@ def _hosts_as_they_are(snapshot: ClusterSnapshot, silent: Collection[SupervisorI
     return [HostSlots(id_, max(open_hosts.get(id_, 0), used.get(id_, 0))) for id_ in sorted({*open_hosts, *used})]
 
 
-def ops_of(snapshot: ClusterSnapshot, what: Happened, *, silent: Collection[SupervisorId] = ()) -> list[Op]:
+def ops_of(
+    snapshot: ClusterSnapshot,
+    what: Happened,
+    *,
+    silent: Collection[SupervisorId] = (),
+    resting: Collection[object] = (),
+) -> list[Op]:
     """Returns what an event changes.
 
     The end of a rebalance moves workers first and is noted last: a leader that dies in the middle
@@ -223,7 +229,7 @@ def ops_of(snapshot: ClusterSnapshot, what: Happened, *, silent: Collection[Supe
     """
     ops = [*event_ops(snapshot, what.job, what.event)]
     if ops and _places_workers(snapshot, what):
-        return [*assignment_ops(predicted(snapshot, ops), [what.job], silent=silent), *ops]
+        return [*assignment_ops(predicted(snapshot, ops), [what.job], silent=silent, resting=resting), *ops]
     return ops
 
 

@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.records.record_index import RecordIndex
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.cluster.session.znode_operations import Delete, Op, TransactionFailed, batches
 from torrentdist.log import get_logger
+from torrentdist.master.changes.record_loop import CONCERNS_ALL, RecordLoop
 from torrentdist.master.jobs.heartbeats import Heartbeats
 from torrentdist.master.jobs.job_duties import (
     Happened,
@@ -46,22 +48,19 @@ BATCH = 100
 LOOK_SECS = 10.0
 FIRST_PAUSE_SECS = 0.01
 """Pause before a decision is made anew because somebody else changed a record first."""
-STUCK_SECS = 1.0
-"""Pause before a job's event is tried again whose write is too large."""
-_AWAY = ("zookeeper_unavailable", "outcome_unknown", "leadership_lost")
-"""Errors that concern every write of this leader."""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """All that a round is decided on, except the time."""
+    """All that a round is decided on, except the time. `version` is that of the snapshot."""
 
     epoch: int
     version: int
-    """Version of the snapshot."""
     reports: Reports
     silent: frozenset[SupervisorId]
     settled: bool
+    resting: frozenset[Hashable]
+    """Jobs, supervisors and paths that are left alone for a while, after a failure."""
 
 
 class JobLoop:
@@ -74,8 +73,7 @@ class JobLoop:
         stories: Stories,
         config: Config,
     ) -> None:
-        self._mirror = session.mirror
-        self._zookeeper = session.zookeeper
+        self._mirror, self._zookeeper = session.mirror, session.zookeeper
         self._leadership = leadership
         self._reachability = reachability
         self._heartbeats = heartbeats
@@ -87,8 +85,8 @@ class JobLoop:
         self._overtaken = Retry(FIRST_PAUSE_SECS, 1.0)
         self._trouble = Retry(1.0, LOOK_SECS)
         self._untold = Retry(1.0, LOOK_SECS)
-        self._stuck: frozenset[JobId] = frozenset()
-        """Jobs whose event could not be written in the last round, because it is too large."""
+        self._turns = RecordLoop(session.mirror, "jobs")
+        """Which jobs, supervisors and deletions rest after a failure."""
         self._done: Picture | None = None
         """The last picture in which nothing was left to do."""
         self._due_at: float | None = None
@@ -108,8 +106,7 @@ class JobLoop:
 
     async def run(self) -> None:
         while True:
-            snapshot = self._mirror.snapshot
-            wait = LOOK_SECS
+            snapshot, wait = self._mirror.snapshot, LOOK_SECS
             try:
                 if self._in_doubt:
                     await self._resync()
@@ -141,8 +138,8 @@ class JobLoop:
                 self._done = None
                 return 0.0
             self._due_at = next_due(snapshot, self._max_wait, self._keep_secs, settled=picture.settled)
-            if self._stuck and self._due_at is not None:
-                self._due_at = max(self._due_at, now + STUCK_SECS)
+            if picture.resting and self._due_at is not None:
+                self._due_at = max(self._due_at, now + self._turns.secs_until_turn())
         self._done = picture
         return min(self._until_due(now), await self._tell(snapshot, picture))
 
@@ -155,6 +152,7 @@ class JobLoop:
             reports=self._heartbeats.reports(snapshot),
             silent=silent,
             settled=listened >= self._settling_secs,
+            resting=self._turns.resting(),
         )
 
     def _is_done(self, snapshot: ClusterSnapshot, now: Picture, server_now: float) -> bool:
@@ -162,7 +160,8 @@ class JobLoop:
         done = self._done
         return (
             done is not None
-            and (done.epoch, done.silent, done.settled) == (now.epoch, now.silent, now.settled)
+            and (done.epoch, done.silent, done.settled, done.resting)
+            == (now.epoch, now.silent, now.settled, now.resting)
             and (self._due_at is None or server_now < self._due_at)
             and not self._concerns_jobs(snapshot, done.version)
             and done.reports == now.reports
@@ -174,7 +173,7 @@ class JobLoop:
         try:
             wait = await self._stories.tell(snapshot, picture.reports, self._leadership.fence())
         except TorrentdistError as error:
-            if error.code in _AWAY:
+            if error.code in CONCERNS_ALL:
                 raise
             if self._untold.failed(error.code):
                 log.warning("the stories of jobs are not written", error=error.message)
@@ -217,7 +216,7 @@ class JobLoop:
     def _until_due(self, server_now: float) -> float:
         settling = self._settling_secs - self._heartbeats.listened_for()
         look = min(LOOK_SECS, settling + 0.01) if settling > 0 else LOOK_SECS
-        look = min(look, self._heartbeats.silence.due_in(time.monotonic()) + 0.01)
+        look = min(look, self._heartbeats.silence.due_in(time.monotonic()) + 0.01, self._turns.secs_until_turn() + 0.01)
         return look if self._due_at is None else min(look, max(0.0, self._due_at - server_now) + 0.01)
 
     async def _resync(self) -> None:
@@ -228,42 +227,42 @@ class JobLoop:
         """Does one step. Returns whether it changed anything: then the next step looks at the
         result."""
         changed = await self._happen(snapshot, picture, now)
-        ops = [] if changed else assignment_ops(snapshot, silent=picture.silent, settled=picture.settled)
+        silent, resting = picture.silent, picture.resting
+        ops = [] if changed else assignment_ops(snapshot, silent=silent, resting=resting, settled=picture.settled)
         if ops:
             log.info("workers placed", supervisors=len(ops))
-        if not changed and not ops:
-            ops = cleanup_ops(snapshot, now, self._keep_secs)
-        await self._commit(ops)
+            await self._place(ops)
+        elif not changed:
+            useless = (op for op in cleanup_ops(snapshot, now, self._keep_secs) if op.path not in resting)
+            changed = any([await self._turns.attempt(op.path, partial(self._commit, [op])) for op in useless])
         if changed or ops or self._in_doubt:
             await self._resync()
         return changed or bool(ops)
 
     async def _happen(self, snapshot: ClusterSnapshot, picture: Picture, now: float) -> bool:
         """Commits what happened to jobs. Returns whether any event was committed."""
+        resting, settled = picture.resting, picture.settled
         events = happened(
-            snapshot, picture.reports, server_now=now, max_wait_secs=self._max_wait, settled=picture.settled
+            snapshot, picture.reports, server_now=now, max_wait_secs=self._max_wait, resting=resting, settled=settled
         )
         if events:  # a worker that has ended loses its place, and then nobody reports its end
             await self._tell(snapshot, picture)
-        refused = frozenset([event.job for event in events if not await self._is_applied(snapshot, event, picture)])
-        self._stuck = refused
-        return len(refused) < len(events)
+        return any([await self._turns.attempt(e.job, partial(self._apply, snapshot, e, picture)) for e in events])
 
-    async def _is_applied(self, snapshot: ClusterSnapshot, event: Happened, picture: Picture) -> bool:
-        """Commits an event. Returns False if its write is too large."""
-        try:
-            await self._commit(ops_of(snapshot, event, silent=picture.silent))
-        except TorrentdistError as error:
-            if error.code != "too_large":
-                raise
-            if event.job not in self._stuck:
-                self._stuck |= {event.job}
-                log.warning("a job is stuck", job=event.job, error=error.message)
-            return False
+    async def _apply(self, snapshot: ClusterSnapshot, event: Happened, picture: Picture) -> bool:
+        await self._commit(ops_of(snapshot, event, silent=picture.silent, resting=picture.resting))
         log.info("job", job=event.job, happened=type(event.event).__name__)
         return True
 
-    async def _commit(self, ops: Sequence[Op]) -> None:
+    async def _place(self, ops: Sequence[Op]) -> None:
+        """Writes assignments. One that is refused rests, so that the next round does the others."""
+        try:
+            await self._commit(ops)
+        except TransactionFailed as exc:
+            self._turns.failed(SupervisorId(paths.name(exc.op.path)), exc)
+            raise
+
+    async def _commit(self, ops: Sequence[Op]) -> bool:
         whole: list[Op] = []
         for op in ops:
             if isinstance(op, Delete) and paths.parent(op.path) == paths.JOBS:
@@ -273,3 +272,4 @@ class JobLoop:
         self._in_doubt |= bool(whole)
         for batch in batches(whole, BATCH):
             await fence.commit(batch)
+        return True

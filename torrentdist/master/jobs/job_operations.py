@@ -1,7 +1,7 @@
-"""Decides the changes of jobs that users ask for. Pure.
+"""Decides the changes of jobs that users ask for, and for which copies a job waits. Pure.
 
 Always: lifecycle.py says what a user may ask of a job, and the result. A name belongs to one live
-job at a time.
+job at a time. A job's own setting for copies overrides those of its bundles and of the cluster.
 Never: place workers. job_duties.py does.
 """
 
@@ -19,9 +19,10 @@ from torrentdist.master.jobs.lifecycle import Event, Gone, Rebalance, apply
 from torrentdist.model.access.envelope import Envelope
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, JobId
-from torrentdist.model.jobs.job import JobSpec
+from torrentdist.model.jobs.job import JobSpec, Replication
 from torrentdist.model.jobs.job_overrides import with_overrides
 from torrentdist.model.records import BundleState, JobRecord, JobStatus, encode
+from torrentdist.model.wording import counted
 from torrentdist.security.signing.signatures import JobStatement, SignedContent, check_job, parse_statement
 
 
@@ -104,3 +105,33 @@ def event_ops(snapshot: ClusterSnapshot, wanted: str, event: Event) -> Sequence[
     if isinstance(changed, Gone):
         return [Delete(path, entry.version)]
     return [] if changed is entry.record or changed == entry.record else [Set(path, encode(changed), entry.version)]
+
+
+def lacking(snapshot: ClusterSnapshot, job: JobRecord) -> str:
+    """Says which bundle of the job, dependencies included, has too few holders; empty if none has
+    (A6)."""
+    for bundle in job.needs:
+        entry = snapshot.bundles.get(bundle)
+        if entry is None:
+            return f"bundle {bundle} is not there"
+        here, wanted = len(snapshot.holders(bundle)), _replication_of(job).min_count or entry.record.min_replicas
+        if here < wanted:
+            return f"bundle {bundle} has {here} of {counted(wanted, 'replica')}"
+    return ""
+
+
+def wait_ends(entry: JobEntry, max_wait_secs: float) -> float | None:
+    """Returns the time, by ZooKeeper's clock, at which the job stops waiting. None: it waits for
+    ever, or not at all.
+
+    `max_wait_secs`: the cluster's setting.
+    """
+    if entry.record.status is not JobStatus.REPLICATING:
+        return None
+    own = _replication_of(entry.record).max_wait_secs
+    secs = max_wait_secs if own is None else own
+    return None if secs < 0 else entry.mtime + secs
+
+
+def _replication_of(job: JobRecord) -> Replication:
+    return Replication() if job.spec is None else job.spec.replication

@@ -7,7 +7,8 @@ from collections.abc import Callable, Container, Iterable, Mapping
 import msgspec
 
 from torrentdist.cluster.records.snapshot import ClusterSnapshot, JobEntry
-from torrentdist.master.jobs.job_duties import lacking, placement
+from torrentdist.master.jobs.job_duties import placement
+from torrentdist.master.jobs.job_operations import lacking
 from torrentdist.master.jobs.lifecycle import failure, keeps_places, runs
 from torrentdist.master.jobs.scheduling import Placement
 from torrentdist.master.reads.paging import WHOLE, Page

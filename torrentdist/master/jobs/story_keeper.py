@@ -19,12 +19,15 @@ from torrentdist.cluster.records.record_index import Follower
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.cluster.session.znode_operations import Create, Delete, Op, Set, TransactionFailed
 from torrentdist.log import get_logger
-from torrentdist.master.jobs.job_duties import lacking, placement
+from torrentdist.master.changes.record_loop import CONCERNS_ALL
+from torrentdist.master.jobs.job_duties import placement
+from torrentdist.master.jobs.job_operations import lacking
 from torrentdist.master.jobs.job_story import continued, shortened
 from torrentdist.master.master_session import MasterSession
+from torrentdist.model.backoff import kind_of
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import JobId, SupervisorId
-from torrentdist.model.records import JobEvent, StoryRecord, decode, encode
+from torrentdist.model.records import JobEvent, JobStatus, StoryRecord, decode, encode
 from torrentdist.model.wire.job_messages import WorkerReport
 
 log = get_logger()
@@ -74,10 +77,16 @@ class Stories:
         self._look_at_changes(snapshot, reports)
         unread = (job for job in [*self._open] if job not in self._known)
         while some := list(islice(unread, READS)):
-            for job, story in zip(some, await asyncio.gather(*map(self._read, some)), strict=True):
+            for job, story in zip(some, await asyncio.gather(*map(self._read_or_begin, some)), strict=True):
                 self._known[job] = self._written[job] = story
         for job in [*self._open]:
-            self._continue(snapshot, job)
+            try:
+                self._continue(snapshot, job)
+            except Exception as error:
+                if kind_of(error) in CONCERNS_ALL:
+                    raise
+                log.exception("a job's story cannot be told", job=job)
+                self._open.discard(job)
         return await self._write(fence)
 
     def _look_at_changes(self, snapshot: ClusterSnapshot, reports: Mapping[tuple[JobId, int], WorkerReport]) -> None:
@@ -154,6 +163,16 @@ class Stories:
         path = paths.job_story(job)
         found = await self._zookeeper.get(path)
         return None if found is None else decode(found[0], StoryRecord, path=path)
+
+    async def _read_or_begin(self, job: JobId) -> StoryRecord | None:
+        """Returns the story as it is. One that is damaged begins anew."""
+        try:
+            return await self._read(job)
+        except TorrentdistError as error:
+            if error.code in CONCERNS_ALL:
+                raise
+            log.warning("a job's story is damaged and begins anew", job=job, reason=error.message)
+            return StoryRecord(status=JobStatus.SUBMITTED)
 
     async def ending(self, job: JobId) -> list[Op]:
         """Returns the deletion of a job's story, for the transaction that deletes its record."""
