@@ -204,6 +204,7 @@ def supervisor_list(
                 bundles=None if told is None else told.number,
                 bytes=None if told is None else told.size,
                 own_bytes=None if told is None else told.own,
+                rate=None if told is None else told.rate,
                 draining=assignment is not None and assignment.record.draining,
                 uptime_secs=round(max(0.0, now - s.started_at), 1),
                 silent_secs=None if silent_secs is None else silent_secs.get(id_, 0.0),

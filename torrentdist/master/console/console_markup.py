@@ -165,6 +165,12 @@ def next_page(visit: Visit, last: str, kept: dict[str, str]) -> Markup:
     return Markup(f'<p><a rel="next" href="{escape(visit.path)}?{escape(query)}">Next page</a></p>')
 
 
+def numbered_page(visit: Visit, number: int, kept: dict[str, str]) -> Markup:
+    """Returns the link to a page of a list by its number."""
+    query = urlencode({**kept, "page": number})
+    return Markup(f'<p><a rel="next" href="{escape(visit.path)}?{escape(query)}">Next page</a></p>')
+
+
 def moment(at: float) -> Markup:
     if at <= 0:
         return UNKNOWN

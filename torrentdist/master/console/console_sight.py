@@ -11,11 +11,14 @@ import asyncio
 import time
 from collections.abc import Hashable, Iterable
 
+import msgspec
+
 from torrentdist.cluster.records.record_index import RecordIndex
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.master.bundles import bundle_views
 from torrentdist.master.jobs.heartbeats import Heartbeats
 from torrentdist.master.leading.leadership import Leadership
+from torrentdist.master.presence.attention import SILENT_SECS
 from torrentdist.master.presence.attention_sight import AttentionSight
 from torrentdist.master.reads.answer_freshness import CATCH_UP_SECS
 from torrentdist.master.reads.time_left import with_time_left
@@ -26,6 +29,8 @@ from torrentdist.model.records import FailoverRecord
 from torrentdist.model.wire.cluster_messages import GoneView, SupervisorView
 from torrentdist.model.wire.fleet_messages import FleetView
 from torrentdist.model.wire.job_messages import WorkerReport
+from torrentdist.security.authorization import reads_everything
+from torrentdist.security.principal import Principal
 
 
 class ConsoleSight:
@@ -46,12 +51,26 @@ class ConsoleSight:
         """Returns another value when a page of records and swarms may show something else."""
         return self.attention.records_state(), self._swarms.directory.revisions.said
 
-    def hosts(self, among: Iterable[SupervisorId]) -> list[SupervisorView]:
-        """Returns the views of these supervisors, as far as they are registered."""
+    def states(self, seen: ClusterSnapshot) -> dict[SupervisorId, str]:
+        """Returns the state of each registered host: silent, full, draining or up."""
+        silent, full = self._heartbeats.silent_secs(seen) or {}, self._swarms.directory.full
+        states = dict.fromkeys(seen.supervisors, "up")
+        states |= {id_: "draining" for id_, a in seen.assignments.items() if a.record.draining and id_ in states}
+        states |= {SupervisorId(peer): "full" for peer in full if SupervisorId(peer) in states}
+        return states | {id_: "silent" for id_, secs in silent.items() if secs > SILENT_SECS}
+
+    def hosts(self, among: Iterable[SupervisorId], sender: Principal) -> list[SupervisorView]:
+        """Returns the views of these supervisors, as far as they are registered. Only who reads
+        everything sees what keeps bundles from them, because that may name a bundle."""
         snapshot = self.snapshot()
         silent = self._heartbeats.silent_secs(snapshot)
         full = self._swarms.directory.full
-        return bundle_views.supervisor_list(snapshot, time.time(), silent, self._swarms.held, full, among)
+        views = bundle_views.supervisor_list(snapshot, time.time(), silent, self._swarms.held, full, among)
+        return [self._with_problem(view) for view in views] if reads_everything(sender) else views
+
+    def _with_problem(self, view: SupervisorView) -> SupervisorView:
+        held = self._swarms.held(PeerId(view.id))
+        return view if held is None or not held.problem else msgspec.structs.replace(view, problem=held.problem)
 
     def gone(self, seen: ClusterSnapshot, role: str) -> list[GoneView]:
         return [view for view in self.attention.gone(seen) if view.role == role]

@@ -75,6 +75,9 @@ class DistributionView(View, frozen=True, kw_only=True):
     """Seconds until the last host has it, those of later waves included. Null: nobody knows."""
     wave: int = 0
     waves: int = 0
+    cells: str = ""
+    """A letter for each host, in their order: `d` done, `s` stuck, `g` gone, `x` failed, `w`
+    waiting, or a digit for the tenths that a fetching host has."""
     sources: Sources
     copies_from_masters: float
     """How often the holders have sent the whole bundle."""
@@ -146,6 +149,7 @@ def distribution_view(fleet: FleetView, shown: Iterable[HostProgress]) -> Distri
         arrived=sum(size if host.state is HostState.DONE else host.done for host in hosts),
         rate=sum(host.rate for host in hosts if host.state is HostState.FETCHING),
         eta=fleet.time_left,
+        cells="".join(map(_cell, hosts)),
         wave=fleet.wave,
         waves=fleet.waves,
         sources=Sources(
@@ -160,6 +164,12 @@ def distribution_view(fleet: FleetView, shown: Iterable[HostProgress]) -> Distri
         state=fleet.distribution,
         stopped=fleet.stopped,
     )
+
+
+def _cell(host: HostProgress) -> str:
+    if host.state is HostState.FETCHING:
+        return str(min(9, 10 * host.done // host.size if host.size else 0))
+    return {HostState.FAILED: "x"}.get(host.state, host.state.value[0])
 
 
 def slowest(hosts: Iterable[HostProgress]) -> list[SlowHost]:

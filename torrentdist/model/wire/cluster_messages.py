@@ -36,6 +36,10 @@ class SupervisorView(View, frozen=True, kw_only=True):
     """Bytes of these bundles."""
     own_bytes: int | None = None
     """The bytes among them whose blocks on its disk no other bundle shares."""
+    rate: float | None = None
+    """Bytes per second that it receives of bundles."""
+    problem: str = ""
+    """Why a bundle does not arrive there; empty: all do."""
     swarm_port: int = 0
     url: str = ""
     """The URL at which other hosts read its workers' output."""

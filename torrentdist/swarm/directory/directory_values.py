@@ -76,12 +76,18 @@ class HeldBundles(NamedTuple):
     size: int
     own: int
     """Bytes on its disk that no two of them share."""
+    rate: float = 0.0
+    """Bytes per second that it receives of others."""
+    problem: str = ""
+    """Why one of the others does not arrive; empty: all do."""
 
     @classmethod
     def among(cls, entries: Iterable[SwarmEntry]) -> HeldBundles:
-        """Returns the complete bundles among these."""
-        held = [entry for entry in entries if entry.complete]
-        return cls(len(held), sum(entry.size for entry in held), sum(entry.own for entry in held))
+        """Returns the complete bundles among these, and how the others arrive."""
+        known = [*entries]
+        held, others = [e for e in known if e.complete], [e for e in known if not e.complete]
+        problem = next((entry.problem for entry in others if entry.problem), "")
+        return cls(len(held), sum(e.size for e in held), sum(e.own for e in held), sum(e.rate for e in others), problem)
 
 
 class SwarmCounts(NamedTuple):

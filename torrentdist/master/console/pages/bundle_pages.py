@@ -9,6 +9,7 @@ from urllib.parse import quote, urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
+from torrentdist.charts.mosaics import Tile, mosaic
 from torrentdist.charts.svg import legend
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.host.http.operation import Operation
@@ -51,6 +52,18 @@ HOST_ROWS = 50
 """Hosts that a page of a distribution lists."""
 PAST = 5
 """Past distributions that the page of a bundle lists."""
+
+
+MOSAIC_FROM = 100
+"""With more hosts, a mosaic of all of them comes first."""
+CELLS = {
+    "d": Tile("done", 2),
+    **{str(tenths): Tile(f"at {10 * tenths} %", 0, strength=30 + 7 * tenths) for tenths in range(10)},
+    "w": Tile("waiting", 7, strength=40),
+    "s": Tile("stuck", 6),
+    "g": Tile("gone", 1),
+    "x": Tile("failed", 3),
+}
 
 
 class BundlePages:
@@ -202,10 +215,12 @@ def distribution_part(view: DistributionView) -> Markup:
     late = m.table("The slowest", ("Host", "State", "Time left", "Why"), slow)
     why = m.text(f"The distribution was {view.state}: {view.stopped}")
     ended = Markup(f'<p class="notice warn">{why}</p>') if view.stopped else m.NOTHING
+    many = len(view.cells) > MOSAIC_FROM
     return m.join(
         [
             ended,
             figures,
+            Markup(mosaic(view.cells, CELLS, "Hosts")) if many else m.NOTHING,
             Markup(f"<h3>The slowest</h3>{late}") if slow else m.NOTHING,
             Markup("<h3>Each host</h3>"),
             Markup(legend(SOURCES, COLOURS)),

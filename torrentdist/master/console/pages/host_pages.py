@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
+from torrentdist.charts.mosaics import Tile, mosaic
 from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.operation import Operation
+from torrentdist.host.http.web import number_parameter
 from torrentdist.master.console import console_markup as m
 from torrentdist.master.console.console_markup import Markup, Visit
 from torrentdist.master.console.console_sight import ConsoleSight
@@ -29,7 +33,40 @@ from torrentdist.security.authorization import may_read, reads_everything
 from torrentdist.security.principal import Principal, Role
 
 ROWS = 100
+MOSAIC_FROM = 100
+"""With more hosts, a mosaic of all of them comes first."""
+TILES = {
+    "up": Tile("up", 2, "/ui/hosts?state=up"),
+    "draining": Tile("draining", 4, "/ui/hosts?state=draining"),
+    "full": Tile("full", 1, "/ui/hosts?state=full"),
+    "silent": Tile("silent", 3, "/ui/hosts?state=silent"),
+    "gone": Tile("gone", 6),
+}
+SORTS: Mapping[str, Callable[[SupervisorView], Any]] = {
+    "bundles": lambda host: -(host.bundles or 0),
+    "size": lambda host: -(host.bytes or 0),
+    "own": lambda host: -(host.own_bytes or 0),
+    "rate": lambda host: -(host.rate or 0.0),
+    "slots": lambda host: -host.slots_used,
+    "up": lambda host: host.uptime_secs,
+    "trouble": lambda host: (not (host.full or host.problem), host.id),
+}
+"""The columns by which the hosts can be sorted, the largest first."""
 MOST_BUNDLES = 200
+
+
+@dataclass(frozen=True)
+class HostsPage:
+    """What the page of hosts shows."""
+
+    hosts: Sequence[SupervisorView]
+    gone: Sequence[GoneView]
+    total: int
+    states: Sequence[str]
+    """The states of all hosts of the cluster, for the mosaic."""
+    query: Mapping[str, str]
+    number: int
+    """The page of the list, from 1."""
 
 
 class HostPages:
@@ -45,23 +82,31 @@ class HostPages:
         yield Operation("GET", "/ui/hosts/{supervisor}", self.host_page, HostPageView, summary, Role.READER)
 
     async def hosts_page(self, request: Request) -> Response:
-        query = request.query_params
-        wanted, after = query.get("q", ""), query.get("after", "")
-        snapshot = records_for(request, self._sight.records)
-        known = sorted(snapshot.supervisors.items())
-        listed = [id_ for id_, host in known if wanted in id_ or wanted in host.host or wanted in _labels(host.labels)]
-        shown = self._sight.hosts([id_ for id_ in listed if id_ > after][:ROWS])
-        missed = (
-            []
-            if after
-            else [view for view in self._sight.gone(snapshot, "supervisor") if wanted in f"{view.id} {view.host}"]
-        )
-        return answer(request, lambda: hosts_html(self._visits.of(request), shown, missed, len(listed), wanted), shown)
+        query = {name: request.query_params.get(name, "") for name in ("q", "state", "sort", "page")}
+        wanted, seen = query["q"], records_for(request, self._sight.records)
+        missed = self._sight.gone(seen, "supervisor")
+        states = self._sight.states(seen)
+        listed = [
+            id_
+            for id_, host in sorted(seen.supervisors.items())
+            if query["state"] in ("", states[id_])
+            and (wanted in id_ or wanted in host.host or wanted in _labels(host.labels))
+        ]
+        number = int(number_parameter(request, "page", 1, low=1, high=10_000))
+        key = SORTS.get(query["sort"])
+        part, sender = slice((number - 1) * ROWS, number * ROWS), principal_of(request)
+        shown = self._sight.hosts(listed if key else listed[part], sender)
+        if key:
+            shown = sorted(shown, key=key)[part]
+        all_states = [*states.values(), *("gone" for _ in missed)]
+        gone = [view for view in missed if wanted in f"{view.id} {view.host}"] if number == 1 else []
+        page = HostsPage(shown, gone, len(listed), all_states, query, number)
+        return answer(request, lambda: hosts_html(self._visits.of(request), page), shown)
 
     async def host_page(self, request: Request) -> Response:
         id_ = ids.supervisor_id(request.path_params["supervisor"])
         snapshot = records_for(request, self._sight.records)
-        host = next(iter(self._sight.hosts([id_])), None)
+        host = next(iter(self._sight.hosts([id_], principal_of(request))), None)
         missed = next((view for view in self._sight.gone(snapshot, "supervisor") if view.id == id_), None)
         if host is None and missed is None:
             raise TorrentdistError("not_found", what=f"supervisor {id_!r}")
@@ -101,26 +146,52 @@ def _state(host: SupervisorView) -> Markup:
     return m.badge("full", "warn") if host.full else m.badge("up", "good")
 
 
-def hosts_html(visit: Visit, hosts: Sequence[SupervisorView], gone: Sequence[GoneView], total: int, wanted: str) -> str:
+def hosts_html(visit: Visit, page: HostsPage) -> str:
     rows = [
         (
             m.to("hosts", host.id),
             _state(host),
             m.text(host.host),
             m.UNKNOWN if host.bundles is None else m.text(host.bundles),
+            m.UNKNOWN if host.bytes is None else m.bytes_of(host.bytes),
+            m.UNKNOWN if host.own_bytes is None else m.bytes_of(host.own_bytes),
+            m.text(f"{m.bytes_of(host.rate)}/s" if host.rate else ""),
             m.text(f"{host.slots_used} of {host.slots}"),
             m.text(_labels(host.labels)),
             m.text(host.version),
             m.duration(host.uptime_secs),
+            m.text(host.full or host.problem),
         )
-        for host in hosts
+        for host in page.hosts
     ]
-    heads = ("Host", "State", "Address", "Bundles", "Slots", "Labels", "Version", "Up")
-    following = m.next_page(visit, hosts[-1].id, {"q": wanted}) if len(hosts) == ROWS else m.NOTHING
-    count = Markup(f"<p>{counted(total, 'host')}{f', and {len(gone):,} gone' if gone else ''}.</p>")
-    filters = m.filter_form((m.Field("q", "Name, address or label contains", wanted),))
-    listed = m.table("Hosts", heads, rows, "No host matches.")
-    shown = (filters, count, gone_table(gone, "hosts"), listed, following)
+    heads = (
+        "Host",
+        "State",
+        "Address",
+        "Bundles",
+        "Size",
+        "Own",
+        "Rate",
+        "Slots",
+        "Labels",
+        "Version",
+        "Up",
+        "Trouble",
+    )
+    kept = {name: value for name, value in page.query.items() if value and name != "page"}
+    more = page.number * ROWS < page.total
+    following = m.numbered_page(visit, page.number + 1, kept) if more else m.NOTHING
+    count = Markup(f"<p>{counted(page.total, 'host')}{f', and {len(page.gone):,} gone' if page.gone else ''}.</p>")
+    filters = m.filter_form(
+        (
+            m.Field("q", "Name, address or label contains", page.query["q"]),
+            m.Field("state", "State", page.query["state"], tuple(TILES)[:-1]),
+            m.Field("sort", "Sort by", page.query["sort"], tuple(SORTS)),
+        )
+    )
+    picture = Markup(mosaic(page.states, TILES, "Hosts")) if len(page.states) > MOSAIC_FROM else m.NOTHING
+    listed = m.table("Hosts", (*heads, "Trouble"), rows, "No host matches.")
+    shown = (picture, filters, count, gone_table(page.gone, "hosts"), listed, following)
     return m.page(visit, "Hosts", *shown, m.command("torrentdist supervisor ls"))
 
 
