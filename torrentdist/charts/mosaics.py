@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import NamedTuple
 
+LEAST_COLUMNS = 50
+
 
 class Tile(NamedTuple):
     """A state, and how its cells look."""
@@ -25,7 +27,7 @@ class Tile(NamedTuple):
 
 def mosaic(states: Sequence[str], tiles: Mapping[str, Tile], title: str) -> str:
     """Returns the cells in the order of `states`, and a key with the number of each state."""
-    columns = max(1, math.ceil(math.sqrt(len(states) * 4)))
+    columns = max(LEAST_COLUMNS, math.ceil(math.sqrt(len(states) * 4)))
     places: dict[str, list[int]] = {state: [] for state in tiles}
     for place, state in enumerate(states):
         places[state].append(place)

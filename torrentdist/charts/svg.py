@@ -28,10 +28,10 @@ def style() -> str:
 def figure(height: float, body: Sequence[str], title: str) -> str:
     """Returns the chart as an element of a page. `title` is read aloud by screen readers."""
     # Narrow screens scroll: text that shrinks with the picture cannot be read.
-    return (
-        f'<div class="plot"><svg viewBox="0 0 {FIGURE_WIDTH} {height:.0f}" width="{FIGURE_WIDTH}" '
-        f'height="{height:.0f}" role="img" aria-label="{escape(title)}">{"".join(body)}</svg></div>'
-    )
+    said = f'role="img" aria-label="{escape(title)}"'
+    picture = f'<svg viewBox="0 0 {FIGURE_WIDTH} {height:.0f}" width="{FIGURE_WIDTH}" height="{height:.0f}" {said}>'
+    scrolls = f'<div class="plot" tabindex="0" role="region" aria-label="{escape(title)}">'
+    return f"{scrolls}{picture}{''.join(body)}</svg></div>"
 
 
 def legend(names: Sequence[str], colours: Sequence[int]) -> str:

@@ -142,13 +142,14 @@ def _reads(patterns: str | None) -> str:
 
 def _table(views: Sequence[TokenView]) -> str:
     return grid(
-        ("NAME", "ROLE", "BUNDLES", "READS", "STATE", "EXPIRES", "CREATED BY"),
+        ("NAME", "ROLE", "BUNDLES", "READS", "QUOTA", "STATE", "EXPIRES", "CREATED BY"),
         [
             (
                 view.name,
                 view.role,
                 view.bundles,
                 _reads(view.reads),
+                "yes" if view.has_quota else "",
                 view.state.value,
                 moment(view.expires_at),
                 view.created_by,

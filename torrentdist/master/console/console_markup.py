@@ -94,9 +94,8 @@ def badge(word: object, tone: str = "") -> Markup:
 def command(line: str) -> Markup:
     """Returns a command of ours that the reader can copy."""
     shown = escape(line)
-    return Markup(
-        f'<div class="command"><code>{shown}</code><button type="button" data-copy="{shown}">Copy</button></div>'
-    )
+    button = f'<button type="button" data-copy="{shown}">Copy</button>'
+    return Markup(f'<div class="command"><code tabindex="0">{shown}</code>{button}</div>')
 
 
 def output(title: str, content: str) -> Markup:

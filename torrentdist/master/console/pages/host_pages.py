@@ -164,20 +164,7 @@ def hosts_html(visit: Visit, page: HostsPage) -> str:
         )
         for host in page.hosts
     ]
-    heads = (
-        "Host",
-        "State",
-        "Address",
-        "Bundles",
-        "Size",
-        "Own",
-        "Rate",
-        "Slots",
-        "Labels",
-        "Version",
-        "Up",
-        "Trouble",
-    )
+    heads = ("Host", "State", "Address", "Bundles", "Size", "Own", "Rate", "Slots", "Labels", "Version", "Up")
     kept = {name: value for name, value in page.query.items() if value and name != "page"}
     more = page.number * ROWS < page.total
     following = m.numbered_page(visit, page.number + 1, kept) if more else m.NOTHING
