@@ -9,7 +9,7 @@ from records_of import bundle, job, snapshot, supervisor
 
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.master.bundles.bundle_views import bundle_counts, bundle_list, entry_of
-from torrentdist.master.reads.readable_records import readable
+from torrentdist.master.reads.readable_records import ReadableRecords, readable
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, JobId, SupervisorId
 from torrentdist.model.policies.distribution_record import DistributionRecord
@@ -69,3 +69,15 @@ def test_a_sender_who_reads_everything_pays_nothing() -> None:
 
     assert readable(whole, LOCAL) is whole
     assert readable(whole, dataclasses.replace(TEAM, reads=("etl-*", "*"))) is whole
+
+
+def test_what_a_sender_sees_follows_the_records_and_the_rights() -> None:
+    """A new bundle would stay hidden from its team, or a remembered answer go to another team."""
+    records, before, after = ReadableRecords(), everything(), snapshot([bundle("etl-2")])
+    other = dataclasses.replace(TEAM, reads=("secret",))
+    first = records.of(before, TEAM)
+
+    assert records.of(before, TEAM) is first
+    assert ["secret"] == list(records.of(before, other).bundles)
+    assert ["etl-2"] == list(records.of(after, TEAM).bundles)
+    assert records.of(before, LOCAL) is before

@@ -17,7 +17,6 @@ from torrentdist.host.http.operation import is_dry_run
 from torrentdist.host.http.web import number_parameter
 from torrentdist.master.changes.answered_requests import A_DRY_RUN, Mutation, mutation
 from torrentdist.master.reads.paging import Page
-from torrentdist.master.reads.readable_records import readable
 from torrentdist.master.reads.saved_records import Records
 from torrentdist.model import ids
 from torrentdist.model.ids import BundleId, Digest
@@ -57,7 +56,7 @@ async def mutation_of(request: Request, body: bytes = b"") -> Mutation | None:
 
 def records_for(request: Request, records: Records) -> ClusterSnapshot:
     """Returns the records as the sender may see them."""
-    return readable(records.snapshot(), principal_of(request))
+    return records.readable_by(principal_of(request))
 
 
 def seconds_of(request: Request, name: str, default: float = 0.0) -> float:

@@ -2,7 +2,7 @@
 
 Always: every view for a sender is made of these records, so that no view has a rule of its own. A
 sender that reads everything gets the records themselves, at no cost.
-Pure: no I/O and no clock.
+Never: do I/O, or use a clock.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from torrentdist.security.principal import Principal
 
 K = TypeVar("K", bound=str)
 V = TypeVar("V")
+MOST_SENDERS = 256
+"""Most rights for which the answer is remembered."""
 HIDDEN = "(hidden)"
 """Stands for a host's pattern that names what the sender may not read."""
 
@@ -44,6 +46,26 @@ class _Readable(Mapping[K, V]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+
+class ReadableRecords:
+    """Remembers what senders may see of the newest snapshot, since most requests ask for the
+    same."""
+
+    def __init__(self) -> None:
+        self._snapshot = ClusterSnapshot()
+        self._seen: dict[tuple[object, ...], ClusterSnapshot] = {}
+
+    def of(self, snapshot: ClusterSnapshot, sender: Principal) -> ClusterSnapshot:
+        if reads_everything(sender):
+            return snapshot
+        if snapshot is not self._snapshot or len(self._seen) >= MOST_SENDERS:
+            self._snapshot, self._seen = snapshot, {}
+        rights = (sender.reads, sender.own_bundles)
+        seen = self._seen.get(rights)
+        if seen is None:
+            seen = self._seen[rights] = readable(snapshot, sender)
+        return seen
 
 
 def readable(snapshot: ClusterSnapshot, sender: Principal) -> ClusterSnapshot:

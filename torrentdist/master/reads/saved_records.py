@@ -30,12 +30,14 @@ from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.http.connection_pool import Http
 from torrentdist.http.http_errors import HttpError
 from torrentdist.log import get_logger
+from torrentdist.master.reads.readable_records import ReadableRecords
 from torrentdist.master.reads.shared_secrets import SharedSecrets
 from torrentdist.model.backoff import Retry
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import MasterId
 from torrentdist.model.json_decoding import decode_json
 from torrentdist.model.records import OLDEST_READABLE, SCHEMA
+from torrentdist.security.principal import Principal
 
 log = get_logger()
 
@@ -134,6 +136,7 @@ class Records:
         self._http = http
         self._pace = pace
         self.secrets = SharedSecrets(zookeeper, self.snapshot)
+        self._readable = ReadableRecords()
         self._mirrored = False
         self._on_disk: SavedRecords | None = None
         self._written: tuple[int, float] = (0, float("-inf"))
@@ -160,6 +163,10 @@ class Records:
         if self.from_file() and self._on_disk is not None:
             return dataclasses.replace(self._on_disk.snapshot, version=FROM_FILE, leader=None, election=())
         return self._mirror.snapshot
+
+    def readable_by(self, sender: Principal) -> ClusterSnapshot:
+        """Returns the records as the sender may see them."""
+        return self._readable.of(self.snapshot(), sender)
 
     def zxid(self) -> int:
         """Returns the newest transaction such that all up to it are in the answers."""
