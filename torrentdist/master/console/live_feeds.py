@@ -76,7 +76,8 @@ class LiveFeeds:
     async def answer(self, request: Request, part: str, make: Make, state: State | None = None) -> Response:
         """Answers with a stream of one part. `part` is its name, and `make` returns its content.
         Only those who may read the same bundles share a part."""
-        part = f"{principal_of(request).reads} {part}"
+        sender = principal_of(request)
+        part = f"{sender.reads} {sorted(sender.own_bundles)} {part}"
         secs = number_parameter(request, "timeout", STREAM_SECS, low=0.0, high=STREAM_SECS)
         if self._streams >= MOST_STREAMS:
             raise TorrentdistError("not_ready", detail=f"{self._streams} pages of the console are open here")
