@@ -15,6 +15,7 @@ from torrentdist.cluster import paths
 from torrentdist.cluster.session import acl
 from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper
 from torrentdist.launcher.run.run_lease import clock
+from torrentdist.master.places.place_operations import user_of
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import SupervisorId
 from torrentdist.supervisor.worker.worker_types import Barrier
@@ -107,3 +108,39 @@ async def test_what_a_host_closes_to_the_masters_stops_nobody_else(
     assert "host-a" == await site.user_with_grant(ETL)
     await site.revoke("a")
     await site.granted(ETL, "host-b")
+
+
+@pytest.mark.case("F6")
+async def test_a_revoked_host_keeps_its_place_by_nothing_that_it_put_there(
+    site: Site, zookeeper: EmbeddedZooKeeper, chroot: str
+) -> None:
+    """If this fails, one znode below another keeps a revoked host's worker from running anywhere
+    else, and its id from being given to another host."""
+    stolen = await site.place("a")
+    await site.place("b")
+    await site.assign("a", "etl")
+    await site.granted(ETL, "host-a")
+    closed = [make_digest_acl("nobody", "knows", all=True)]
+    registered = paths.registration(SupervisorId("a"))
+
+    def occupy() -> None:
+        with thief(zookeeper, chroot, stolen) as zk:
+            zk.create(f"{paths.host_members('a')}/m")
+            zk.create(f"{paths.host_members('a')}/m/deep")
+            zk.create(registered)
+            zk.create(f"{registered}/closed")
+            zk.client.create(f"{chroot}{registered}/closed/deep", b"", acl=closed)
+            zk.client.set_acls(f"{chroot}{registered}/closed", closed)
+
+    await asyncio.to_thread(occupy)
+    await site.revoke("a")
+    await eventually(lambda: not site.master.mirror.snapshot.places.get("a"))
+    await site.assign("a")
+    await site.assign("b", "etl")
+    await site.granted(ETL, "host-b")
+    await site.invite_again("a")
+    await site.place("a")
+    snapshot = await site.master.mirror.sync(5.0)
+
+    assert user_of(snapshot, "a") == snapshot.places["a"] != "host-a"
+    assert await site.master.zk.exists(f"{paths.host_members('a')}/m") is None

@@ -314,6 +314,8 @@ class _RecordReader:
     def supervisor(self, id_: SupervisorId) -> SupervisorRecord | None:
         """A host with a place of its own registers there, and all others in one list."""
         own = f"{paths.PLACES}/{id_}/{paths.REGISTRATION}"
+        if self.place(id_) == "":  # It has lost its place, and what is left there counts for nothing.
+            return None
         path = own if own in self.tree.nodes else f"{paths.SUPERVISORS}/{id_}"
         node = self.tree.nodes.get(path)
         if node is not None and len(node[0]) > MOST_REGISTRATION_BYTES:

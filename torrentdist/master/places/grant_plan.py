@@ -40,7 +40,7 @@ def wanted_of(snapshot: ClusterSnapshot, host: SupervisorId) -> dict[str, str]:
     """Returns the workers of a host that need grants, with its user. A host without a place needs
     none."""
     entry, user = snapshot.assignments.get(host), snapshot.places.get(host)
-    if entry is None or user is None:
+    if entry is None or not user:
         return {}
     return {paths.worker_resource(worker.job, worker.worker): user for worker in entry.record.workers}
 

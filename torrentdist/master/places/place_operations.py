@@ -10,11 +10,13 @@ from collections.abc import Sequence
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
-from torrentdist.cluster.session.znode_operations import Create, Op
+from torrentdist.cluster.session.znode_operations import Create, Op, Set
 from torrentdist.model.access.zookeeper_identity import host_of, host_user
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.records import SCHEMA
 
+NOBODY = b""
+"""The content of a place that a host has lost, and in which something is left."""
 PARENTS = (paths.PLACES, paths.JOB_GROUP.members, paths.JOB_GROUP.barriers)
 
 
@@ -45,6 +47,8 @@ def place_ops(snapshot: ClusterSnapshot, id_: str) -> Sequence[Op]:
     there = snapshot.places.get(id_)
     if there == user:
         return []
+    if there == "":
+        return [Set(paths.place(id_), user.encode())]
     if there is not None:
         raise TorrentdistError("not_ready", detail=f"the place of an earlier {id_!r} is still there")
     return [Create(path, user.encode()) for path in (paths.place(id_), paths.host_members(id_))]
