@@ -148,9 +148,8 @@ def _scan_directory(top: bytes) -> Scan:
     for prefix, entries in walk(top):
         if prefix and not entries:
             empty.append(prefix)
+        _check_names(prefix, [path for path, _, _ in entries])
         for path, kind, info in entries:
-            if problem := safe_paths.path_problem(path):
-                raise TorrentdistError("bad_name", path=shown(path), detail=problem)
             if kind is EntryKind.FILE:
                 files.append(_scanned(path, info))
             elif kind is EntryKind.SYMLINK:
@@ -163,6 +162,17 @@ def _scan_directory(top: bytes) -> Scan:
             )
     _check_links(dict(links))
     return Scan(top, False, _sorted_files(files), tuple(sorted(links)), tuple(sorted(empty)))
+
+
+def _check_names(prefix: bytes, paths: list[bytes]) -> None:
+    """Checks the paths of one directory, whose own path was checked before."""
+    start = len(prefix) + 1 if prefix else 0
+    longest = max(map(len, paths), default=0)
+    is_deep = prefix.count(b"/") + 2 > safe_paths.MAX_DEPTH
+    if is_deep or longest > safe_paths.MAX_PATH_BYTES or safe_paths.names_problem([path[start:] for path in paths]):
+        for path in paths:
+            if problem := safe_paths.path_problem(path):
+                raise TorrentdistError("bad_name", path=shown(path), detail=problem)
 
 
 def _sorted_files(files: list[ScannedFile]) -> tuple[ScannedFile, ...]:

@@ -7,6 +7,7 @@ Never: open a symlink, or wait for a fifo.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 import threading
@@ -168,7 +169,7 @@ def _hash_range(part: _Range, piece_length: int) -> list[bytes]:
             raise ReadFault("it is no regular file")
         if before.st_size != part.size:
             raise ReadFault(f"it has {before.st_size} bytes instead of {part.size}")
-        blocks = _look_at_blocks(fd, part, part.look) if part.look else _read_blocks(fd, part.offset, part.length)
+        blocks = _blocks_of(fd, part)
         after = os.fstat(fd)
         if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
             raise ReadFault("it changed while it was being read")
@@ -178,6 +179,17 @@ def _hash_range(part: _Range, piece_length: int) -> list[bytes]:
         return [merkle.root(blocks)] if blocks else []
     per_piece = piece_length // merkle.BLOCK
     return [merkle.piece_hash(blocks[i : i + per_piece], piece_length) for i in range(0, len(blocks), per_piece)]
+
+
+def _blocks_of(fd: int, part: _Range) -> list[bytes]:
+    if part.look:
+        return _look_at_blocks(fd, part, part.look)
+    if part.size > merkle.BLOCK:
+        return _read_blocks(fd, part.offset, part.length)
+    data = os.read(fd, part.size)
+    if len(data) < part.size:
+        raise ReadFault("it became shorter while it was being read")
+    return [hashlib.sha256(data).digest()] if data else []
 
 
 def _read_blocks(fd: int, offset: int, length: int) -> list[bytes]:

@@ -20,6 +20,8 @@ from torrentdist.model.errors import TorrentdistError
 
 FICLONE = 0x40049409
 _COPY = 8 * 1024 * 1024
+_SMALL = 64 * 1024
+"""In bytes. Looking for holes in a smaller file costs more than reading it."""
 UNSUPPORTED = {errno.EOPNOTSUPP, errno.ENOTTY, errno.EXDEV, errno.EINVAL, errno.EPERM, errno.EMLINK, errno.ENOSYS}
 """Errors of a file system or a kernel that lacks a call. Another way is tried next."""
 
@@ -44,7 +46,7 @@ class FileCloner:
         if self._links and file.size and link_file(file, source, target):
             yield file.size
             return
-        yield from _copy(file, source, target)
+        yield from _copy_small(file, source, target) if file.size <= _SMALL else _copy(file, source, target)
 
 
 def link_file(file: FileEntry, source: bytes, target: bytes) -> bool:
@@ -93,6 +95,22 @@ def _reflink(file: FileEntry, source: bytes, target: bytes) -> bool:
     finally:
         os.close(from_fd)
         os.close(to_fd)
+
+
+def _copy_small(file: FileEntry, source: bytes, target: bytes) -> Iterator[int]:
+    """Copies a file with one read and one write."""
+    from_fd, to_fd = _open_pair(file, source, target)
+    try:
+        data = os.read(from_fd, file.size)
+        if len(data) < file.size:
+            raise TorrentdistError("corrupt", path=file.path, detail="it became shorter while it was copied")
+        if os.write(to_fd, data) < file.size:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.fchmod(to_fd, _mode(file))
+    finally:
+        os.close(from_fd)
+        os.close(to_fd)
+    yield file.size
 
 
 def _copy(file: FileEntry, source: bytes, target: bytes) -> Iterator[int]:
