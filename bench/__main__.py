@@ -15,7 +15,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.measures import doors, download, failover, groups, jobs, metafile, mutual, package_index, seeding, upload
+from bench.measures import (
+    doors,
+    download,
+    failover,
+    groups,
+    jobs,
+    metafile,
+    mutual,
+    package_index,
+    seeding,
+    small_files,
+    upload,
+)
 from bench.results import Row, conditions, read, renewed, table, write
 
 MISSED = 3
@@ -42,6 +54,8 @@ class Form:
     """Numbers of members and resources."""
     wheels: int
     door_mib: int
+    small_files: tuple[int, ...]
+    """Numbers of small files in a bundle."""
     requests: tuple[int, int]
     """Numbers of pairs, and of requests on each side of a pair."""
 
@@ -63,6 +77,7 @@ FULL = Form(
     group=(50, 1000),
     wheels=100,
     door_mib=1024,
+    small_files=(1_000, 10_000, 50_000, 200_000),
     requests=(61, 50),
 )
 SHORT = Form(
@@ -82,6 +97,7 @@ SHORT = Form(
     group=(10, 100),
     wheels=20,
     door_mib=256,
+    small_files=(1_000, 10_000),
     requests=(15, 30),
 )
 
@@ -97,6 +113,7 @@ def measurements(form: Form, directory: Path) -> dict[str, Callable[[], list[Row
             file_pairs=form.file_pairs,
         ),
         "upload": lambda: upload.measure(directory, uploads=form.uploads),
+        "small-files": lambda: small_files.measure(directory, counts=form.small_files),
         "seeding": lambda: seeding.measure(directory, bundles=form.bundles, seconds=form.seeding_secs),
         "failover": lambda: failover.measure_killed(directory, runs=form.failovers),
         "handover": lambda: failover.measure_handed_over(directory, runs=form.failovers),

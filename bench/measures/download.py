@@ -16,6 +16,7 @@ import httpx
 from bench.pair import write_content
 from bench.results import Row, paired
 from bench.stage import Ended, bare_fetch, bare_seeder, cluster_of, torrentdist
+from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.dev.dev_cluster import DevCluster
 
 MEMORY_BAR = 250.0
@@ -82,7 +83,9 @@ def _growth(samples: list[float]) -> float:
 def _small(cluster: DevCluster, directory: Path, files: int, pairs: int) -> list[Row]:
     write_content(directory / "source", 0, files)
     held = _upload(cluster, directory, f"files-{files}")
-    taken = _take_turns(cluster, directory, f"files-{files}", held, pairs)
+    # The reference moves the files one by one.
+    (directory / "metafile").write_bytes(make_metafile(held / "content", packed=False).raw)
+    taken = _take_turns(cluster, directory, f"files-{files}", held, pairs, directory / "metafile")
     row = paired(
         "download-files",
         f"download of {files} files of 4 KiB",
@@ -138,17 +141,20 @@ def _upload(cluster: DevCluster, directory: Path, bundle: str) -> Path:
     return cluster.dir / "master-1" / "objects" / str(answer["digest"])
 
 
-def _take_turns(cluster: DevCluster, directory: Path, bundle: str, held: Path, pairs: int) -> list[tuple[Ended, Ended]]:
-    dest = directory / "dest"
+def _take_turns(
+    cluster: DevCluster, directory: Path, bundle: str, held: Path, pairs: int, metafile: Path | None = None
+) -> list[tuple[Ended, Ended]]:
+    """`metafile`: the one that the reference uses; None: the bundle's own."""
+    dest, metafile = directory / "dest", metafile or held / "metafile"
 
     def ours() -> Ended:
         return _emptying(dest, lambda: torrentdist(cluster, "download", bundle, str(dest)))
 
     def bare() -> Ended:
-        return _emptying(dest, lambda: bare_fetch(held / "metafile", dest, port))
+        return _emptying(dest, lambda: bare_fetch(metafile, dest, port))
 
     taken = []
-    with bare_seeder(held / "metafile", held) as port:
+    with bare_seeder(metafile, held) as port:
         for turn in range(pairs):
             if turn % 2:
                 reference, own = bare(), ours()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,6 +29,8 @@ LOOK_SECS = 0.05
 PLUGIN_LOOK_SECS = 0.25
 """The same interval if the plug-in cannot tell which pieces are here: each check then reads a piece
 from disk."""
+PACKS_AT_HAND = 8
+"""Packs that a reader of the whole bundle keeps in memory. Neighbours are in few of them."""
 PATIENCE_SECS = 10.0
 """How long a reader of the whole bundle waits for a piece before it asks for that piece first."""
 
@@ -68,9 +71,48 @@ class HostContent:
         starts = accumulate(counts, initial=0)
         return dict(zip((file.place for file in self.meta.wire_files), starts, strict=False))
 
-    def read_all(self, file: FileEntry) -> AsyncIterator[bytes]:
-        """Reads a file for a reader who wants the whole bundle, in any order."""
-        return self.read(file, 0, file.size, PATIENCE_SECS)
+    @cached_property
+    def _packs(self) -> OrderedDict[str, bytes]:
+        """The packs that were read last, by their place."""
+        return OrderedDict()
+
+    async def read_all(self, file: FileEntry) -> AsyncIterator[bytes]:
+        """Reads a file for a reader who wants the whole bundle. Small files come from whole packs,
+        which are read once."""
+        wire, base = await self._place(file)
+        pack = await self._pack(wire) if wire.is_pack else None
+        if pack is not None:
+            yield pack[base : base + file.size]
+            return
+        async for data in self.read(file, 0, file.size, PATIENCE_SECS):
+            yield data
+
+    async def _pack(self, wire: WireFile) -> bytes | None:
+        """Returns a pack that is here and right; None if a piece of it is missing."""
+        if (data := self._packs.get(wire.place)) is not None:
+            self._packs.move_to_end(wire.place)
+            return data
+        count = -(-wire.size // self.meta.piece_length)
+        if not self.published():
+            pieces = self.pieces()
+            if pieces is not None and pieces.run_from(self._first_piece[wire.place], count) < count:
+                return None
+        elif not await self.checked(wire.path):
+            return None
+        data = await asyncio.to_thread(self._verified, wire, 0, count)
+        if len(data) < wire.size:
+            return None
+        self._packs[wire.place] = data
+        if len(self._packs) > PACKS_AT_HAND:
+            self._packs.popitem(last=False)
+        return data
+
+    async def _place(self, file: FileEntry) -> tuple[WireFile, int]:
+        """Returns where a file lies in the torrent. An empty file lies nowhere, and is read from
+        itself."""
+        if "whereabouts" not in self.meta.__dict__:
+            await asyncio.to_thread(getattr, self.meta, "whereabouts")
+        return self.meta.whereabouts.get(file.path) or (WireFile(file.path, "", 0, b""), 0)
 
     def read_part(self, file: FileEntry, start: int, end: int) -> AsyncIterator[bytes]:
         """Reads part of a file. The smaller the part, the sooner its pieces are requested first.
@@ -86,7 +128,7 @@ class HostContent:
             return b"".join([data async for data in read_part(self.directory / file.path, start, end)])
         if start == end:
             return b""
-        wire, base = self.meta.whereabouts[file.path]
+        wire, base = await self._place(file)
         length = self.meta.piece_length
         first = (base + start) // length
         count = -(-(base + end) // length) - first
@@ -106,7 +148,7 @@ class HostContent:
                 async for data in read_part(path, start, end):
                     yield data
                 return
-            wire, base = self.meta.whereabouts[file.path]
+            wire, base = await self._place(file)
             length = self.meta.piece_length
             number = (base + start) // length
             # Read many pieces at once: each read costs several thread switches, here and in the
@@ -144,7 +186,7 @@ class HostContent:
         Blocks."""
         length, found = self.meta.piece_length, []
         try:
-            with open(self.directory.parent / file.place, "rb") as stream:
+            with open(self.directory / file.path, "rb") as stream:
                 for piece in range(number, number + count):
                     data = os.pread(stream.fileno(), min(length, file.size - piece * length), piece * length)
                     if not self._is_right(file, piece, data):

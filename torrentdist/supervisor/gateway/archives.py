@@ -27,6 +27,10 @@ FILE_MODE, EXECUTABLE_MODE, DIRECTORY_MODE = 0o644, 0o755, 0o755
 _GZIP_HEAD = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
 _STORED = 65535
 """Most bytes in a stored block of deflate."""
+_PART = 256 * 1024
+"""Bytes of an archive that are sent at once."""
+_SHORT_NAME = 90
+_SMALL_FILE = 1 << 30
 _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
@@ -43,7 +47,7 @@ class ArchiveFormat(StrEnum):
 def archive(meta: Metafile, kind: ArchiveFormat, read: Read) -> AsyncIterator[bytes]:
     if kind is ArchiveFormat.ZIP:
         return _zip(meta, read)
-    tar = _tar(meta, read)
+    tar = _joined(_tar(meta, read))
     return tar if kind is ArchiveFormat.TAR else _gzip(tar)
 
 
@@ -51,7 +55,7 @@ def size_of(meta: Metafile, kind: ArchiveFormat) -> int | None:
     """Returns the size of the archive in bytes; None: it is known only at the end."""
     if kind is ArchiveFormat.ZIP:
         return None
-    size = sum(len(_header(info)) + _padded(info.size) for info, _ in _members(meta)) + 2 * tarfile.BLOCKSIZE
+    size = sum(_header_size(info) + _padded(info.size) for info, _ in _members(meta)) + 2 * tarfile.BLOCKSIZE
     if kind is ArchiveFormat.TAR:
         return size
     return len(_GZIP_HEAD) + size + 5 * (-(-size // _STORED) + 1) + 8
@@ -100,6 +104,14 @@ def _header(info: tarfile.TarInfo) -> bytes:
     return info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
 
 
+def _header_size(info: tarfile.TarInfo) -> int:
+    """Returns the size of a header. Only long or unusual names and sizes need more than a block."""
+    is_plain = len(info.name) < _SHORT_NAME and info.name.isascii() and len(info.linkname) < _SHORT_NAME
+    if is_plain and info.linkname.isascii() and info.size < _SMALL_FILE:
+        return tarfile.BLOCKSIZE
+    return len(_header(info))
+
+
 def _padded(size: int) -> int:
     return -(-size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
 
@@ -112,6 +124,18 @@ async def _tar(meta: Metafile, read: Read) -> AsyncIterator[bytes]:
                 yield data
             yield bytes(_padded(file.size) - file.size)
     yield bytes(2 * tarfile.BLOCKSIZE)
+
+
+async def _joined(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Joins short parts after the first one. Each part costs several steps on its way."""
+    yield await anext(stream, b"")
+    rest = bytearray()
+    async for data in stream:
+        if rest and (len(rest) >= _PART or len(data) >= _PART):
+            yield bytes(rest)
+            rest.clear()
+        rest += data
+    yield bytes(rest)
 
 
 async def _gzip(plain: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
