@@ -145,6 +145,8 @@ class ClusterSnapshot:
         if version < 0 or not 0 < steps <= len(self.recent):
             return Changes() if steps == 0 else None
         some = self.recent[len(self.recent) - steps :]
+        if steps == 1:
+            return some[0]
         return Changes(**{each.name: _joined([getattr(step, each.name) for step in some]) for each in fields(Changes)})
 
     @property
