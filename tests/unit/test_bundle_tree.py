@@ -121,3 +121,12 @@ def test_a_symlink_that_leads_through_the_top_and_back_is_followed(tmp_path: Pat
 
     assert [NodeKind.FILE] * 3 == [found.kind for path in ("d/up", "d/here", "d/../l0") if (found := tree.find(path))]
     assert [None] * 3 == [tree.find(path) for path in ("..", "d/../../l0", "l0/x")]
+
+
+def test_a_bundle_without_entries_is_an_empty_directory(tmp_path: Path) -> None:
+    """If this fails, a listing of an empty bundle is an error."""
+    meta = make_metafile(_one_file(tmp_path))
+    tree = BundleTree(structs.replace(meta, files=(), symlinks=(), empty_dirs=()))
+
+    assert [] == tree.list("")
+    assert [True, False] == [tree.find(path) is not None for path in ("", "x")]
