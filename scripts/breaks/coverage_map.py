@@ -113,7 +113,7 @@ def record(arguments: Sequence[str]) -> int:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "scripts.breaks.map_recorder", *arguments]
     code = subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
     _merge(load() or CoverageMap())
-    shutil.rmtree(PARTS)
+    shutil.rmtree(PARTS, ignore_errors=True)
     print(f"{MAP.relative_to(ROOT)}: {MAP.stat().st_size / 1e6:.1f} MB")
     return code
 
