@@ -46,7 +46,7 @@ ERRORS: Mapping[str, ErrorKind] = {
     "invalid_metafile": ErrorKind(2, 400, "the metafile is refused: {detail}", "Make it with `torrentdist upload`; other v2 torrents lack the manifest."),
     "invalid_bundle": ErrorKind(2, 400, "{path} cannot be a bundle: {detail}", "Remove or replace what is named, then upload again. docs/operations.md lists what a bundle may hold."),
     "empty_bundle": ErrorKind(2, 400, "{path} holds no bytes at all, so there is nothing to distribute", "Put at least one file that is not empty into it."),
-    "unsafe_symlink": ErrorKind(2, 400, "{path} is a symlink to {target}, which leaves the bundle", "Make it relative and keep it inside the directory, or copy what it points to."),
+    "unsafe_symlink": ErrorKind(2, 400, "{path} is a symlink to {target}, which leaves the bundle", "Make it relative and keep it inside the directory, or copy what it points to. A virtual environment: `python -m venv --copies`."),
     "special_file": ErrorKind(2, 400, "{path} is a {kind}, which no bundle can hold", "Remove it, or upload a directory without it."),
     "bad_name": ErrorKind(2, 400, "{path!r} has a name that cannot be stored: {detail}", "Rename or move it. docs/operations.md lists the limits of names, paths and depth."),
     "changed_while_reading": ErrorKind(9, 409, "{path} changed while it was being read", "Wait until nobody writes to it, then upload again."),
