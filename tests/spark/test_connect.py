@@ -20,6 +20,7 @@ APP = """
 import json, os, sys
 from pyspark.sql import SparkSession
 from torrentdist.spark import add_bundle, bundle_path
+from torrentdist.spark.bundles import processors
 from torrentdist.spark.datasource import register
 
 spark = SparkSession.builder.remote(sys.argv[1]).getOrCreate()
@@ -37,7 +38,7 @@ register(spark)
 masters = spark.read.format("torrentdist").option("config", sys.argv[2]).load("masters").collect()
 print(json.dumps({"kind": type(spark).__module__, "said": sorted({row.said for row in seen}),
                   "executors": len({row.where for row in seen}), "here": str(bundle_path("model-7")),
-                  "masters": [row.id for row in masters]}))
+                  "masters": [row.id for row in masters], "processors": processors(spark)}))
 spark.stop()
 """
 
@@ -77,8 +78,8 @@ def _listens(port: int) -> bool:
 
 
 def test_bundles_reach_tasks_of_connect(job_cluster: Cluster, spark: Standalone, server: str, tmp_path: Path) -> None:
-    """With Connect there is no SparkContext: add_bundle would fail, or tasks would find neither
-    bundle nor packages."""
+    """With Connect there is no SparkContext: add_bundle would fail, tasks would find neither bundle
+    nor packages, or more tasks than there are processors would each start a Python to fetch."""
     upload_bundles(job_cluster, tmp_path)
     app = tmp_path / "app.py"
     app.write_text(APP)
@@ -90,4 +91,5 @@ def test_bundles_reach_tasks_of_connect(job_cluster: Cluster, spark: Standalone,
     seen = json.loads(ran.stdout)
     assert "0.5" == (Path(seen.pop("here")) / "weights").read_text()
     expected = {"said": ["featured by the swarm 0.5"], "executors": WORKERS, "masters": ["master-1"]}
+    expected |= {"processors": WORKERS}
     assert {"kind": "pyspark.sql.connect.session", **expected} == seen

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 FETCH_SECS = 3600.0
 TASKS_PER_EXECUTOR = 4
-CONNECT_TASKS = 64
-"""Number of tasks that fetch with Spark Connect, which does not tell the number of executors."""
+TASKS_PER_CORE = 2
+MOST_CORES = 4096
+"""Most processors that are looked for with Spark Connect."""
 TOLD = "torrentdist answered: "
 """Marks the gateway's answer in the text of a failed task."""
 _EXTENSIONS = (".so", ".pyd")
@@ -138,11 +139,21 @@ def _add_by_connect(spark: SparkSession, bundle: str, url: str, python: bool, ti
         where = bundle_path(bundle, gateway=url, timeout=timeout)
         _refuse_extensions(bundle, where)
         _send_packages(spark, bundle, url)
-    tasks = spark.range(0, CONNECT_TASKS, 1, CONNECT_TASKS)
     try:
+        wanted = TASKS_PER_CORE * processors(spark)
+        tasks = spark.range(0, wanted, 1, wanted)
         tasks.mapInArrow(fetch, tasks.schema).write.format("noop").mode("overwrite").save()
     except PySparkException as exc:
         raise error_in(str(exc)) or exc from None
+
+
+def processors(spark: SparkSession) -> int:
+    """Returns the number of processors of the executors. Connect does not tell it; but a range has
+    as many partitions, unless it is told otherwise, and counting them starts no Python."""
+    from pyspark.sql import functions
+
+    parts = spark.range(0, MOST_CORES).select(functions.spark_partition_id().alias("part"))
+    return int(parts.agg(functions.max("part")).collect()[0][0]) + 1
 
 
 def error_in(text: str) -> TorrentdistError | None:
