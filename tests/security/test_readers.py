@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -200,6 +201,20 @@ def test_completion_offers_what_may_be_read(shared: Cluster, reader: httpx.Clien
     told = [shared.run(*command, client__token_file=token).stdout for command in (("bundle", "ls"), ("job", "ls"))]
 
     assert [] == [secret for secret in needles(shared) if any(secret.decode() in text for text in told)]
+
+
+@pytest.mark.case("I3")
+def test_no_other_user_of_a_masters_host_gets_at_what_it_keeps(shared: Cluster) -> None:
+    """Any user of the machine could read every bundle, the events and the audit."""
+    home = shared.dir / "master-1"
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in home.iterdir() if path.is_dir()}
+    events = {stat.S_IMODE(path.stat().st_mode) for path in (home / "events").iterdir()}
+
+    assert {"objects", "events"} <= modes.keys()
+    assert 0 == home.stat().st_mode & 0o007
+    assert {0o750} == {modes.pop("events")}
+    assert {0o700} == set(modes.values())
+    assert {0o640} == events
 
 
 def test_an_open_page_of_another_visitor_shows_nothing(shared: Cluster, reader: httpx.Client) -> None:

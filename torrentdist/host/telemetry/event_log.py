@@ -119,10 +119,10 @@ class EventLog:
             self._complain(exc)
 
     def _open(self) -> None:
-        self._dir.mkdir(exist_ok=True)
+        self._dir.mkdir(mode=0o750, exist_ok=True)
         name = f"{PREFIX}{self._writer.node}-{time.time_ns()}{SUFFIX}"
         self._path = self._dir / f"{OPEN}{name}"
-        self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o640)
         self._size, self._opened = 0, time.monotonic()
 
     def _let_go(self) -> tuple[int, Path]:
