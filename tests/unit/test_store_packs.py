@@ -11,7 +11,7 @@ import pytest
 
 from torrentdist.bundle.content_check import verify_content, verify_packs
 from torrentdist.bundle.files.joined_files import write_at
-from torrentdist.bundle.files.shared_blocks import own_bytes
+from torrentdist.bundle.files.shared_blocks import disk_use
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.bundle.packs.pack_files import write_files, write_packs
@@ -89,7 +89,7 @@ def test_the_second_version_takes_room_for_what_changed(site: Site) -> None:
     assert sound(site, old)
     assert sound(site, new)
     assert sum(have) > 0.9 * len(have)
-    assert own_bytes(site.home(new), clones=False) < 0.6 * own_bytes(site.top / "old", clones=False)
+    assert disk_use(site.home(new), clones=False).own < 0.6 * disk_use(site.top / "old", clones=False).own
 
 
 def test_links_leave_the_old_version_as_it_was_published(site: Site) -> None:

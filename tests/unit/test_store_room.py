@@ -42,7 +42,7 @@ def test_a_store_says_when_it_is_full(free: int, arriving: int, high: int, expec
         free_bytes=free,
     )  # fmt: skip
 
-    assert expected == why_full(usage, StoreMarks(high))
+    assert expected == why_full(usage, StoreMarks(high), 80)
 
 
 def claimed(which: Metafile, claim: KeepReason) -> Callable[[Digest], Collection[KeepReason]]:

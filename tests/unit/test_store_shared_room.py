@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from reflink_disk import MIB, with_reflinks  # noqa: F401
 
-from torrentdist.bundle.files.shared_blocks import can_clone, own_bytes
+from torrentdist.bundle.files.shared_blocks import can_clone, disk_use
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile
-from torrentdist.bundle.store.retention import KeepReason
+from torrentdist.bundle.store.retention import IDLE_SECS, KeepReason, StoreMarks
 from torrentdist.bundle.store.store import Store
 from torrentdist.bundle.store.store_state import StoreState
 from torrentdist.bundle.store.store_values import RoomNeeded, StoredBundle
@@ -176,7 +176,7 @@ def test_two_versions_fit_where_one_and_a_half_would(with_reflinks: Path, tmp_pa
         filling = asyncio.run(here.host.fill(new, None, lambda done: None))
         os.sync()
         left = shutil.disk_usage(with_reflinks).free
-        own = own_bytes(here.store.object_dir(old.digest) / "content", clones=True)
+        own = disk_use(here.store.object_dir(old.digest) / "content", clones=True).own
     finally:
         here.store.close()
 
@@ -184,6 +184,32 @@ def test_two_versions_fit_where_one_and_a_half_would(with_reflinks: Path, tmp_pa
     assert filling.size == old.size
     assert own < MIB
     assert left > free - 20 * MIB
+
+
+def test_a_block_that_versions_share_counts_once_for_the_mark(tmp_path: Path) -> None:
+    """If this fails, a host removes bundles for a mark that it is far below, since its versions
+    share almost everything."""
+    here = Site(tmp_path)
+    tree = {"same": os.urandom(MIB)}
+
+    async def story() -> tuple[int, list[int]]:
+        metas = [await here.bring("old", tree), await here.bring("new", {**tree, "second": os.urandom(MIB)})]
+        one, other = (here.store.object_dir(meta.digest) / "content" / "same" for meta in metas)
+        other.unlink()
+        other.hardlink_to(one)
+        here.now += 10 * IDLE_SECS
+        restarted = HostStore(here.store, nothing_claimed)
+        await restarted.catch_up()
+        goes = [len(await restarted.plan_to_low(StoreMarks(high))) for high in (int(2.5 * MIB), int(1.5 * MIB))]
+        return restarted.taken_bytes(), goes
+
+    try:
+        taken, goes = asyncio.run(story())
+    finally:
+        here.store.close()
+
+    assert 2 * MIB <= taken < 2.1 * MIB
+    assert [0, 1] == goes
 
 
 def test_own_bytes_follow_what_is_published_and_removed(with_reflinks: Path, tmp_path: Path) -> None:  # noqa: F811

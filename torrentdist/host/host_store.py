@@ -131,6 +131,11 @@ class HostStore(StoreView):
         if self._indexing is not None:
             await asyncio.gather(self._indexing, return_exceptions=True)
 
+    def taken_bytes(self) -> int:
+        """Returns the bytes that all published bundles take on the disk together, as measured
+        last."""
+        return self._own_sizes.taken()
+
     def own_bytes(self, digest: Digest) -> int | None:
         """Returns the bytes on disk that only this bundle uses, as measured last. None: it is not
         here."""
@@ -223,7 +228,11 @@ class HostStore(StoreView):
         return await asyncio.to_thread(self._store.plan_prune, older_than=older_than, claims=self._claims)
 
     async def plan_to_low(self, marks: StoreMarks) -> list[StoredBundle]:
-        return await asyncio.to_thread(self._store.plan_to_low, marks, claims=self._claims)
+        return await asyncio.to_thread(self._plan_to_low, marks)
+
+    def _plan_to_low(self, marks: StoreMarks) -> list[StoredBundle]:
+        own, taken = self._own_sizes.own(), self._own_sizes.taken()
+        return self._store.plan_to_low(marks, taken=taken, own=own, claims=self._claims)
 
     async def reasons_to_stay(self, *, older_than: float) -> dict[Digest, frozenset[KeepReason]]:
         return await asyncio.to_thread(self._store.reasons_to_stay, older_than=older_than, claims=self._claims)

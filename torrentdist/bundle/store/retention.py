@@ -82,11 +82,12 @@ class StoreMarks:
     low: int = 0
 
 
-def why_full(usage: StoreUsage, marks: StoreMarks) -> str:
-    """Says why a store has no room for more bundles; empty: it has."""
+def why_full(usage: StoreUsage, marks: StoreMarks, taken: int) -> str:
+    """Says why a store has no room for more bundles; empty: it has. `taken`: the bytes on disk of
+    all published bundles, which may share blocks."""
     if usage.free_bytes <= usage.reserve_bytes:
         return "no more than store.reserve_bytes is free on its disk"
-    if marks.high and usage.published_bytes + usage.arriving_bytes > marks.high:
+    if marks.high and taken + usage.arriving_bytes > marks.high:
         return "its bundles take more than store.high"
     return ""
 

@@ -316,9 +316,14 @@ class Store(StoreView):
         """Returns the bundles that `prune` would remove now."""
         return self._state.plan_prune(older_than=older_than, now=self._clock(), claims=claims)
 
-    def plan_to_low(self, marks: StoreMarks, *, claims: Claims = claim_everything) -> list[StoredBundle]:
-        """Returns the bundles to remove now because the store has passed its high mark."""
-        return self._state.plan_to_low(marks, now=self._clock(), claims=claims)
+    def plan_to_low(
+        self, marks: StoreMarks, *, taken: int, own: Mapping[Digest, int], claims: Claims = claim_everything
+    ) -> list[StoredBundle]:
+        """Returns the bundles to remove now because the store has passed its high mark.
+
+        `taken`: the bytes on disk of all published bundles. `own`: those of each bundle alone.
+        """
+        return self._state.plan_to_low(marks, taken=taken, own=own, now=self._clock(), claims=claims)
 
     def reasons_to_stay(
         self, *, older_than: float, claims: Claims = claim_everything

@@ -176,10 +176,14 @@ class StoreState:
         with self._changed:
             return retention.reasons_to_stay(self._entries(claims), older_than=older_than, now=now)
 
-    def plan_to_low(self, marks: retention.StoreMarks, *, now: float, claims: Claims) -> list[StoredBundle]:
+    def plan_to_low(
+        self, marks: retention.StoreMarks, *, taken: int, own: Mapping[Digest, int], now: float, claims: Claims
+    ) -> list[StoredBundle]:
+        # A bundle that shares all its blocks goes last: the others that share them may go with it.
+        freed = {digest: max(1, size) for digest, size in own.items()}
         with self._changed:
-            used = sum(self._arriving.values()) + sum(stored.size for stored in self._published.values())
-            doomed = retention.plan_to_low(self._entries(claims), used=used, marks=marks, now=now)
+            used = sum(self._arriving.values()) + taken
+            doomed = retention.plan_to_low(self._entries(claims, freed), used=used, marks=marks, now=now)
             return [self._published[digest] for digest in doomed]
 
     def seize_prunable(self, *, older_than: float, now: float, claims: Claims) -> list[StoredBundle]:

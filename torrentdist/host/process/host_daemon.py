@@ -296,7 +296,8 @@ class HostDaemon:
     def _say_whether_full(self) -> None:
         # Only supervisors keep their store below its mark.
         marks = self.marks if self.identity.role is PeerRole.SUPERVISOR else StoreMarks()
-        before, self._full = self._full, why_full(self.runtime.store.usage(), marks)
+        store = self.runtime.store
+        before, self._full = self._full, why_full(store.usage(), marks, store.taken_bytes())
         if self._full != before:
             self.agent.poke()
 

@@ -183,8 +183,8 @@ class StoreConfig(Section, frozen=True, kw_only=True):
     high: int = 0
     """High mark: when a supervisor's bundles take more bytes, unused ones are removed until they
     take `low`. Pinned and assigned bundles, last copies, and what was used in the last 10 minutes
-    stay. Blocks that bundles share on XFS and Btrfs count for each of them. 0: bundles go only when
-    room is needed."""
+    stay. Blocks that bundles share on XFS and Btrfs count once. 0: bundles go only when room is
+    needed."""
     low: int = 0
     """Low mark in bytes; 0: the high mark."""
     scrub_secs: float = 24 * 3600.0
