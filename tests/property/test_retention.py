@@ -180,7 +180,7 @@ def usage(published: int, arriving: int, free: int) -> StoreUsage:
 )
 def test_a_full_store_says_why(used: StoreUsage, marks: StoreMarks, said: str) -> None:
     """A master would take uploads that it has no room for, or none although it has room."""
-    assert said == why_full(used, marks)
+    assert said == why_full(used, marks, used.published_bytes)
 
 
 def test_what_a_prune_leaves_says_why() -> None:
