@@ -80,7 +80,8 @@ class HostStore(StoreView):
         """Reserves room, at the cost of the bundles that this one is taken from only if there is no
         other way."""
         sources = self._reuse.sources(meta, among=among) if self._store.get(meta.digest) is None else []
-        shared = self._reuse.shared_bytes(meta, sources) if sources else 0
+        shares = bool(sources) and (self._reuse.may_link or self._own_sizes.can_clone())
+        shared = self._reuse.shared_bytes(meta, sources) if shares else 0
 
         def claims(digest: Digest) -> Collection[KeepReason]:
             return {*self._claims(digest), *({KeepReason.IN_USE} if digest in sources else ())}

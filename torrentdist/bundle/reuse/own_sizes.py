@@ -43,16 +43,22 @@ class OwnSizes:
         measured = total_bytes(use for digest, use in known.items() if digest in there)
         return min(unmeasured + measured, sum(stored.size for stored in there.values()))
 
-    def measure(self, stale: Collection[Digest]) -> Mapping[Digest, int]:
-        """Measures the bundles that are new, and those of `stale` that are here. Returns the own
-        bytes of all bundles."""
+    def can_clone(self) -> bool:
+        """Whether files in this store can share blocks."""
         with self._turn:
             if self._can_clone is None:
                 self._can_clone = can_clone(self._store.data_dir / "transit")
+            return self._can_clone
+
+    def measure(self, stale: Collection[Digest]) -> Mapping[Digest, int]:
+        """Measures the bundles that are new, and those of `stale` that are here. Returns the own
+        bytes of all bundles."""
+        clones = self.can_clone()
+        with self._turn:
             there = self._store.published_digests()
             known = {d: use for d, use in self._known.items() if d in there and d not in stale}
             for digest in there - known.keys():
                 home = self._store.object_dir(digest)
-                known[digest] = disk_use(home / "content", home / "packs", clones=self._can_clone)
+                known[digest] = disk_use(home / "content", home / "packs", clones=clones)
             self._known = known
             return self.own()

@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from torrentdist.bundle.content_check import Damage, finish_content, protect_packs
@@ -196,7 +197,7 @@ class Store(StoreView):
             directory = self._objects.directory(digest)
             if self.get(digest) is not None:
                 return directory
-            self._reserve_room(digest, RoomNeeded(meta.size, shared), own_bytes, claims, make_room)
+            self._reserve_room(digest, RoomNeeded(meta.size, shared, meta.packed_size), own_bytes, claims, make_room)
             try:
                 if directory.exists():
                     self._objects.resume(digest, meta.raw)
@@ -384,15 +385,15 @@ class Store(StoreView):
         free = free_bytes(self.data_dir) - self._reserve
         written: dict[Digest, int] = {}
         own: Mapping[Digest, int] = {}
-        if self._state.shortage(RoomNeeded(room.size), free, written).most > 0:
+        if self._state.shortage(replace(room, shared=0), free, written).most > 0:
             written = {other: self._objects.written_bytes(other) for other in arriving}
             own = own_bytes()
             if not own:
-                room = RoomNeeded(room.size)
+                room = replace(room, shared=0)
         victims = self._state.reserve(digest, room, free=free, written=written, own=own, claims=claims)
         if victims is None:
             lack = self._state.shortage(room, free, written).most
-            needed = room.size - room.shared
+            needed = room.on_disk
             raise TorrentdistError("disk_full", path=str(self.data_dir), needed=needed, free=max(0, needed - lack))
         try:
             self._remove_seized(victims)

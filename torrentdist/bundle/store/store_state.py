@@ -77,7 +77,7 @@ class StoreState:
             to_come = sum(max(0, total - written.get(digest, 0)) for digest, total in self._arriving.items())
             held = sum(self._arriving.values()) + sum(stored.size for stored in self._published.values())
         by_limit = held + room.size - self._limit if self._limit else 0
-        return Shortage(on_disk=room.size - room.shared + to_come - free, by_limit=by_limit)
+        return Shortage(on_disk=room.on_disk + to_come - free, by_limit=by_limit)
 
     # changes
 

@@ -39,6 +39,12 @@ class RoomNeeded:
     size: int
     shared: int = 0
     """Bytes whose blocks on disk it shares with other bundles, so that they need no room."""
+    packs: int = 0
+    """Bytes of its packs, which lie beside the files that are made from them."""
+
+    @property
+    def on_disk(self) -> int:
+        return self.size + self.packs - self.shared
 
 
 @dataclass(frozen=True, slots=True)

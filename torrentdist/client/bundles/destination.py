@@ -150,7 +150,7 @@ def check(meta: Metafile, dest: Path) -> bool:
 
 def check_room(meta: Metafile, dest: Path, there: int) -> None:
     """Raises `disk_full` before the first byte arrives, if the rest cannot fit."""
-    needed = max(0, meta.size - there)
+    needed = max(0, meta.size + meta.packed_size - there)
     folder = next((parent for parent in dest.parents if parent.is_dir()), dest.parent)
     free = shutil.disk_usage(folder).free
     if needed > free:
