@@ -224,9 +224,6 @@ class GroupPaths:
         """Returns the resource that a barrier, or its grant, is for."""
         return name(path)
 
-    def stopped_member(self, znode: str, generation: int) -> str:
-        return f"{self.stopped}/{stopped_name(znode, generation)}"
-
 
 JOB_GROUP = GroupPaths("jobs")
 """The group that holds the barriers of all workers. It has no coordinator: the leader assigns
