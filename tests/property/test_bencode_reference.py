@@ -148,6 +148,16 @@ def test_values_as_deep_as_allowed_are_read(depth: int) -> None:
             bencode.decode(too_deep, depth=depth)
 
 
+@pytest.mark.parametrize("begin", [b"l", b"d1:a"])
+def test_what_is_passed_over_says_that_it_is_too_deep(begin: bytes) -> None:
+    """A user would read that no value starts there, and look for damage."""
+    depth = bencode.MAX_DEPTH
+
+    assert 1 == len(bencode.spans(b"d1:a" + begin * depth + b"i0e" + b"e" * depth + b"e")[0])
+    with pytest.raises(BencodeError, match="deeper"):
+        bencode.spans(b"d1:a" + begin * (depth + 1) + b"i0e" + b"e" * (depth + 1) + b"e")
+
+
 def test_values_are_counted_with_their_keys() -> None:
     """A dictionary of many keys would take more memory than its reader allows."""
     data = b"d1:ai1e1:bli1eee"

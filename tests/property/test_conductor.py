@@ -122,7 +122,7 @@ def test_holders_that_can_give_more_hold_nobody_up(holders: int, rate: int) -> N
 @pytest.mark.parametrize("every", [2, 8, 32])
 def test_a_holder_that_gives_little_is_not_asked_twice(every: int) -> None:
     """The silence of a slow holder between two pieces would look like a plan that makes no
-    progress."""
+    progress. It takes long, because the slowest holder needs thousands of steps."""
     world = World(512, crowd(16), uplink=4, holder_every=every, tick_secs=0.0105, waits=False)
 
     assert world.run(limit=4 * every * 512)

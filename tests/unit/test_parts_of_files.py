@@ -23,6 +23,7 @@ from torrentdist.bundle.reuse.recipe import (
     encode_recipe,
     file_recipe,
     parse_recipe,
+    recipe_hash,
     split_recipe,
 )
 from torrentdist.bundle.reuse.reuse_plan import Reused, bytes_in, with_parts
@@ -183,6 +184,8 @@ def test_a_body_with_more_than_a_metafile_and_a_recipe_is_no_pair(extra: dict[by
     assert (more, None) == split_recipe(more)
     assert (b"x" + body, None) == split_recipe(b"x" + body)
     assert (body + b"x", None) == split_recipe(body + b"x")
+    for number in (b"d8:metafilei1e6:recipe1:re", b"d8:metafile1:m6:recipei1ee", b"d8:metafile1:me"):
+        assert (number, None) == split_recipe(number)
     damaged = bencode.encode({**pair, **extra})
     assert (damaged, None) == split_recipe(damaged)
 
@@ -280,6 +283,13 @@ def test_a_recipe_of_another_length_is_not_followed(site: Site) -> None:
     site.recipe = Recipe((file_recipe(root, iter([(100_000, b"h" * 16), (100_001, b"o" * 16)])),))
 
     assert FilledParts({}, frozenset()) == site.fill()
+    site.recipe = Recipe(())
+    assert FilledParts({}, frozenset()) == site.fill()
+
+
+def test_a_record_names_the_hash_of_its_recipe() -> None:
+    """A host would follow the recipe of another bundle."""
+    assert hashlib.sha256(b"recipe").hexdigest() == recipe_hash(b"recipe")
 
 
 def test_only_large_files_are_compared() -> None:

@@ -1,0 +1,156 @@
+"""Packs of small files exactly at their limits: which files are packed, where a pack ends, and what
+a manifest may say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from torrentdist.bundle import bencode, safe_paths
+from torrentdist.bundle.file_tree import FileEntry
+from torrentdist.bundle.packs.pack_manifest import PackedFiles, encode_packed, parse_packed
+from torrentdist.bundle.packs.pack_plan import (
+    FEWEST,
+    LEAST_LIMIT,
+    LEAST_PACK,
+    MOST_LOOSE,
+    MOST_PACK,
+    pack_counts,
+    pack_order,
+    small_limit,
+)
+from torrentdist.model.errors import TorrentdistError
+
+PIECE = 16 * LEAST_LIMIT
+ENDS, GOES_ON = bytes(32), b"\xff" * 32
+"""A root that ends a pack wherever it may end, and one that never does."""
+
+
+@pytest.mark.parametrize(
+    ("sizes", "limit"),
+    [
+        ([1] * FEWEST, 0),
+        ([1] * (FEWEST + 1), LEAST_LIMIT),
+        ([0] * 1000, 0),
+        ([0] * 1000 + [1] * FEWEST, 0),
+        ([LEAST_LIMIT] * (FEWEST + 1), LEAST_LIMIT),
+        ([LEAST_LIMIT + 1] * (FEWEST + 1), 0),
+        ([1] * (FEWEST + 1) + [LEAST_LIMIT + 1] * MOST_LOOSE, LEAST_LIMIT),
+        ([1] * (FEWEST + 1) + [LEAST_LIMIT + 1] * (MOST_LOOSE + 1), 2 * LEAST_LIMIT),
+        ([PIECE + 1] * (MOST_LOOSE + 1), 0),
+        ([PIECE] * (MOST_LOOSE + 1), PIECE),
+    ],
+)
+def test_only_many_small_files_are_packed(sizes: list[int], limit: int) -> None:
+    """A bundle of few files would be packed for nothing, or one of many would be slow."""
+    assert limit == small_limit(sizes, PIECE)
+
+
+def test_no_file_that_is_larger_than_a_piece_is_packed() -> None:
+    """A swarm could not check the file by itself."""
+    assert LEAST_LIMIT // 2 == small_limit([1] * (FEWEST + 1), LEAST_LIMIT // 2)
+
+
+def test_packs_go_directory_by_directory() -> None:
+    """A change of one directory would change the packs of others."""
+    paths = [b"b/x", b"a", b"a/b/c", b"a/z", b"a/b", b"z"]
+
+    assert [b"a", b"z", b"a/b", b"a/z", b"a/b/c", b"b/x"] == [paths[number] for number in pack_order(paths)]
+
+
+@pytest.mark.parametrize(
+    ("files", "counts"),
+    [
+        ([], []),
+        ([(0, ENDS)], []),
+        ([(LEAST_PACK, ENDS), (1, ENDS)], [1, 1]),
+        ([(LEAST_PACK - 1, ENDS), (1, ENDS), (1, ENDS)], [2, 1]),
+        ([(LEAST_PACK, GOES_ON), (1, GOES_ON)], [2]),
+        ([(MOST_PACK, GOES_ON), (1, GOES_ON)], [1, 1]),
+        ([(MOST_PACK // 8, GOES_ON)] * 8 + [(0, ENDS)], [9]),
+        ([(MOST_PACK // 8, GOES_ON)] * 9, [8, 1]),
+        ([(LEAST_PACK, ENDS), (0, ENDS), (0, ENDS)], [3]),
+        ([(0, ENDS), (MOST_PACK, GOES_ON)], [2]),
+    ],
+)
+def test_a_pack_ends_where_its_files_say(files: list[tuple[int, bytes]], counts: list[int]) -> None:
+    """Two hosts would make different packs of the same files, and share nothing."""
+    assert counts == pack_counts(files)
+
+
+FILES = (
+    FileEntry("a", 5, b"a" * 32, True),
+    FileEntry("d/b", 0, b"", False),
+    FileEntry("d/c", 7, b"c" * 32, False),
+)
+
+
+def columns(**changed: Any) -> dict[bytes, bytes]:
+    values = {**encode_packed(FILES, [1, 2]), **{name.replace("_", " ").encode(): to for name, to in changed.items()}}
+    return {key: bencode.encode(value) for key, value in values.items()}
+
+
+def numbers(*values: int) -> bytes:
+    return b"".join(value.to_bytes(4, "little") for value in values)
+
+
+def test_a_manifest_comes_back_as_it_was_made() -> None:
+    """A file would be stored under another name, or not be executable."""
+    assert PackedFiles(FILES, (1, 2)) == parse_packed(columns())
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"sizes": b""},
+        {"sizes": numbers(5, 0)},
+        {"sizes": numbers(5, 0, 16 * 1024 * 1024 + 1)},
+        {"sizes": b"abc"},
+        {"sizes": 1},
+        {"packed_executable": b""},
+        {"packed_executable": b"\1\0"},
+        {"packs": b""},
+        {"packs": numbers(3, 0)},
+        {"packs": numbers(2)},
+        {"packs": numbers(4)},
+        {"counts": numbers(2, 2)},
+        {"counts": numbers(3, 0)},
+        {"counts": numbers(3)},
+        {"roots": b"a" * 32},
+        {"roots": b"a" * 96},
+        {"names": b"a\0b"},
+        {"names": b"a\0c\0b"},
+        {"names": b"a\0b\0b"},
+        {"names": b"a\0..\0c"},
+        {"directories": b"d\0"},
+        {"directories": b"d\0d"},
+        {"directories": b"\0.."},
+        {"directories": b"\0d/../e"},
+        {"directories": b"\0" + b"/".join([b"d"] * safe_paths.MAX_DEPTH)},
+        {"directories": b""},
+    ],
+)
+def test_a_manifest_that_claims_what_cannot_be_is_refused(changed: dict[str, Any]) -> None:
+    """A metafile from outside could write files anywhere, or name one file twice."""
+    with pytest.raises(TorrentdistError) as caught:
+        parse_packed(columns(**changed))
+
+    assert "invalid_metafile" == caught.value.code
+
+
+def test_a_directory_as_deep_as_allowed_is_taken() -> None:
+    """A bundle that can be made could not be read."""
+    deepest = "/".join(["d"] * (safe_paths.MAX_DEPTH - 1))
+    files = (FILES[0], FileEntry(f"{deepest}/b", 7, b"c" * 32, False))
+
+    assert files == parse_packed({key: bencode.encode(part) for key, part in encode_packed(files, [2]).items()}).files
+
+
+def test_the_paths_of_packs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few names could describe paths that fill the memory."""
+    monkeypatch.setattr(safe_paths, "MAX_PATH_BYTES", 3)
+    assert FILES == parse_packed(columns()).files
+    monkeypatch.setattr(safe_paths, "MAX_PATH_BYTES", 2)
+    with pytest.raises(TorrentdistError, match="too long"):
+        parse_packed(columns())
