@@ -176,8 +176,8 @@ def test_a_hidden_bundle_of_a_gateway_is_one_that_nobody_has_uploaded(local: htt
 def test_an_upload_takes_nothing_that_its_sender_may_not_read(
     shared: Cluster, reader: httpx.Client, tmp_path: Path, token: str, known: int
 ) -> None:
-    """Whoever guesses a file would learn from an upload, or from a dry run, that another team has
-    it. An operator shows that the file would be found."""
+    """A team that guesses a file would learn from an upload, or from a dry run, that another team
+    has it. An operator shows that the file would be found."""
     (tmp_path / "guess").mkdir()
     (tmp_path / "guess" / "model").write_bytes(WEIGHTS)
     (tmp_path / "guess" / "sender").write_text(token)

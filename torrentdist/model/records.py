@@ -3,6 +3,7 @@
 Always: a record contains its schema version. This release reads its own schema and the one before,
 and refuses any other. It never silently drops a field that it would have to write back.
 Never: decide which schema is written; cluster/records/record_schema.py does.
+Longer than most files: the records of the whole tree stand here.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ Always: a whole file is read only after the store has checked it against its mar
 are hashed after they were copied. What is damaged, was evicted or was rewritten meanwhile is left
 to the swarm.
 Never: publish, or run on an event loop: every method blocks.
+Longer than most files: what is found and what is taken follow the same rules.
 """
 
 from __future__ import annotations
@@ -52,6 +53,9 @@ from torrentdist.model.ids import Digest
 
 MOST_BUNDLES: Final = 16
 """Most bundles that are looked at for parts of files, the newest first."""
+Progress = Callable[[int], None]
+Among = Sequence[Digest] | None
+"""The only bundles to take from; None: all."""
 INDEX_SECS: Final = 1.0
 """How long a fetch waits for the index of a host that has just started. Bundles that are not in it
 yet are not used."""
@@ -161,9 +165,9 @@ class StoreReuse:
         self,
         meta: Metafile,
         go_on: GoOn,
-        progress: Callable[[int], None] = lambda done: None,
+        progress: Progress = lambda done: None,
         recipe: Recipe | None = None,
-        among: Sequence[Digest] | None = None,
+        among: Among = None,
     ) -> Filling:
         """Takes everything that is known into the arriving bundle, by the recipe also parts of
         files. `progress` is called with the bytes that are filled so far. `among`: as in
@@ -171,14 +175,7 @@ class StoreReuse:
         with disk_failures(self._store.object_dir(meta.digest), needed=meta.size):
             return self._fill(meta, go_on, progress, recipe, among)
 
-    def _fill(
-        self,
-        meta: Metafile,
-        go_on: GoOn,
-        progress: Callable[[int], None],
-        recipe: Recipe | None,
-        among: Sequence[Digest] | None,
-    ) -> Filling:
+    def _fill(self, meta: Metafile, go_on: GoOn, progress: Progress, recipe: Recipe | None, among: Among) -> Filling:
         known = self.known(meta, among=among)
         if not known and recipe is None:
             return Filling()
