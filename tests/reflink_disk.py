@@ -13,13 +13,12 @@ import pytest
 MIB = 1024 * 1024
 
 
-@pytest.fixture
-def with_reflinks(tmp_path: Path) -> Iterator[Path]:
-    """A small XFS or Btrfs in a file, mounted."""
-    makers = [("mkfs.xfs", "-q", "-m", "reflink=1"), ("mkfs.btrfs", "-q")]
-    maker = next((maker for maker in makers if shutil.which(maker[0])), None)
-    if maker is None or os.getuid() != 0:
-        pytest.skip("there is no mkfs.xfs or mkfs.btrfs, or this is not root")
+@pytest.fixture(params=[("mkfs.xfs", "-q", "-m", "reflink=1"), ("mkfs.btrfs", "-q")], ids=["xfs", "btrfs"])
+def with_reflinks(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A small XFS, and a small Btrfs, in a file, mounted."""
+    maker: tuple[str, ...] = request.param
+    if shutil.which(maker[0]) is None or os.getuid() != 0:
+        pytest.skip(f"there is no {maker[0]}, or this is not root")
     image, place = tmp_path / "image", tmp_path / "mount"
     with image.open("wb") as file:
         file.truncate(400 * MIB)

@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -49,33 +50,15 @@ def dev() -> None:
 )
 @click.option("--detach", is_flag=True, help="Run in the background; `dev down` stops it.")
 def up(
-    session: Session,
-    masters_: int,
-    supervisors: int,
-    zookeepers: str,
-    zookeeper: str,
-    first_port: int,
-    directory: Path | None,
-    tls: bool,
-    simulate: int,
-    detach: bool,
+    session: Session, /, masters_: int, zookeepers: str, directory: Path | None, detach: bool, **members: Any
 ) -> None:
     """Start ZooKeeper, masters and supervisors, and stay until Ctrl-C.
 
     With -q: the path of the client's configuration.
     """
-    if tls and simulate:
+    if members["tls"] and members["simulate"]:
         raise click.UsageError("--simulate and --tls exclude each other: simulated hosts have no certificates")
-    spec = DevSpec(
-        dir=directory or default_dir(),
-        masters=masters_,
-        supervisors=supervisors,
-        zookeepers=int(zookeepers),
-        zookeeper=zookeeper,
-        first_port=first_port,
-        tls=tls,
-        simulate=simulate,
-    )
+    spec = DevSpec(dir=directory or default_dir(), masters=masters_, zookeepers=int(zookeepers), **members)
     cluster = DevCluster(spec)
     told = threading.Event()
     for number in (signal.SIGTERM, signal.SIGHUP):
