@@ -20,7 +20,8 @@ def scraped(cluster: Cluster, url: str) -> Series:
     answer = cluster.http.get(f"{url}/metrics", headers=cluster.dev.headers())
     assert answer.status_code == 200
     pairs = (line.rpartition(" ") for line in answer.text.splitlines() if line.startswith(PREFIX))
-    return {series.removeprefix(PREFIX): float(value) for series, _, value in pairs}
+    bare = ((re.sub(r'cluster="[^"]*",?', "", series).replace("{}", ""), value) for series, _, value in pairs)
+    return {series.removeprefix(PREFIX): float(value) for series, value in bare}
 
 
 def names(series: Series) -> set[str]:

@@ -121,7 +121,7 @@ ERRORS: Mapping[str, ErrorKind] = {
     "leader_not_found": ErrorKind(5, 503, "no leader was found: {detail}", _RETRY),
     "zookeeper_unavailable": ErrorKind(5, 503, "ZooKeeper does not answer: {detail}", "Check that its servers run and can be reached. " + _RETRY),
     "unreachable": ErrorKind(5, 503, "no master could be reached: {detail}", "Check client.masters, and that a master runs. `torrentdist dev up` starts a cluster on this machine."),
-    "master_unreachable": ErrorKind(5, 503, "the master at {url} does not answer: {detail}", "See whether it runs, and its log. The other masters go on without it."),
+    "master_unreachable": ErrorKind(5, 503, "the master at {url} does not answer: {detail}", "Check client.masters, and that this master runs; its log says more. The others go on without it."),
     "supervisor_unreachable": ErrorKind(5, 503, "the supervisor at {url} does not answer: {detail}", "Start it, or use --no-supervisor."),
     "bundle_unavailable": ErrorKind(5, 503, "bundle {id!r} cannot be had now: {detail}", "It can be downloaded as soon as a holder is back."),
     "bundle_lost": ErrorKind(5, 503, "every copy of bundle {id!r} is lost", "Upload the same content again under the same id."),

@@ -35,6 +35,8 @@ STREAM_SECS = 30.0
 """A stream's length. The browser opens the next one by itself."""
 SAME: Final = b": the same\nevent: tick\ndata: 1\n\n"
 """Says that the last event still holds, so that a page knows its age."""
+RETRY: Final = b"retry: 1000\n"
+"""How soon a browser opens the next stream."""
 MOST_STREAMS = 200
 MOST_PARTS = 2 * MOST_STREAMS
 """Most parts that are kept, because callers can ask for any number of different ones."""
@@ -91,9 +93,8 @@ class LiveFeeds:
         try:
             loop = asyncio.get_running_loop()
             end, sent = loop.time() + secs, b""
-            yield b"retry: 1000\n\n"
             while True:
-                yield SAME if event == sent else event
+                yield SAME if event == sent else RETRY + event
                 sent = event
                 if loop.time() + PERIOD_SECS > end:
                     return
