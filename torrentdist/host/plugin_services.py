@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from torrentdist.bundle.metafile import Metafile
+from torrentdist.bundle.packs.pack_files import write_packs
 from torrentdist.distributor.plugin_files import as_parsed
 from torrentdist.distributor.protocol import Holder
 from torrentdist.host.process.port_guard import PortGuard
@@ -119,6 +120,7 @@ class LoopServices:
 
     def seed(self, metafile: Metafile | bytes, content_dir: Path) -> None:
         meta = as_parsed(metafile)
+        write_packs(meta, content_dir, content_dir.parent)
         ready = ready_to_seed(meta, content_dir.parent)
 
         async def seed() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from torrentdist.bundle.metafile import Metafile
+from torrentdist.bundle.packs.pack_files import write_files, write_packs
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest, MasterId
 from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole
@@ -35,8 +36,10 @@ class LoopbackSwarm:
 
     def fetch(self, host: MasterId, metafile: Metafile, dest_dir: Path, stall_secs: float) -> None:
         self._loop.run(self._fetch(host, metafile, dest_dir.parent, stall_secs), timeout=None)
+        write_files(metafile, dest_dir.parent)
 
     def seed(self, host: MasterId, metafile: Metafile, content_dir: Path) -> None:
+        write_packs(metafile, content_dir, content_dir.parent)
         self._loop.run(self._seed(host, _Seeded(metafile, content_dir.parent)))
 
     def leave(self, host: MasterId, digest: Digest) -> None:
