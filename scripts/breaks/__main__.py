@@ -186,6 +186,7 @@ def main() -> int:
     parser.add_argument("--fast-rings", action="store_true", help="only unit and property tests")
     parser.add_argument("--secs", type=float, default=TEST_SECS, help="most processor time of tests for each break")
     parser.add_argument("--modules", type=int, default=0, help="draw so many modules first; 0: all")
+    parser.add_argument("--bar", type=float, help="share that may survive; the usual ones are in docs/breaks.md")
     parser.add_argument("--within", type=float, default=inf, help="stop after so many seconds")
     parser.add_argument("--record", nargs=argparse.REMAINDER, help="run these tests, and add them to the coverage map")
     options = parser.parse_args()
@@ -209,7 +210,8 @@ def main() -> int:
     outcomes = [outcome for outcome in outcomes if outcome.judged]
     report(outcomes)
     failed = False
-    for kind, bar in BARS.items():
+    for kind, usual in BARS.items():
+        bar = usual if options.bar is None else options.bar
         if of_kind := [outcome for outcome in outcomes if outcome.kind is kind]:
             lost = sum(not outcome.noticed_by for outcome in of_kind)
             share = lost / len(of_kind)
