@@ -46,7 +46,7 @@ E = TypeVar("E", bound=records.Record)
 
 
 @dataclass(frozen=True)
-class Entry(Generic[E]):
+class RecordEntry(Generic[E]):
     """A record as it was read."""
 
     record: E
@@ -57,19 +57,19 @@ class Entry(Generic[E]):
 
 
 @dataclass(frozen=True)
-class BundleEntry(Entry[BundleRecord]):
+class BundleEntry(RecordEntry[BundleRecord]):
     replicas: Mapping[MasterId, ReplicaRecord] = field(default_factory=dict)
     """Replica records as written. holders() returns those that count."""
 
 
-AssignmentEntry = Entry[AssignmentRecord]
-JobEntry = Entry[JobRecord]
-TokenEntry = Entry[TokenRecord]
-HostEntry = Entry[HostRecord]
-InvitationEntry = Entry[InvitationRecord]
-PresenceEntry = Entry[PresenceRecord]
-DistributionEntry = Entry[DistributionRecord]
-RetentionEntry = Entry[RetentionRecord]
+AssignmentEntry = RecordEntry[AssignmentRecord]
+JobEntry = RecordEntry[JobRecord]
+TokenEntry = RecordEntry[TokenRecord]
+HostEntry = RecordEntry[HostRecord]
+InvitationEntry = RecordEntry[InvitationRecord]
+PresenceEntry = RecordEntry[PresenceRecord]
+DistributionEntry = RecordEntry[DistributionRecord]
+RetentionEntry = RecordEntry[RetentionRecord]
 
 
 @dataclass(frozen=True)
@@ -333,11 +333,11 @@ class _RecordReader:
         node = self.tree.nodes.get(f"{paths.PLACES}/{id_}")
         return None if node is None else node[0].decode(errors="replace")
 
-    def entry(self, path: str, kind: type[R], key: str = "") -> Entry[R] | None:
+    def entry(self, path: str, kind: type[R], key: str = "") -> RecordEntry[R] | None:
         """Reads a record and its version. `key`: its field that holds its own id, if it has one."""
         record = self.named(path, kind, key) if key else self.record(path, kind)
         stat = self.tree.nodes[path][1] if record is not None else None
-        return None if record is None or stat is None else Entry(record, stat.version, stat.mtime)
+        return None if record is None or stat is None else RecordEntry(record, stat.version, stat.mtime)
 
     def assignment(self, id_: SupervisorId) -> AssignmentEntry | None:
         return self.entry(f"{paths.ASSIGNMENTS}/{id_}", AssignmentRecord)

@@ -24,7 +24,7 @@ class AuditApi(Routes):
 
     @operation("GET", "/v1/audit", list[AuditView], Role.READER)
     async def audit(self, request: Request) -> Response:
-        """Who changed what at this master, the newest first."""
+        """The changes at this master with their authors, the newest first."""
         within = seconds_of(request, "within", LONGEST_WAIT)
         most = int(number_parameter(request, "n", DEFAULT_ENTRIES, low=1, high=MOST_ENTRIES))
         who, bundle = request.query_params.get("who", ""), request.query_params.get("bundle", "")

@@ -20,7 +20,7 @@ from torrentdist.host.http.web import flag_parameter, json_response
 from torrentdist.master.access.host_issuing import HostIssuing
 from torrentdist.master.access.host_operations import host_views
 from torrentdist.master.http.mutation_requests import records_for
-from torrentdist.master.http.routes import Change, Routes, change, operation
+from torrentdist.master.http.routes import RequestedChange, Routes, change, operation
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.reads.saved_records import Records
 from torrentdist.model import ids
@@ -78,27 +78,27 @@ class HostApi(Routes):
         return json_response({id_: e.record.revoked_until for id_, e in hosts.items() if e.record.revoked_until})
 
     @change("POST", "/v1/invitations", InvitationView, Role.OPERATOR, body=InvitationBody, max_body=MAX_HOST_BYTES)
-    async def invite(self, asked: Change) -> bytes:
+    async def invite(self, asked: RequestedChange) -> bytes:
         """Let one host get a certificate, once."""
         return await self.issuing.invite(asked.mutation, asked.body, asked.by)
 
     @change("POST", "/v1/invitations/{id}/redeem", CertificateView, Role.ANYONE, body=RedemptionBody, **_ONCE)
-    async def redeem(self, asked: Change) -> bytes:
+    async def redeem(self, asked: RequestedChange) -> bytes:
         """The certificate of an invitation."""
         return await self.issuing.redeem(_id(asked.request), asked.body)
 
     @change("POST", "/v1/hosts/{id}/renew", CertificateView, Role.ANYONE, body=RenewalBody, **_ONCE)
-    async def renew(self, asked: Change) -> bytes:
+    async def renew(self, asked: RequestedChange) -> bytes:
         """The successor of a certificate, expired or not."""
         return await self.issuing.renew(_id(asked.request), asked.body)
 
     @change("PUT", "/v1/hosts/{id}/bundles", HostView, Role.OPERATOR, body=HostBundlesBody, max_body=MAX_HOST_BYTES)
-    async def allow(self, asked: Change) -> bytes:
+    async def allow(self, asked: RequestedChange) -> bytes:
         """Which bundles a supervisor may have besides those that are assigned to it."""
         return await self.issuing.allow(asked.mutation, _id(asked.request), asked.body.bundles)
 
     @change("DELETE", "/v1/hosts/{id}", HostView, Role.OPERATOR)
-    async def revoke_host(self, asked: Change) -> bytes:
+    async def revoke_host(self, asked: RequestedChange) -> bytes:
         """Shut a host out, with every certificate that it has."""
         unknown = flag_parameter(asked.request, "unknown")
         return await self.issuing.revoke(asked.mutation, _id(asked.request), asked.by, unknown=unknown)

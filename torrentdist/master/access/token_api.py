@@ -16,7 +16,7 @@ from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.operation import about
 from torrentdist.host.http.web import json_response
 from torrentdist.master.access.token_operations import TokenOperations, quota_view, token_view, unknown_token
-from torrentdist.master.http.routes import Change, Routes, change, operation
+from torrentdist.master.http.routes import RequestedChange, Routes, change, operation
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.reads.saved_records import Records
 from torrentdist.model import ids
@@ -37,7 +37,7 @@ class TokenApi(Routes):
 
     @operation("GET", "/v1/whoami", WhoamiView, Role.JOB)
     async def whoami(self, request: Request) -> Response:
-        """Who the sender is."""
+        """The name, role and rights of the sender."""
         return json_response(whoami_view(principal_of(request)))
 
     @operation("GET", "/v1/tokens", list[TokenView], Role.READER)
@@ -54,7 +54,7 @@ class TokenApi(Routes):
         )
 
     @change("POST", "/v1/tokens", TokenView, Role.OPERATOR, body=TokenBody, max_body=MAX_TOKEN_BYTES)
-    async def create(self, asked: Change) -> bytes:
+    async def create(self, asked: RequestedChange) -> bytes:
         """Create a token from the hash of its secret."""
         about(asked.request, asked.body.name)
         return await self.changes.create(asked.mutation, asked.body, asked.by)
@@ -71,12 +71,12 @@ class TokenApi(Routes):
         return json_response(quota_view(self.records.snapshot(), name))
 
     @change("PUT", "/v1/tokens/{name}/quota", QuotaView, Role.OPERATOR, body=QuotaBody, max_body=MAX_TOKEN_BYTES)
-    async def set_quota(self, asked: Change) -> bytes:
+    async def set_quota(self, asked: RequestedChange) -> bytes:
         """Limit what the holder of a token may use."""
         return await self.changes.set_quota(asked.mutation, _name(asked.request), asked.body)
 
     @change("DELETE", "/v1/tokens/{name}", TokenView, Role.OPERATOR)
-    async def revoke(self, asked: Change) -> bytes:
+    async def revoke(self, asked: RequestedChange) -> bytes:
         """End a token on every master."""
         return await self.changes.revoke(asked.mutation, _name(asked.request))
 

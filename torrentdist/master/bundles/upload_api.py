@@ -18,7 +18,7 @@ from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.master.bundles.bundle_operations import Uploader
 from torrentdist.master.bundles.intake import Intake
 from torrentdist.master.http.mutation_requests import bundle_of, bundle_target, digest_of
-from torrentdist.master.http.routes import Change, Routes, change, operation
+from torrentdist.master.http.routes import RequestedChange, Routes, change, operation
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.model.ids import BundleId
 from torrentdist.model.wire.bundle_messages import BundleView, UploadOffset
@@ -50,7 +50,7 @@ class UploadApi(Routes):
         target=bundle_target,
         dry_runs=False,
     )
-    async def open_upload(self, asked: Change) -> bytes:
+    async def open_upload(self, asked: RequestedChange) -> bytes:
         """Open an upload; the body is the metafile."""
         request, bundle = asked.request, bundle_of(asked.request)
         wanted = int(number_parameter(request, "min_replicas", 0, low=0, high=1000))
@@ -78,6 +78,6 @@ class UploadApi(Routes):
         return json_response(UploadOffset(span.start, span.end))
 
     @change("POST", "/v1/uploads/{digest}/finish", BundleView, Role.UPLOADER, target="_uploaded", dry_runs=False)
-    async def upload_finish(self, asked: Change) -> bytes:
+    async def upload_finish(self, asked: RequestedChange) -> bytes:
         """Verify and publish."""
         return await self.intake.finish(asked.mutation, digest_of(asked.request), principal_of(asked.request))

@@ -1,7 +1,7 @@
 """Declares the operations of a master's routers, each beside the method that answers it.
 
-Always: a change is refused by a standby before its body is read. Its method gets a `Change`, in
-which everything is read and checked, and returns the answer as JSON.
+Always: a change is refused by a standby before its body is read. Its method gets a
+`RequestedChange`, in which everything is read and checked, and returns the answer as JSON.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DECLARED = "__operations__"
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class RequestedChange:
     """A request for a change, as its leader has read it."""
 
     request: Request
@@ -80,14 +80,14 @@ class Routes:
         return getattr(self, value) if key in ("max_body", "target", "hands_out") and isinstance(value, str) else value
 
     def _changing(self, made: Operation) -> Handler:
-        handler: Callable[[Change], Awaitable[bytes]] = made.handler  # type: ignore[assignment] # see change()
+        handler: Callable[[RequestedChange], Awaitable[bytes]] = made.handler  # type: ignore[assignment] # see change()
 
         @functools.wraps(handler)
         async def answer(request: Request) -> Response:
             self.leadership.fence()
             raw = await body_of(request) if made.max_body else b""
             body = None if made.body is None else decode_body(raw or b"{}", made.body)
-            asked = Change(request, await mutation_of(request, raw), raw, body)
+            asked = RequestedChange(request, await mutation_of(request, raw), raw, body)
             return Response(await handler(asked), media_type="application/json")
 
         return answer

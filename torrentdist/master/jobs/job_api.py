@@ -20,7 +20,7 @@ from torrentdist.master.http.mutation_requests import (
     records_for,
     seconds_of,
 )
-from torrentdist.master.http.routes import Change, Routes, change, operation
+from torrentdist.master.http.routes import RequestedChange, Routes, change, operation
 from torrentdist.master.jobs.heartbeats import Heartbeats
 from torrentdist.master.jobs.job_loop import JobLoop
 from torrentdist.master.jobs.job_operations import find_job
@@ -85,35 +85,35 @@ class JobApi(Routes):
         )
 
     @change("POST", "/v1/jobs", JobView, Role.SUBMITTER, body=SubmitBody, max_body=MAX_JSON_BYTES, target="_submitted")
-    async def submit(self, asked: Change) -> bytes:
+    async def submit(self, asked: RequestedChange) -> bytes:
         """Submit a job whose bundle is here."""
         return await self.requests.submit(asked.mutation, asked.body)
 
     @change("POST", "/v1/jobs/{job}/activate", JobView, Role.SUBMITTER, target="_bundle_of_job")
-    async def activate(self, asked: Change) -> bytes:
+    async def activate(self, asked: RequestedChange) -> bytes:
         """Let its workers run."""
         return await self._happen(asked, Activate(self.requests.server_now()))
 
     @change("POST", "/v1/jobs/{job}/deactivate", JobView, Role.SUBMITTER, target="_bundle_of_job")
-    async def deactivate(self, asked: Change) -> bytes:
+    async def deactivate(self, asked: RequestedChange) -> bytes:
         """Stop its workers and keep their places."""
         return await self._happen(asked, Deactivate(self.requests.server_now()))
 
     @change("POST", "/v1/jobs/{job}/rebalance", JobView, Role.SUBMITTER, target="_bundle_of_job")
-    async def rebalance(self, asked: Change) -> bytes:
+    async def rebalance(self, asked: RequestedChange) -> bytes:
         """Spread it anew after ?wait= with ?workers=."""
         wait = seconds_of(asked.request, "wait")
         workers = int(number_parameter(asked.request, "workers", 0, low=0, high=10_000))
         return await self._happen(asked, Rebalance(self.requests.server_now(), wait, workers))
 
     @change("DELETE", "/v1/jobs/{job}", JobView, Role.SUBMITTER, target="_bundle_of_job")
-    async def kill(self, asked: Change) -> bytes:
+    async def kill(self, asked: RequestedChange) -> bytes:
         """Deactivate now, remove after ?wait=."""
         spec = find_job(self.records.snapshot(), self._name(asked.request)).record.spec
         wait = seconds_of(asked.request, "wait", spec.kill_wait_secs if spec is not None else 30.0)
         return await self._happen(asked, Kill(self.requests.server_now(), wait))
 
-    async def _happen(self, asked: Change, event: Event) -> bytes:
+    async def _happen(self, asked: RequestedChange, event: Event) -> bytes:
         return await self.requests.happen(asked.mutation, self._name(asked.request), event)
 
     def _only_leader_unless_any(self, request: Request) -> None:
@@ -136,7 +136,7 @@ class SupervisorApi(Routes):
 
     @change("PUT", "/v1/supervisors/{supervisor}/drain", None, Role.OPERATOR)
     @change("DELETE", "/v1/supervisors/{supervisor}/drain", None, Role.OPERATOR, summary="undo drain")
-    async def drain(self, asked: Change) -> bytes:
+    async def drain(self, asked: RequestedChange) -> bytes:
         """Place nothing there any more."""
         supervisor = ids.supervisor_id(asked.request.path_params["supervisor"])
         return await self.requests.drain(asked.mutation, supervisor, asked.request.method == "PUT")

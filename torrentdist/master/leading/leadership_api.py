@@ -13,7 +13,7 @@ from starlette.responses import Response
 from torrentdist.host.http.operation import about
 from torrentdist.host.http.web import json_response, number_parameter
 from torrentdist.master.bundles import bundle_views
-from torrentdist.master.http.routes import Change, Routes, change, operation
+from torrentdist.master.http.routes import RequestedChange, Routes, change, operation
 from torrentdist.master.leading.leader_transfer import LeaderTransfer
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.leading.roles import Roles
@@ -45,7 +45,7 @@ class LeadershipApi(Routes):
 
     @operation("GET", "/v1/leader", LeaderView, Role.READER)
     async def leader(self, _: Request) -> Response:
-        """Who leads, since when, in which epoch."""
+        """The leader, since when it leads, and its epoch."""
         view = self.leadership.leader_view()
         return json_response(msgspec.structs.replace(view, stale_secs=self.records.stale_secs()))
 
@@ -72,7 +72,7 @@ class LeadershipApi(Routes):
         return json_response([bundle_views.failover_view(r) for r in found])
 
     @change("POST", "/v1/transfer", LeaderTransferView, Role.OPERATOR, body=TransferBody, max_body=MAX_TRANSFER_BYTES)
-    async def transfer(self, asked: Change) -> bytes:
+    async def transfer(self, asked: RequestedChange) -> bytes:
         """Hand the leadership to a master."""
         target = ids.master_id(asked.body.master)
         about(asked.request, target)

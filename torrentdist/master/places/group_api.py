@@ -20,7 +20,7 @@ from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.host.http.operation import is_dry_run
 from torrentdist.host.http.web import json_response
 from torrentdist.master.changes.commit import LeaderChanges
-from torrentdist.master.http.routes import Change, Routes, change, operation
+from torrentdist.master.http.routes import RequestedChange, Routes, change, operation
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.places.group_changes import GroupTree, addition_ops, group_ops, removal_ops
 from torrentdist.model.access.zookeeper_identity import auth_text, group_user, identity_of
@@ -62,7 +62,7 @@ class GroupApi(Routes):
         body=ResourcesBody,
         max_body=MAX_RESOURCES_BYTES,
     )
-    async def add_resources(self, asked: Change) -> bytes:
+    async def add_resources(self, asked: RequestedChange) -> bytes:
         """Add resources to a group, which is made if needed."""
         tree = await self._tree(asked.request)
         ops, new = addition_ops(tree, asked.body.resources)
@@ -72,7 +72,7 @@ class GroupApi(Routes):
         return await self.changes.make_alone(asked.mutation, lambda _: ops, lambda _: view)
 
     @change("DELETE", "/v1/groups/{group}/resources/{resource}", GroupChangeView, Role.OPERATOR)
-    async def remove_resource(self, asked: Change) -> bytes:
+    async def remove_resource(self, asked: RequestedChange) -> bytes:
         """Remove a resource from a group."""
         kept = await self.changes.recall(asked.mutation)
         if kept is not None:

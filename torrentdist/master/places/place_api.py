@@ -17,7 +17,7 @@ from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.host.http.authentication import principal_of
 from torrentdist.master.changes.commit import LeaderChanges
-from torrentdist.master.http.routes import Change, Routes, change, operation
+from torrentdist.master.http.routes import RequestedChange, Routes, change, operation
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.places.place_operations import PARENTS, place_ops, user_of
 from torrentdist.model import ids
@@ -39,7 +39,7 @@ class PlaceApi(Routes):
     @change(
         "POST", "/v1/hosts/{id}/place", PlaceView, Role.HOST, body=PlaceBody, max_body=MAX_PLACE_BYTES, dry_runs=False
     )
-    async def place(self, asked: Change) -> bytes:
+    async def place(self, asked: RequestedChange) -> bytes:
         """The place and the identity of a host in ZooKeeper."""
         id_ = ids.peer_id(asked.request.path_params["id"])
         _expect(principal_of(asked.request), CertificateRole.SUPERVISOR, id_)

@@ -18,7 +18,7 @@ from torrentdist.host.http.operation import about
 from torrentdist.host.http.web import json_response
 from torrentdist.master.bundles.bundle_views import fleet_view
 from torrentdist.master.http.mutation_requests import bundle_of, bundle_target, records_for
-from torrentdist.master.http.routes import Change, Routes, change, operation
+from torrentdist.master.http.routes import RequestedChange, Routes, change, operation
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.policies.distribution_changes import hosts_of
 from torrentdist.master.policies.distribution_operations import DistributionOperations, Members, distribution_view
@@ -53,7 +53,7 @@ class DistributionApi(Routes):
         max_body=MAX_DISTRIBUTE_BYTES,
         target=bundle_target,
     )
-    async def distribute(self, asked: Change) -> bytes:
+    async def distribute(self, asked: RequestedChange) -> bytes:
         """Tell hosts to fetch and keep it, at once or in waves."""
         order = order_of(bundle_of(asked.request), asked.body, asked.by)
         if order.terms.rate and self.plugin_without_limits:
@@ -79,7 +79,7 @@ class DistributionApi(Routes):
         return json_response(distribution_view(records_for(request, self.records), bundle_of(request)))
 
     @change("DELETE", "/v1/bundles/{id}/distribution", DistributionStatusView, Role.UPLOADER, target=bundle_target)
-    async def cancel_distribution(self, asked: Change) -> bytes:
+    async def cancel_distribution(self, asked: RequestedChange) -> bytes:
         """End the distribution: hosts that have the bundle keep it, the others give up."""
         return await self.distributions.cancel(asked.mutation, bundle_of(asked.request))
 
@@ -97,13 +97,13 @@ class RetentionApi(Routes):
         return json_response(await asyncio.to_thread(rule_views, snapshot, now))
 
     @change("PUT", "/v1/retention", RetentionView, Role.OPERATOR, body=RetentionBody, max_body=MAX_RULE_BYTES)
-    async def set_retention(self, asked: Change) -> bytes:
+    async def set_retention(self, asked: RequestedChange) -> bytes:
         """Keep the newest bundles of a pattern, and remove the others."""
         about(asked.request, asked.body.pattern)
         return await self.retention.put(asked.mutation, asked.body, asked.by)
 
     @change("DELETE", "/v1/retention", RetentionView, Role.OPERATOR)
-    async def end_retention(self, asked: Change) -> bytes:
+    async def end_retention(self, asked: RequestedChange) -> bytes:
         """End the rule of the parameter `pattern`."""
         pattern = checked_pattern(asked.request.query_params.get("pattern", ""))
         about(asked.request, pattern)

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.web import json_response
 from torrentdist.master.changes.commit import LeaderChanges
-from torrentdist.master.http.routes import Change, Routes, change, operation
+from torrentdist.master.http.routes import RequestedChange, Routes, change, operation
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.presence.attention_sight import PATH, READS, AttentionSight
 from torrentdist.master.presence.presence_plan import forget_ops
@@ -41,7 +41,7 @@ class PresenceApi(Routes):
         return json_response(self.sight.outline(seen).attention)
 
     @change("DELETE", "/v1/presence/{id}", None, Role.OPERATOR)
-    async def forget(self, asked: Change) -> bytes:
+    async def forget(self, asked: RequestedChange) -> bytes:
         """Forget a master or supervisor that is gone."""
         (named,) = asked.request.path_params.values()  # `supervisor` or `master` in a form of the console
         id_ = ids.peer_id(named)
