@@ -45,7 +45,7 @@ class FileMark(msgspec.Struct, frozen=True, array_like=True):
     inode: int = 0
 
 
-class Change(NamedTuple):
+class FileChange(NamedTuple):
     """A file whose identity differs from its mark."""
 
     path: str
@@ -108,7 +108,7 @@ def read_marks(path: Path) -> list[FileMark]:
             raise TorrentdistError("disk_error", path=str(path), detail=f"damaged: {exc}") from exc
 
 
-def changed_files(content: Path, marks: Iterable[FileMark]) -> Iterator[Change]:
+def changed_files(content: Path, marks: Iterable[FileMark]) -> Iterator[FileChange]:
     """Yields every file whose identity differs from its mark."""
     for mark in marks:
         try:
@@ -116,14 +116,14 @@ def changed_files(content: Path, marks: Iterable[FileMark]) -> Iterator[Change]:
         except OSError as exc:
             if is_shortage(exc):
                 raise disk_failure(exc, content / mark.path) from exc
-            yield Change(mark.path, exc.strerror or repr(exc), certain=True)
+            yield FileChange(mark.path, exc.strerror or repr(exc), certain=True)
             continue
         if not stat.S_ISREG(found.st_mode):
-            yield Change(mark.path, "not a regular file any more", certain=True)
+            yield FileChange(mark.path, "not a regular file any more", certain=True)
         elif found.st_size != mark.size:
-            yield Change(mark.path, f"{found.st_size} bytes, expected {mark.size}", certain=True)
+            yield FileChange(mark.path, f"{found.st_size} bytes, expected {mark.size}", certain=True)
         elif not _is_same(mark, _mark(mark.path, found)):
-            yield Change(mark.path, "written to after it was published", certain=False)
+            yield FileChange(mark.path, "written to after it was published", certain=False)
 
 
 def _is_same(mark: FileMark, found: FileMark) -> bool:
