@@ -66,10 +66,10 @@ async def arrived(host: HostDaemon, source: Path, tree: Tree = SMALL) -> Metafil
 async def test_the_room_of_a_failed_fetch_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If this fails, a host fills up with parts of bundles that nobody wants, until it restarts and
     after that too."""
-    monkeypatch.setattr(keeping_plan, "UNWANTED_SECS", 0.0)
     async with keeping(tmp_path / "data") as (host, keeper):
         meta = await arrived(host, tmp_path / "source")
         reserved = host.runtime.store.usage().arriving_bytes
+        monkeypatch.setattr(keeping_plan, "UNWANTED_SECS", 0.0)
         keeper.poke()
         await eventually(lambda: not host.runtime.store.arriving())
 
