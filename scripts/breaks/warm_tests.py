@@ -8,6 +8,7 @@ Never: handle a break of what runs when a module is imported.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import json
 import os
@@ -29,6 +30,8 @@ PLAN = "HOUSE_BREAKS_PLAN"
 """Environment variable: the file with the breaks; what becomes of each is appended to the file
 beside it, with the ending `.results`."""
 MAX_MEMORY = 6 * 2**30
+PR_SET_PDEATHSIG = 1
+"""Makes a fork end with the process that made it."""
 ONE_SOURCE = tuple[str, str]
 
 
@@ -210,6 +213,7 @@ class WarmTests:
 
     def _run(self, task: Task, work: Path) -> None:
         os.setsid()
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
         resource.setrlimit(resource.RLIMIT_CPU, (int(task.cpu_secs), int(task.cpu_secs) + 5))
         os.environ["PYTEST_DEBUG_TEMPROOT"] = tempfile.tempdir = str(work)
