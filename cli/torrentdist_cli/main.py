@@ -22,7 +22,7 @@ from torrentdist_cli.frame.invocation import Session
 COMMANDS = {
     "upload": Lazy("bundles.upload_command", "Put a directory or a file into the cluster as a bundle."),
     "download": Lazy("bundles.download_command", "Get a bundle into a directory or a file of this host."),
-    "unpack": Lazy("bundles.download_command", "Make a bundle's tree from what another client fetched."),
+    "unpack": Lazy("bundles.download_command", "Make a bundle's tree from what another BitTorrent client has fetched."),
     "bundle": Lazy("bundles.bundle_commands", "Distribute, list, check, pin and remove bundles."),
     "job": Lazy("jobs.job_commands", "Submit, show, steer and kill jobs."),
     "group": Lazy("cluster.group_commands", "Resource groups: see them, add and remove resources."),

@@ -296,7 +296,7 @@ def test_hosts_without_room_need_attention_before_a_fetch_fails(cramped: Cluster
 
     def full(master: str) -> set[str]:
         overview = cramped.get(master, "/ui/?format=json")
-        return {item["subject"] for item in overview["attention"] if item["what"] == "full"}
+        return {id_ for item in overview["attention"] if item["what"] == "full" for id_ in item["subjects"]}
 
     def everywhere(wanted: set[str]) -> bool:
         return all(full(master) == wanted for master in cramped.masters())

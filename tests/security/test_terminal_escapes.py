@@ -57,6 +57,7 @@ class OneJob(BaseHTTPRequestHandler):
         body = body[part:]
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
+        self.send_header("X-Offset", str(part))
         self.send_header("X-Next-Offset", str(len(HOSTILE) + 1))
         self.end_headers()
         self.wfile.write(body)

@@ -11,10 +11,12 @@ import pytest
 from records_of import bundle, job, snapshot
 from starlette.requests import Request
 
+from torrentdist.host.http.web import PRINCIPAL
 from torrentdist.master.console.pages.job_pages import ROWS, JobPages
 from torrentdist.master.jobs.job_requests import JobRequests
 from torrentdist.model.configuration.config import JobsConfig
 from torrentdist.model.records import JobStatus
+from torrentdist.security.principal import LOCAL
 
 JOBS = [f"job-{number:03}" for number in range(150)]
 FAILED = set(JOBS[::2])
@@ -27,10 +29,10 @@ async def shown(**query: str) -> list[str]:
     unused: Any = None
     session: Any = SimpleNamespace(mirror=unused, zookeeper=SimpleNamespace(server_now=lambda: 0.0))
     heartbeats: Any = SimpleNamespace(reports=lambda _: {}, recent=dict)
-    records: Any = SimpleNamespace(snapshot=lambda: seen)
+    records: Any = SimpleNamespace(snapshot=lambda: seen, readable_by=lambda _: seen)
     config = JobsConfig()
     jobs = JobRequests(session, unused, heartbeats, unused, unused, config)
-    scope = {"type": "http", "method": "GET", "path": "/ui/jobs", "headers": []}
+    scope = {"type": "http", "method": "GET", "path": "/ui/jobs", "headers": [], PRINCIPAL: LOCAL}
     request = Request({**scope, "query_string": urlencode(query).encode()})
     answer = await JobPages(unused, jobs, records).jobs_page(request)
     return [view["id"] for view in msgspec.json.decode(answer.body)]

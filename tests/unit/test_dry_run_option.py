@@ -25,6 +25,7 @@ WITHOUT = {
     "host join": "it may be run again, and the same invitation gives the same certificate",
     "key generate": "it writes a new file, and refuses to replace one",
     "master": "it is a daemon",
+    "unpack": "it makes a new directory, and refuses to replace one",
     "report": "it writes pages about a log, and changes nothing of the cluster",
 }
 """Commands that write or run something and have no --dry-run, each with the reason."""

@@ -107,10 +107,10 @@ def download(
 @click.argument("fetched", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.argument("dest", type=click.Path(path_type=Path))
 def unpack(session: Session, metafile: Path, fetched: Path, dest: Path) -> None:
-    """Make the tree of a bundle from what another BitTorrent client has fetched into FETCHED.
+    """Make a bundle's tree from what another BitTorrent client has fetched.
 
-    A bundle with many small files moves them in packs, which other clients leave as they are. Every
-    byte is checked. DEST must not exist.
+    FETCHED is the directory that it fetched into. A bundle with many small files moves them in
+    packs, which other clients leave as they are. Every byte is checked. DEST must not exist.
 
     With -q: the path.
     """

@@ -112,7 +112,7 @@ class ActionPages:
             yield Operation(
                 "POST",
                 f"/ui/{action.kind}/{{{PARAMETERS[action.kind]}}}/{action.name}",
-                _named(self._doing(action, operation), f"console_{action.name}"),
+                _named(self._doing(action, operation), f"console_{action.name}_{action.kind}"),
                 operation.answer,
                 f"the same as {action.request}, from a form of the console",
                 action.role,
