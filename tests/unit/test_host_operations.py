@@ -6,8 +6,9 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 import pytest
-from records_of import supervisor
+from records_of import master, supervisor
 
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.cluster.session.znode_operations import Op
@@ -18,7 +19,7 @@ from torrentdist.model.access.host_messages import InvitationBody, MembershipSta
 from torrentdist.model.access.host_record import InvitationRecord
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest, PeerId, StoreId, SupervisorId
-from torrentdist.model.records import SupervisorRecord
+from torrentdist.model.records import OwnCertificate, SupervisorRecord
 from torrentdist.model.wire.swarm_messages import PeerRole, SwarmAnnounce, SwarmEntry
 from torrentdist.security.authority.certificates import CertificateFacts
 from torrentdist.security.certificate_identity import CertificateIdentity, CertificateRole
@@ -204,6 +205,26 @@ def test_hosts_are_shown_in_the_state_that_they_are_in() -> None:
 
     assert [MembershipState.INVITED, MembershipState.LIVE, MembershipState.EXPIRED, MembershipState.REVOKED] == states
     assert [] == hosts.host_views(inviting(), NOW, NOW + 2 * DAY)
+
+
+@pytest.mark.case("F6")
+def test_a_registered_host_of_ca_issue_is_shown_with_its_certificate() -> None:
+    """An operator would not see half of the cluster for two weeks, until it renews its
+    certificates."""
+    own = OwnCertificate(serial="0a", expires_at=NOW + DAY)
+    node = msgspec.structs.replace(supervisor("h1"), certificate=own)
+    running = dataclasses.replace(EMPTY, supervisors={node.id: node, SupervisorId("plain"): supervisor("plain")})
+    first = msgspec.structs.replace(master("m1"), certificate=own)
+    shown = hosts.host_views(dataclasses.replace(running, masters={first.id: first}), NOW, NOW)
+    limited = hosts.host_views(allowing(running, "etl-*"), NOW + 2 * DAY, NOW)
+    shut = hosts.host_views(revoking(running), NOW, NOW)
+
+    live = MembershipState.LIVE
+    assert [("h1", "supervisor", "0a", NOW + DAY, live), ("m1", "master", "0a", NOW + DAY, live)] == [
+        (view.id, view.role, view.serial, view.expires_at, view.state) for view in shown
+    ]
+    assert [("h1", "etl-*", MembershipState.EXPIRED)] == [(view.id, view.bundles, view.state) for view in limited]
+    assert [("h1", MembershipState.REVOKED)] == [(view.id, view.state) for view in shut]
 
 
 @pytest.mark.case("F6")

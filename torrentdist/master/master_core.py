@@ -71,6 +71,7 @@ class MasterCore:
             version=__version__,
             started_at=time.time(),
             speaks=SCHEMA,
+            certificate=host.guard.certificate(),
         )
         return cls(
             config=config,

@@ -66,6 +66,17 @@ class ReplicaRecord(Record, frozen=True, kw_only=True):
     digest: Digest
 
 
+_Text = Annotated[str, msgspec.Meta(max_length=300)]
+_Moment = Annotated[float, msgspec.Meta(ge=0.0, le=2.0**37)]
+
+
+class OwnCertificate(msgspec.Struct, frozen=True, kw_only=True):
+    """What a daemon says about the certificate with which it started."""
+
+    serial: _Text
+    expires_at: _Moment
+
+
 class MasterRecord(Record, frozen=True, kw_only=True):
     """The record at /masters/<master-id>, which is ephemeral."""
 
@@ -79,9 +90,7 @@ class MasterRecord(Record, frozen=True, kw_only=True):
     started_at: float
     speaks: int = 1
     """The newest schema that this daemon reads."""
-
-
-_Text = Annotated[str, msgspec.Meta(max_length=300)]
+    certificate: OwnCertificate | None = None
 
 
 class SupervisorRecord(Record, frozen=True, kw_only=True):
@@ -100,6 +109,7 @@ class SupervisorRecord(Record, frozen=True, kw_only=True):
     """The newest schema that this daemon reads."""
     url: _Text = ""
     """URL at which others read its workers' output."""
+    certificate: OwnCertificate | None = None
 
 
 class WorkerAssignment(msgspec.Struct, frozen=True, kw_only=True):

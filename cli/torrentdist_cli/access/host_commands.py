@@ -114,10 +114,10 @@ def allow(session: Session, id: str, bundles: str | None, assigned_only: bool) -
 
 @host.command("ls", cls=Command)
 def list_hosts(session: Session) -> None:
-    """List the hosts that the leader has a record of, and open invitations.
+    """List the hosts that have certificates, and open invitations.
 
-    These are the hosts whose certificates it issued, and those of `ca issue` that were revoked or
-    given a pattern.
+    These are the hosts whose certificates a leader issued, and those of `ca issue` that are
+    registered, were revoked, or were given a pattern.
 
     With -q: their ids.
     """

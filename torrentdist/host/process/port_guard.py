@@ -18,6 +18,7 @@ from torrentdist.model.configuration.config import Config
 from torrentdist.model.configuration.settings import read_secret
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.loopback import is_loopback
+from torrentdist.model.records import OwnCertificate
 from torrentdist.model.wire.swarm_messages import PeerRole
 from torrentdist.security.certificate_identity import CertificateRole
 from torrentdist.security.job_token import key_of
@@ -59,6 +60,13 @@ class PortGuard:
         """Returns what certificates count on the daemon's port; None: it has no TLS."""
         tls = self.tls
         return None if tls is None else CertificateRules(is_revoked, self.only_https, lambda: tls.cluster)
+
+    def certificate(self) -> OwnCertificate | None:
+        """Returns what the daemon's registration says about its certificate."""
+        if self.tls is None:
+            return None
+        facts = self.tls.facts
+        return OwnCertificate(serial=facts.serial, expires_at=facts.expires_at)
 
     @property
     def scheme(self) -> str:

@@ -68,7 +68,7 @@ class HostApi(Routes):
 
     @operation("GET", "/v1/hosts", list[HostView], Role.READER)
     async def host_table(self, request: Request) -> Response:
-        """Every host with a recorded certificate, and open invitations."""
+        """Every host with a certificate, recorded or registered, and open invitations."""
         return json_response(host_views(records_for(request, self.records), time.time(), self.now()))
 
     @operation("GET", "/v1/revocations", dict[str, float], Role.HOST)

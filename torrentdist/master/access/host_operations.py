@@ -21,7 +21,7 @@ from torrentdist.model import ids
 from torrentdist.model.access.host_messages import HostView, InvitationBody, MembershipState
 from torrentdist.model.access.host_record import HostRecord, InvitationRecord
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.records import encode
+from torrentdist.model.records import MasterRecord, OwnCertificate, SupervisorRecord, encode
 from torrentdist.model.wire.view import view_of
 from torrentdist.security.authority.certificates import CertificateFacts, checked_addresses
 from torrentdist.security.authorization import ALL_BUNDLES, checked_pattern
@@ -213,8 +213,15 @@ def host_view(record: HostRecord, now: float) -> HostView:
 
 
 def host_views(snapshot: ClusterSnapshot, now: float, server_now: float) -> list[HostView]:
-    """Returns every host with a recorded certificate, and every open invitation."""
+    """Returns every host with a recorded certificate, every open invitation, and the registered
+    hosts of `ca issue`, with the certificates that they say they have."""
     views = {id_: host_view(entry.record, now) for id_, entry in snapshot.hosts.items()}
+    daemons: list[MasterRecord | SupervisorRecord] = [*snapshot.masters.values(), *snapshot.supervisors.values()]
+    for daemon in daemons:
+        known = snapshot.hosts.get(daemon.id)
+        host = HostRecord(id=daemon.id) if known is None else known.record
+        if daemon.certificate is not None and not (host.has_certificate or host.is_revoked):
+            views[daemon.id] = host_view(_as_registered(host, daemon, daemon.certificate), now)
     for id_, entry in snapshot.invitations.items():
         record = entry.record
         is_open = not record.key and server_now < record.expires_at
@@ -229,6 +236,12 @@ def host_views(snapshot: ClusterSnapshot, now: float, server_now: float) -> list
                 bundles=record.bundles,
             )
     return [views[id_] for id_ in sorted(views)]
+
+
+def _as_registered(record: HostRecord, daemon: MasterRecord | SupervisorRecord, own: OwnCertificate) -> HostRecord:
+    role = CertificateRole.MASTER if isinstance(daemon, MasterRecord) else CertificateRole.SUPERVISOR
+    addresses, serial, expires_at = (daemon.host,), own.serial, own.expires_at
+    return msgspec.structs.replace(record, role=role, addresses=addresses, serial=serial, expires_at=expires_at)
 
 
 def _written(path: str, data: bytes, known: HostEntry | InvitationEntry | None) -> Op:

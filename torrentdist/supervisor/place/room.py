@@ -37,6 +37,7 @@ def place_room(
         started_at=started_at,
         speaks=SCHEMA,
         url=outside_url(host),
+        certificate=host.guard.certificate(),
     )
     place = ClusterPlace(host, watch, keeper, assigning)
     return PlaceRoom(place=place, loops=(Loop("zookeeper", lambda: place.join(record)),))
