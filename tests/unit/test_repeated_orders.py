@@ -15,6 +15,7 @@ from torrentdist.master.policies.distribution_changes import (
     end_ops,
     hosts_of,
     retell_ops,
+    tell_ops,
     told_of,
 )
 from torrentdist.master.policies.distribution_orders import DistributionOrder, order_ops
@@ -104,6 +105,22 @@ def test_a_standing_order_stays() -> None:
     assert set(ALL) == told(seen, 2 * DAY)
     after = predicted(seen, closing_ops(seen, ETL, 2 * DAY))
     assert set() == told_of(after, ETL, [other.id])
+
+
+def test_a_narrower_order_does_not_slow_the_standing_one() -> None:
+    """If this fails, a limit for one host slows every host of a standing order, and those that come
+    later."""
+    seen = complete(ordered(hosts(), 0.0, labels={"rack": "r1"}, everywhere=True), 10.0)
+    late, other = supervisor("late", rack="r1"), supervisor("z", rack="r2")
+    seen = dataclasses.replace(seen, supervisors={**seen.supervisors, other.id: other})
+    seen = ordered(seen, 20.0, A, other.id, terms=BundleTerms(rate=1))
+    seen = dataclasses.replace(seen, supervisors={**seen.supervisors, late.id: late})
+    record = seen.distributions[ETL].record
+    seen = predicted(seen, [*retell_ops(seen, record), *tell_ops(seen, record, [late.id])])
+
+    terms = {host: entry.record.terms for host, entry in seen.assignments.items()}
+    assert {other.id: {ETL: BundleTerms(rate=1)}} == {host: said for host, said in terms.items() if said}
+    assert {*ALL, late.id, other.id} == terms.keys()
 
 
 def test_standing_orders_for_other_labels_are_refused() -> None:

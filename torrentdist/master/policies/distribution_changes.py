@@ -16,7 +16,7 @@ from torrentdist.cluster.records.snapshot import ClusterSnapshot, DistributionEn
 from torrentdist.cluster.session.znode_operations import Create, Delete, Op, Set
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, SupervisorId
-from torrentdist.model.policies.bundle_terms import ANY_TERMS, BundleTerms
+from torrentdist.model.policies.bundle_terms import ANY_TERMS
 from torrentdist.model.policies.distribution_record import DistributionRecord, DistributionState, HostsUntil
 from torrentdist.model.records import AssignmentRecord, BundleState, encode
 from torrentdist.model.rendezvous import rendezvous
@@ -74,12 +74,11 @@ def record_ops(snapshot: ClusterSnapshot, record: DistributionRecord) -> list[Op
     return [Create(path, data) if known is None else Set(path, data, known.version)]
 
 
-def tell_ops(
-    snapshot: ClusterSnapshot, bundle: BundleId, hosts: Iterable[SupervisorId], terms: BundleTerms = ANY_TERMS
-) -> list[Op]:
-    """Adds the bundle and its terms to the assignments of these hosts."""
-    ops: list[Op] = []
+def tell_ops(snapshot: ClusterSnapshot, record: DistributionRecord, hosts: Iterable[SupervisorId]) -> list[Op]:
+    """Adds the bundle of a distribution and its terms to the assignments of these hosts."""
+    ops, bundle, own = list[Op](), record.bundle, record.own_terms
     for host in hosts:
+        terms = own.get(host, record.terms)
         entry = snapshot.assignments.get(host)
         old = AssignmentRecord() if entry is None else entry.record
         bundles = old.bundles if bundle in old.bundles else (*old.bundles, bundle)
@@ -96,7 +95,7 @@ def tell_ops(
 def retell_ops(snapshot: ClusterSnapshot, record: DistributionRecord) -> list[Op]:
     """Gives the terms of a distribution to its hosts that were told others."""
     told = told_of(snapshot, record.bundle, record.hosts)
-    return tell_ops(snapshot, record.bundle, sorted(told), record.terms)
+    return tell_ops(snapshot, record, sorted(told))
 
 
 def untell_ops(snapshot: ClusterSnapshot, bundle: BundleId, hosts: Iterable[SupervisorId]) -> list[Op]:

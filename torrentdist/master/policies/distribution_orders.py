@@ -123,4 +123,4 @@ def order_ops(snapshot: ClusterSnapshot, order: DistributionOrder, now: float) -
     if record.state is not DistributionState.RUNNING:
         return []
     first = waves(record)[0] if record.hosts else ()
-    return [*written, *tell_ops(snapshot, order.bundle, first, record.terms)]
+    return [*written, *tell_ops(snapshot, record, first)]

@@ -127,8 +127,7 @@ class PolicyLoop:
                 outcomes = self._outcomes(snapshot, bundle).values()
                 pending = sum(outcome.pending(self._patience) for outcome in outcomes)
                 new = newcomers(entry.record, hosts, told, pending)
-                terms = entry.record.terms
-                await self._change(bundle, entry.record, lambda s: changes_of.tell_ops(s, bundle, new, terms))
+                await self._change(bundle, entry.record, lambda s: changes_of.tell_ops(s, entry.record, new))
                 return True
         elif entry.record.state is DistributionState.CANCELLED and now - entry.mtime < CANCEL_SECS:
             return await self._end_fetches(snapshot, bundle)
@@ -163,7 +162,7 @@ class PolicyLoop:
         match step:
             case TellHosts(hosts):
                 log.info("the next hosts of a distribution are told", bundle=bundle, hosts=len(hosts))
-                await self._change(bundle, begun, lambda s: changes_of.tell_ops(s, bundle, hosts, begun.terms))
+                await self._change(bundle, begun, lambda s: changes_of.tell_ops(s, begun, hosts))
             case EndDistribution(state, reason):
                 log.info("a distribution is over", bundle=bundle, state=state.value, reason=reason)
                 await self._change(bundle, begun, lambda s: changes_of.end_ops(s.distributions[bundle], state, reason))

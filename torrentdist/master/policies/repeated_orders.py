@@ -1,8 +1,8 @@
 """What becomes of a distribution when its bundle is ordered again. Pure.
 
 Always: the hosts of the earlier order keep what it promised them, unless the new order names them.
-A standing order stays until it is cancelled. The waves of an order that runs stay, unless the new
-order has waves of its own.
+A standing order stays until it is cancelled, with its terms. The waves of an order that runs stay,
+unless the new order has waves of its own.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ def ordered_again(
         everywhere=known.everywhere or order.everywhere,
         labels=known.labels if stays else order.labels,
         ends_at=known.ends_at if stays else order.ends_at,
+        terms=known.terms if stays else order.terms,
         canary=order.canary if has_waves or not running else known.canary,
         concurrency=order.concurrency if has_waves else known.concurrency,
         other_ends=_beside(known, order, matching) if stays else _widened(known, order, matching),
@@ -66,9 +67,9 @@ def _widened(
 def _beside(
     known: DistributionRecord, order: DistributionRecord, matching: Collection[SupervisorId]
 ) -> tuple[HostsUntil, ...]:
-    """Returns the ends of the hosts for which a standing order does not speak."""
+    """Returns the ends and terms of the hosts for which a standing order does not speak."""
     named = set(order.hosts)
-    others = HostsUntil(tuple(host for host in order.hosts if host not in matching), order.ends_at)
+    others = HostsUntil(tuple(host for host in order.hosts if host not in matching), order.ends_at, order.terms)
     return (*_without(known.other_ends, named), *([others] if others.hosts else []))
 
 

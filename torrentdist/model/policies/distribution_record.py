@@ -31,6 +31,8 @@ class HostsUntil(msgspec.Struct, frozen=True):
 
     hosts: tuple[SupervisorId, ...]
     ends_at: float | None
+    terms: BundleTerms | None = None
+    """How they fetch it; None: as the distribution says."""
 
 
 class DistributionRecord(Record, frozen=True, kw_only=True):
@@ -57,6 +59,11 @@ class DistributionRecord(Record, frozen=True, kw_only=True):
     other_ends: tuple[HostsUntil, ...] = ()
     """Hosts of earlier orders that keep it until another time than `ends_at`."""
     terms: BundleTerms = ANY_TERMS
+
+    @property
+    def own_terms(self) -> dict[SupervisorId, BundleTerms]:
+        """The terms of the hosts that have others than the distribution."""
+        return {host: group.terms for group in self.other_ends if group.terms is not None for host in group.hosts}
 
     @property
     def is_over(self) -> bool:
