@@ -15,6 +15,7 @@ from typing import Any
 from torrentdist.bundle.content_check import finish_content
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.bundle.packs.pack_files import write_packs
 from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole
 from torrentdist.swarm.engine.engine import Engine, EngineConfig
 from torrentdist.testing.sample_trees import Tree, some_bytes, write_tree
@@ -34,11 +35,12 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
     asyncio.run(limited())
 
 
-def published(home: Path, tree: Tree) -> Metafile:
-    """Makes a bundle as a store publishes it, in `home`/content."""
+def published(home: Path, tree: Tree, *, packed: bool = True) -> Metafile:
+    """Makes a bundle as a store publishes it, in `home`/content and `home`/packs."""
     write_tree(home / "content", tree)
-    meta = make_metafile(home / "content")
+    meta = make_metafile(home / "content", packed=packed)
     finish_content(meta, home / "content")
+    write_packs(meta, home / "content", home)
     return meta
 
 

@@ -17,6 +17,7 @@ from zookeeper_fixtures import eventually
 from torrentdist.bundle.content_check import finish_content, verify_content
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.bundle.packs.pack_files import write_files
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole
 from torrentdist.model.wire.transfer_messages import Sources, TransferPhase
@@ -26,7 +27,8 @@ from torrentdist.testing.sample_trees import NESTED, ODD_NAMES, SINGLE_FILE, SMA
 
 def damaged_in(meta: Metafile, home: Path) -> list[str]:
     """Returns the damage found after the content was brought into its final form, which is the
-    store's work."""
+    host's work."""
+    write_files(meta, home)
     finish_content(meta, home / "content")
     return [damage.path for damage in verify_content(meta, home / "content")]
 
@@ -56,7 +58,7 @@ def test_content_arrives_under_its_own_names(tmp_path: Path, tree: Tree) -> None
     run(scenario())
 
     assert damaged_in(meta, tmp_path / "b") == []
-    assert sorted(os.listdir(tmp_path / "b")) == ["content"]
+    assert sorted(os.listdir(tmp_path / "b")) == (["content", "packs"] if meta.packed.counts else ["content"])
 
 
 def test_a_bundle_that_is_one_file_arrives_in_content(tmp_path: Path) -> None:
@@ -233,7 +235,7 @@ def test_done_means_in_the_files(tmp_path: Path) -> None:
     """If this failed, a sync after the last piece would publish files whose end is still in
     libtorrent's memory."""
     tree = {f"{number:04}": some_bytes(1000, number) for number in range(2000)}
-    meta = published(tmp_path / "a", tree)
+    meta = published(tmp_path / "a", tree, packed=False)
     missing: list[str] = []
 
     async def scenario() -> None:

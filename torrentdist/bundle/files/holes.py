@@ -67,7 +67,7 @@ def punch_holes(meta: Metafile, content: Path) -> None:
     for file, runs in groupby(zero_runs(meta), key=lambda run: run.file):
         stretches = [(run.start, run.end - run.start) for run in runs]
         with suppress(OSError):
-            fd = os.open(content.parent / file.place, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            fd = os.open(content / file.path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
                 if _is_dense(os.fstat(fd), file, sum(length for _, length in stretches)):
                     for start, length in stretches:
