@@ -16,7 +16,7 @@ import pytest
 from chromium import PROGRAM, Chromium, Tab, running_chromium
 from cluster_fixtures import Cluster, make_source, running_cluster, until
 
-from torrentdist.master.console.pages.action_pages import ACTIONS
+from torrentdist.master.console.forms.actions import ACTIONS
 
 pytestmark = pytest.mark.skipif(not PROGRAM, reason="Chromium is not installed")
 
@@ -36,9 +36,16 @@ PAGES = (
     "/ui/jobs/talk",
     "/ui/jobs/talk/output",
     "/ui/events",
+    "/ui/retention",
+    "/ui/tokens",
+    "/ui/certificates",
+    "/ui/bundles/etl-42/distribute?look=1",
     "/ui/no-such-page",
 )
-SUBJECTS = {"bundles": "etl-42", "jobs": "talk", "hosts": "supervisor-1", "masters": "master-1"}
+SUBJECTS = {
+    "bundles": "etl-42", "jobs": "talk", "hosts": "supervisor-1", "masters": "master-1",
+    "tokens": "operator", "certificates": "supervisor-1", "retention": "etl-*",
+}  # fmt: skip
 FORMS = tuple(f"/ui/{action.kind}/{SUBJECTS[action.kind]}/{action.name}" for action in ACTIONS)
 TALK = 'name = "talk"\ncommand = ["sh", "-c", "echo it runs; sleep 600"]\nworkers = 1\n'
 NARROW = 400

@@ -31,6 +31,7 @@ OF_ROLES = {
         "PUT /v1/uploads/{}",
         "POST /v1/uploads/{}/finish",
         "POST /ui/bundles/{}/distribute",
+        "POST /ui/bundles/{}/cancel",
     },
     "submitter": {
         "POST /v1/jobs",

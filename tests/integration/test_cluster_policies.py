@@ -185,6 +185,6 @@ def test_a_quota_refuses_with_the_figures(fleet: Cluster, tmp_path: Path) -> Non
 
     assert (4, 4) == (refused.code, second.code)
     assert "'team' is used up: its bundles have 266666 bytes" in refused.stderr
-    assert "512000 are allowed" in refused.stderr
+    assert "500 KiB are allowed" in refused.stderr
     assert "1 distributions are running, and 1 are allowed at once" in second.stderr
     assert (0, 533332, 1, 1) == (view["max_bytes"], view["bytes"], view["max_distributions"], view["distributions"])

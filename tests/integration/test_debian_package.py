@@ -55,9 +55,13 @@ def test_the_package_installs_runs_and_goes(tmp_path: Path) -> None:
     manual = root / "usr/share/man/man1"
     page = gzip.decompress((manual / "torrentdist-bundle-distribute.1.gz").read_bytes()).decode()
     pages = sorted(path.name for path in manual.iterdir())
+    shipped = subprocess.run(["dpkg-deb", "--contents", package], capture_output=True, text=True, check=True).stdout
+    compiled = list(root.glob("opt/torrentdist/lib/python3*/site-packages/torrentdist/__pycache__/*.pyc"))
     dpkg(root, "--remove", "torrentdist")
 
     assert (0, True) == (version.returncode, __version__ in version.stdout), version.stderr
+    assert "__pycache__" not in shipped
+    assert [] != compiled
     assert ["torrentdist", "torrentdist-jobs"] == users
     assert sorted(path.name for path in (ROOT / "docker/systemd").glob("*.s[eo]*")) == units
     assert script.startswith("#!/opt/torrentdist/bin/python")

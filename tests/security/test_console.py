@@ -24,6 +24,9 @@ PAGES = (
     "/ui/masters",
     "/ui/jobs",
     "/ui/events",
+    "/ui/retention",
+    "/ui/tokens",
+    "/ui/certificates",
 )
 
 
@@ -119,6 +122,42 @@ def test_a_change_needs_the_form_of_its_sender_and_the_role(shown: Cluster) -> N
 
     assert {403} == {answer.status_code for answer in refused}
     assert (False, 303, True) == (unchanged, done.status_code, changed)
+
+
+def test_a_form_says_what_it_does_before_and_after(shown: Cluster) -> None:
+    """An operator would move terabytes to every host by one click, or not know what a click did."""
+    leader = shown.leader()
+    with signed_in(shown, leader, token_of(shown, "sends", "operator")) as operator:
+        key = {"form_key": form_key_in(operator.get("/ui/bundles/seen/pin").text)}
+
+        def post(path: str, **fields: str) -> str:
+            done = operator.post(path, data={**key, **fields}, headers={"Origin": shown.url(leader)})
+            return operator.get(done.headers["location"]).text
+
+        first = operator.get("/ui/bundles/seen/distribute?canary=1").text
+        second = operator.get("/ui/bundles/seen/distribute?canary=1&keep=7d&look=1").text
+        told = post("/ui/bundles/seen/distribute", canary="1", keep="7d", priority="high")
+        again = operator.get("/ui/bundles/seen/repeat").headers["location"]
+        forged = operator.get("/ui/bundles/seen?did=remove&to=seen&proof=0").text
+        ruled = post("/ui/retention/*/set", pattern="etl-*", keep="3")
+        limited = post("/ui/tokens/sends/quota", max_bytes="5G")
+        revoked = post("/ui/tokens/sends/revoke")
+        status = shown.get(leader, "/v1/bundles/seen/distribution")
+
+    assert "Yes, distribute" not in first
+    assert "It tells 1 host. Already there: 1 host. To move: 0 B at most." in second
+    assert "--canary 1 --keep 7d" in second
+    assert "seen: Hosts are told to fetch it." in told
+    assert ("high", "seen") == (status["priority"], status["bundle"])
+    assert again.startswith("/ui/bundles/seen/distribute?")
+    assert "priority=high" in again
+    assert "canary=1" in again
+    assert "It was removed" not in forged
+    assert "etl-*: The rule was set." in ruled
+    assert "/ui/retention/etl-%2A/end" in ruled
+    assert "sends: Its quota was set." in limited
+    assert "of 5.0 GiB" in limited
+    assert 'action="/ui/sign-in"' in revoked
 
 
 def test_a_live_part_is_sent_again_and_ends(shown: Cluster) -> None:

@@ -19,7 +19,9 @@ from torrentdist.master.console.console_views import (
     distribution_view,
 )
 from torrentdist.master.console.event_lines import EventFilter, EventLine, moment_of, newest
-from torrentdist.master.console.pages.action_pages import ACTIONS, ActionView, action_html, action_links
+from torrentdist.master.console.forms.action_forms import ActionView, action_html, action_links
+from torrentdist.master.console.forms.actions import ACTIONS
+from torrentdist.master.console.forms.distribution_outlook import DistributionOutlook
 from torrentdist.master.console.pages.bundle_pages import bundles_html, distribution_part
 from torrentdist.master.console.pages.distribution_pages import history_table, run_html
 from torrentdist.master.console.pages.event_pages import events_html
@@ -212,6 +214,16 @@ def test_the_slowest_come_in_the_order_in_which_they_worry() -> None:
     assert 500.0 == eta_of(host("late", HostState.FETCHING, done=GIB // 2, rate=GIB / 1000))
 
 
+def test_a_page_waits_for_a_share_of_the_hosts() -> None:
+    """An operator would count hosts until enough of them have it."""
+    hosts = [host("h1", HostState.DONE, done=GIB), host("h2", HostState.WAITING), host("h3", HostState.WAITING)]
+    view = fleet(*hosts)
+
+    assert "Waiting: 1 of 2 hosts have it." in distribution_part(view, "50 %")
+    assert "100 % of the hosts have it." in distribution_part(fleet(hosts[0]), "100 %")
+    assert "Waiting" not in distribution_part(view, HOSTILE)
+
+
 def test_only_what_applies_is_offered() -> None:
     """Pages would offer to pin what is pinned, and to readers what only operators may."""
     offered = action_links(visit(), "bundles", "b", {"unpin", "distribute"}, "b")
@@ -231,9 +243,10 @@ def test_every_change_asks_and_shows_its_command(action: object) -> None:
         role=found.role,
         command=found.command.format("x"),
         allowed=True,
+        outlook=DistributionOutlook(hosts=3, have_it=1, bytes=GIB, waves=2) if found.name == "distribute" else None,
     )
-    asked = action_html(visit(), found, view)
-    elsewhere = action_html(visit(leader="master-2"), found, view)
+    asked = action_html(visit(), found, view, {})
+    elsewhere = action_html(visit(leader="master-2"), found, view, {})
 
     assert f"<button>Yes, {found.name} x</button>" in asked
     assert f'data-copy="{view.command}"' in asked

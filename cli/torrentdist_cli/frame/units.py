@@ -1,4 +1,4 @@
-"""Formats and parses sizes, durations, shares and rates for people.
+"""Formats sizes, durations, shares and rates for people, and reads them from options.
 
 Always: the error for a refused input names the accepted forms.
 Pure: no I/O.
@@ -6,15 +6,14 @@ Pure: no I/O.
 
 from __future__ import annotations
 
-import math
 import os
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
 
 from torrentdist.api.human_units import duration, percent, rate, size
+from torrentdist.model.policies.written_amounts import parse_duration, parse_share, parse_size
 
 if TYPE_CHECKING:
     from torrentdist.model.wire.transfer_messages import Sources
@@ -34,45 +33,10 @@ __all__ = [
     "unicode_path",
 ]
 
-_UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])", re.ASCII)
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)([kKMGTP]?)(iB|B)?(?:/s)?", re.ASCII)
-_NUMBER = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
-
 
 def unicode_path(path: str | os.PathLike[str]) -> str:
     """Returns the path as valid Unicode, as JSON needs it. An invalid byte becomes U+FFFD."""
     return os.fsencode(path).decode("utf-8", "replace")
-
-
-def parse_duration(text: str) -> float:
-    """Parses 90, 90s, 5m, 1h30m or 7d into seconds. Raises ValueError for other text."""
-    text = text.strip()
-    if _NUMBER.fullmatch(text):
-        return float(text)
-    parts = _PART.findall(text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise ValueError("give a duration as 90, 90s, 5m, 1h30m or 7d")
-    return math.fsum(float(number) * _UNITS[unit] for number, unit in parts)
-
-
-def parse_share(text: str) -> float:
-    """Parses 100%, 50%, 0.5, 1 or 0 into 0.0 to 1.0. Raises ValueError for other text."""
-    number, is_percent = (text.strip()[:-1], True) if text.strip().endswith("%") else (text.strip(), False)
-    share = float(number) / (100 if is_percent else 1) if _NUMBER.fullmatch(number) else math.nan
-    if not 0 <= share <= 1:
-        raise ValueError("give a share as 100%, 50%, 0.5 or 0")
-    return share
-
-
-def parse_size(text: str) -> float:
-    """Parses 500, 64k, 10M, 10MiB, 5GB or 10M/s into bytes. Raises ValueError for other text."""
-    found = _SIZE.fullmatch(text.strip())
-    if found is None:
-        raise ValueError("give a size as 500, 64k, 10M, 10MiB or 5GB")
-    number, prefix, unit = found.groups()
-    step = 1000 if unit == "B" else 1024
-    return int(float(number) * step ** " kMGTP".index({"": " ", "K": "k"}.get(prefix, prefix)))
 
 
 if TYPE_CHECKING:  # generic in the stubs of new releases only

@@ -46,12 +46,7 @@ class TokenApi(Routes):
 
         The patterns of other tokens name bundles too.
         """
-        now, sender = self.records.server_now() or time.time(), principal_of(request)
-        records = (entry.record for _, entry in sorted(self.records.snapshot().tokens.items()))
-        views = (token_view(record, now) for record in records if _may_see(sender, record))
-        return json_response(
-            [view if _may_see_quota(sender, view.name) else replace(view, has_quota=False) for view in views]
-        )
+        return json_response(visible_tokens(self.records, principal_of(request)))
 
     @change("POST", "/v1/tokens", TokenView, Role.OPERATOR, body=TokenBody, max_body=MAX_TOKEN_BYTES)
     async def create(self, asked: RequestedChange) -> bytes:
@@ -79,6 +74,14 @@ class TokenApi(Routes):
     async def revoke(self, asked: RequestedChange) -> bytes:
         """End a token on every master."""
         return await self.changes.revoke(asked.mutation, _name(asked.request))
+
+
+def visible_tokens(records: Records, sender: Principal) -> list[TokenView]:
+    """Returns the tokens that a sender may see, in the order of their names."""
+    now = records.server_now() or time.time()
+    known = (entry.record for _, entry in sorted(records.snapshot().tokens.items()))
+    views = (token_view(record, now) for record in known if _may_see(sender, record))
+    return [view if _may_see_quota(sender, view.name) else replace(view, has_quota=False) for view in views]
 
 
 def whoami_view(sender: Principal) -> WhoamiView:

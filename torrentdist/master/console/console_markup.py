@@ -30,6 +30,9 @@ LINKS = (
     ("/ui/masters", "Masters"),
     ("/ui/jobs", "Jobs"),
     ("/ui/events", "Events"),
+    ("/ui/retention", "Retention"),
+    ("/ui/tokens", "Tokens"),
+    ("/ui/certificates", "Certificates"),
 )
 
 
@@ -48,6 +51,8 @@ class Visit:
     others: Sequence[tuple[str, str]] = ()
     """The other masters, and their URLs."""
     stale_secs: float | None = None
+    said: str = ""
+    """What the change did that led here; empty: none did."""
 
     @property
     def leads(self) -> bool:
@@ -60,9 +65,9 @@ class Field:
 
     name: str
     label: str
-    value: str
+    value: str = ""
     choices: Sequence[str] = ()
-    """The values to choose from; the field may also stay empty. No choices: any text."""
+    """The values to choose from; a filter may also stay empty. No choices: any text."""
 
 
 def text(value: object) -> Markup:
@@ -142,15 +147,20 @@ def live(source: str, content: Markup) -> Markup:
 
 def filter_form(fields: Sequence[Field]) -> Markup:
     """Returns a form that puts its fields into the address."""
-    inputs = "".join(f"<label>{escape(field.label)} {_input(field)}</label>" for field in fields)
-    return Markup(f'<form class="filter" method="get" role="search">{inputs}<button>Filter</button></form>')
+    shown = inputs(fields, (("", "any"),))
+    return Markup(f'<form class="filter" method="get" role="search">{shown}<button>Filter</button></form>')
 
 
-def _input(field: Field) -> str:
+def inputs(fields: Iterable[Field], more: Sequence[tuple[str, str]] = ()) -> Markup:
+    """`more`: what may be chosen besides the values of a field, and its words."""
+    return Markup("".join(f"<label>{escape(field.label)} {_input(field, more)}</label>" for field in fields))
+
+
+def _input(field: Field, more: Sequence[tuple[str, str]]) -> str:
     name, value = escape(field.name), escape(field.value)
     if not field.choices:
-        return f'<input name="{name}" value="{value}" maxlength="200">'
-    known = [("", "any"), *((choice, choice) for choice in field.choices)]
+        return f'<input name="{name}" value="{value}" maxlength="4000">'
+    known = [*more, *((choice, choice) for choice in field.choices)]
     options = "".join(
         f'<option value="{escape(choice)}"{" selected" if choice == field.value else ""}>{escape(shown)}</option>'
         for choice, shown in known
@@ -200,6 +210,8 @@ def page(visit: Visit, title: str, *parts: Markup) -> str:
         age = escape(seconds(visit.stale_secs))
         stale = f'<p class="notice bad" role="status">ZooKeeper is out of reach: what you see is {age} old.</p>'
     stale += _late(visit)
+    if visit.said:
+        stale += f'<p class="notice good" role="status">{escape(visit.said)}</p>'
     content = (
         f'<a class="skip" href="#content">Skip to the content</a><header><strong>torrentdist</strong>'
         f'<nav aria-label="Pages">{links}</nav>{_sender(visit)}</header>'

@@ -27,7 +27,7 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, JobId, PeerId, SupervisorId
 from torrentdist.model.records import FailoverRecord
 from torrentdist.model.wire.cluster_messages import GoneView, SupervisorView
-from torrentdist.model.wire.fleet_messages import FleetView
+from torrentdist.model.wire.fleet_messages import FleetView, HostProgress
 from torrentdist.model.wire.job_messages import WorkerReport
 from torrentdist.security.authorization import reads_everything
 from torrentdist.security.principal import Principal
@@ -86,16 +86,18 @@ class ConsoleSight:
             return None
 
     def fleet(self, seen: ClusterSnapshot, bundle: BundleId) -> FleetView:
-        entry = bundle_views.entry_of(seen, bundle, *bundle_views.LISTED)
+        bundle_views.entry_of(seen, bundle, *bundle_views.LISTED)
         self._index.follow(self.snapshot())
-        digest, size = entry.record.digest, entry.record.size
-        said = self._swarms.directory.entry
-        hosts = [
-            bundle_views.host_progress(seen, host, said(PeerId(host), digest), size)
-            for host in self._index.told_to_keep(bundle)
-        ]
+        hosts = self.progress(seen, bundle, self._index.told_to_keep(bundle))
         fleet = bundle_views.with_later_waves(seen, bundle, hosts)
         return with_time_left(fleet, seen.distributions.get(bundle), self.attention.now())
+
+    def progress(self, seen: ClusterSnapshot, bundle: BundleId, hosts: Iterable[SupervisorId]) -> list[HostProgress]:
+        """Returns how far a bundle is on each of these hosts, told to keep it or not."""
+        record, said = seen.bundles[bundle].record, self._swarms.directory.entry
+        return [
+            bundle_views.host_progress(seen, host, said(PeerId(host), record.digest), record.size) for host in hosts
+        ]
 
     def jobs_of(self, seen: ClusterSnapshot, bundle: BundleId) -> list[JobId]:
         self._index.follow(self.snapshot())

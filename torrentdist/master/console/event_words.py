@@ -39,6 +39,11 @@ VERBS: Final = {
     "PUT retention": "set the retention rule",
     "DELETE retention": "end the retention rule",
     "POST sign-in": "sign in",
+    "POST bundles cancel": "cancel the distribution",
+    "POST tokens quota": "set the quota",
+    "POST tokens revoke": "revoke the token",
+    "POST retention set": "set the retention rule",
+    "POST retention end": "end the retention rule",
 }
 """What operations do, by their method and the fixed words of their path. The last word of any
 other is a verb, such as `distribute`."""

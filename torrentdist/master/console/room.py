@@ -15,10 +15,12 @@ from torrentdist.host.process.room import Room
 from torrentdist.master.access.room import AccessRoom
 from torrentdist.master.bundles.room import BundlesRoom
 from torrentdist.master.console.console_sight import ConsoleSight
+from torrentdist.master.console.forms.access_pages import AccessPages
+from torrentdist.master.console.forms.action_pages import ActionPages
+from torrentdist.master.console.forms.retention_pages import RetentionPages
 from torrentdist.master.console.host_asking import HostAsking
 from torrentdist.master.console.live_feeds import LiveFeeds
 from torrentdist.master.console.noted_events import Happenings, NotedEvents
-from torrentdist.master.console.pages.action_pages import ActionPages
 from torrentdist.master.console.pages.bundle_pages import BundlePages
 from torrentdist.master.console.pages.distribution_pages import DistributionPages
 from torrentdist.master.console.pages.event_pages import EventPages
@@ -84,7 +86,9 @@ async def console_room(core: MasterCore, shown: Shown, api: Iterable[Operation])
             MasterPages(visits, sight, shown.leading.roles),
             JobPages(visits, jobs, records),
             OutputPages(visits, jobs, records, asking, feeds),
-            ActionPages(visits, api),
+            RetentionPages(visits, sight),
+            AccessPages(visits, sight),
+            ActionPages(visits, sight, api),
         ],
     )
 

@@ -11,7 +11,7 @@ import hmac
 import time
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlencode
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
@@ -22,6 +22,7 @@ from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.operation import body_of
 from torrentdist.host.http.web import json_response
 from torrentdist.master.console.console_markup import Visit
+from torrentdist.master.console.forms.actions import Action, action_of
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.reads.saved_records import Records
 from torrentdist.model.access.token_record import TokenRecord
@@ -113,7 +114,28 @@ class Visits:
             leader_url="" if known is None else known.url,
             others=[(str(id_), m.url) for id_, m in sorted(masters.items()) if id_ != self._me],
             stale_secs=self._records.stale_secs(),
+            said=self._said(request),
         )
+
+    def said_query(self, request: Request, action: Action, subject: str) -> str:
+        """Returns the query that lets the next page say what a change did, to its sender alone: no
+        link of somebody else can say it."""
+        proof = self._proof(request, action.kind, action.name, subject)
+        return urlencode({"did": action.name, "to": subject, "proof": proof})
+
+    def _said(self, request: Request) -> str:
+        query = request.query_params
+        action = action_of(request.url.path.split("/")[2], query.get("did", ""))
+        if action is None:
+            return ""
+        subject = query.get("to", "")
+        proof = self._proof(request, action.kind, action.name, subject)
+        is_own = hmac.compare_digest(query.get("proof", "").encode(), proof.encode())
+        return f"{subject}: {action.done}" if is_own else ""
+
+    def _proof(self, request: Request, *parts: str) -> str:
+        key = self.sessions.form_key(request).encode()
+        return hmac.new(key, "\0".join(parts).encode(), "sha256").hexdigest()[:32]
 
 
 def is_console(path: str) -> bool:

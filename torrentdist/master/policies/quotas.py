@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from torrentdist.charts.quantities import size as in_units
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
@@ -59,7 +60,8 @@ def check_bytes(snapshot: ClusterSnapshot, owner: str, bundle: BundleId, size: i
         raise TorrentdistError(
             "quota_exceeded",
             name=owner,
-            detail=f"its bundles have {kept} bytes, {bundle!r} has {size}, and {token.record.max_bytes} are allowed",
+            detail=f"its bundles have {in_units(kept)}, {bundle!r} has {in_units(size)}, "
+            f"and {in_units(token.record.max_bytes)} are allowed",
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterator, Sequence
 from urllib.parse import quote, urlencode
 
@@ -18,8 +19,8 @@ from torrentdist.master.console import console_markup as m
 from torrentdist.master.console.console_markup import Markup, Visit
 from torrentdist.master.console.console_sight import ConsoleSight
 from torrentdist.master.console.console_views import DistributionView, distribution_view
+from torrentdist.master.console.forms.action_forms import action_links
 from torrentdist.master.console.live_feeds import LiveFeeds
-from torrentdist.master.console.pages.action_pages import action_links
 from torrentdist.master.console.pages.bundle_facts import (
     BundleLineView,
     BundlePageView,
@@ -42,6 +43,7 @@ from torrentdist.master.reads.earlier_content import EarlierContent
 from torrentdist.master.reads.paging import Page
 from torrentdist.master.reads.time_left import eta_of
 from torrentdist.model.ids import BundleId
+from torrentdist.model.policies.distribution_record import DistributionState
 from torrentdist.model.records import BundleState
 from torrentdist.model.wire.fleet_messages import HostProgress, HostState
 from torrentdist.model.wire.transfer_messages import Sources
@@ -54,6 +56,8 @@ PAST = 5
 """Past distributions that the page of a bundle lists."""
 
 
+WAITED = {"50 %": 0.5, "90 %": 0.9, "100 %": 1.0}
+"""The shares of the hosts to wait for."""
 MOSAIC_FROM = 100
 """With more hosts, a mosaic of all of them comes first."""
 CELLS = {
@@ -118,17 +122,19 @@ class BundlePages:
             earlier=earlier,
             room=room.get(bundle),
         )
-        return answer(request, lambda: bundle_html(self._visits.of(request), view, state, after), view)
+        kept = {"state": state, "wait": request.query_params.get("wait", "")}
+        return answer(request, lambda: bundle_html(self._visits.of(request), view, kept, after), view)
 
     async def bundle_live(self, request: Request) -> Response:
         bundle = bundle_of(request)
         state, after = request.query_params.get("state", ""), request.query_params.get("after", "")
+        wait = request.query_params.get("wait", "")
 
         async def part() -> str:
             seen = records_for(request, self._sight.records)
-            return distribution_part(self._distribution(seen, bundle, state, after))
+            return distribution_part(self._distribution(seen, bundle, state, after), wait)
 
-        return await self._feeds.answer(request, f"{bundle} {state} {after}", part)
+        return await self._feeds.answer(request, f"{bundle} {state} {wait} {after}", part)
 
     def _distribution(self, seen: ClusterSnapshot, bundle: BundleId, state: str, after: str) -> DistributionView:
         fleet = self._sight.fleet(seen, bundle)
@@ -144,14 +150,17 @@ def bundles_html(visit: Visit, views: Sequence[BundleLineView], kept: dict[str, 
     return m.page(visit, "Bundles", filters, bundles_table(views), following, m.command("torrentdist bundle ls"))
 
 
-def bundle_html(visit: Visit, view: BundlePageView, state: str, after: str) -> str:
+def bundle_html(visit: Visit, view: BundlePageView, kept: dict[str, str], after: str) -> str:
     bundle = view.bundle
-    filters = m.filter_form((m.Field("state", "State", state, tuple(HostState)),))
-    source = f"/ui/live/bundles/{quote(bundle.id, safe='')}?{urlencode({'state': state, 'after': after})}"
-    part = view.distribution
-    following = (
-        m.next_page(visit, part.hosts[-1].supervisor, {"state": state}) if len(part.hosts) == HOST_ROWS else m.NOTHING
+    filters = m.filter_form(
+        (
+            m.Field("state", "State", kept["state"], tuple(HostState)),
+            m.Field("wait", "Wait for", kept["wait"], tuple(WAITED)),
+        )
     )
+    source = f"/ui/live/bundles/{quote(bundle.id, safe='')}?{urlencode({**kept, 'after': after})}"
+    part = view.distribution
+    following = m.next_page(visit, part.hosts[-1].supervisor, kept) if len(part.hosts) == HOST_ROWS else m.NOTHING
     return m.page(
         visit,
         bundle.id,
@@ -160,7 +169,7 @@ def bundle_html(visit: Visit, view: BundlePageView, state: str, after: str) -> s
         m.section(
             "Distribution",
             filters,
-            m.live(source, distribution_part(part)),
+            m.live(source, distribution_part(part, kept["wait"])),
         ),
         following,
         m.command(f"torrentdist bundle distribute {bundle.id} --wait 100%"),
@@ -177,31 +186,30 @@ def _possible(view: BundlePageView) -> set[str]:
     names = {"unpin" if view.bundle.pinned else "pin"}
     if view.bundle.state is BundleState.AVAILABLE:
         names.add("distribute")
+    if view.distribution.state:
+        names.add("repeat")
+    if view.distribution.state in (DistributionState.RUNNING, DistributionState.STANDING):
+        names.add("cancel")
     if not view.bundle.pinned and not view.jobs:
         names.add("remove")
     return names
 
 
-def distribution_part(view: DistributionView) -> Markup:
-    """Returns the figures, the slowest hosts and the strips of a distribution."""
+def _waiting(view: DistributionView, share: str) -> Markup:
+    """Returns whether the share of the hosts that somebody waits for has the bundle."""
+    if share not in WAITED:
+        return m.NOTHING
+    done, wanted = view.states.get(HostState.DONE, 0), math.ceil(WAITED[share] * view.told)
+    if done >= wanted:
+        return Markup(f'<p class="notice good" role="status">{m.text(share)} of the hosts have it.</p>')
+    return Markup(f'<p class="notice" role="status">Waiting: {done:,} of {wanted:,} hosts have it.</p>')
+
+
+def distribution_part(view: DistributionView, wait: str = "") -> Markup:
+    """Returns the figures, the slowest hosts and the strips of a distribution. `wait`: the share of
+    the hosts that somebody waits for."""
     if not view.told:
         return Markup('<p class="soft">No host is told to keep it.</p>')
-    done = view.states.get(HostState.DONE, 0)
-    figures = m.tiles(
-        [
-            ("Hosts that have it", m.text(f"{done:,} of {view.told:,}"), "good" if done == view.told else ""),
-            ("Bytes there", m.share(view.arrived, view.size * view.told), ""),
-            ("Rate", m.text(f"{m.bytes_of(view.rate)}/s"), ""),
-            *([("Wave", m.text(f"{view.wave} of {view.waves}"), "")] if view.waves > 1 else []),
-            ("Time left", m.text("none") if done == view.told else m.duration(view.eta), ""),
-            ("Copies from masters", m.text(f"{view.copies_from_masters:.2f}"), ""),
-            *(
-                (state, m.text(f"{n:,}"), TONES.get(HostState(state), ""))
-                for state, n in view.states.items()
-                if state != "done"
-            ),
-        ]
-    )
     slow = [
         (
             m.to("hosts", host.supervisor),
@@ -218,8 +226,9 @@ def distribution_part(view: DistributionView) -> Markup:
     many = len(view.cells) > MOSAIC_FROM
     return m.join(
         [
+            _waiting(view, wait),
             ended,
-            figures,
+            _figures(view),
             Markup(mosaic(view.cells, CELLS, "Hosts")) if many else m.NOTHING,
             Markup(f"<h3>The slowest</h3>{late}") if slow else m.NOTHING,
             Markup("<h3>Each host</h3>"),
@@ -229,6 +238,25 @@ def distribution_part(view: DistributionView) -> Markup:
                 ("Host", "State", "Bytes by source", "Done", "Rate", "Time left"),
                 hosts,
                 "No host matches.",
+            ),
+        ]
+    )
+
+
+def _figures(view: DistributionView) -> Markup:
+    done = view.states.get(HostState.DONE, 0)
+    return m.tiles(
+        [
+            ("Hosts that have it", m.text(f"{done:,} of {view.told:,}"), "good" if done == view.told else ""),
+            ("Bytes there", m.share(view.arrived, view.size * view.told), ""),
+            ("Rate", m.text(f"{m.bytes_of(view.rate)}/s"), ""),
+            *([("Wave", m.text(f"{view.wave} of {view.waves}"), "")] if view.waves > 1 else []),
+            ("Time left", m.text("none") if done == view.told else m.duration(view.eta), ""),
+            ("Copies from masters", m.text(f"{view.copies_from_masters:.2f}"), ""),
+            *(
+                (state, m.text(f"{n:,}"), TONES.get(HostState(state), ""))
+                for state, n in view.states.items()
+                if state != "done"
             ),
         ]
     )

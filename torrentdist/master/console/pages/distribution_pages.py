@@ -15,6 +15,7 @@ from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.operation import Operation
 from torrentdist.master.console import console_markup as m
 from torrentdist.master.console.console_markup import Markup, Visit
+from torrentdist.master.console.forms.action_forms import action_links
 from torrentdist.master.console.live_feeds import LiveFeeds
 from torrentdist.master.console.visits import Visits, answer
 from torrentdist.master.history.distribution_history import DistributionHistory
@@ -129,11 +130,13 @@ def sources_strip(sources: Sources, whole: int, done: int = 0) -> Markup:
 
 
 def run_html(visit: Visit, one: DistributionSummary, now: float) -> str:
-    part = run_part(one, now)
+    part, runs = run_part(one, now), one.ended_at is None
+    possible = {"repeat", "distribute", "cancel"} if runs else {"repeat", "distribute"}
     return m.page(
         visit,
         f"Distribution of {one.bundle}",
-        m.live(m.address("live/distributions", one.run), part) if one.ended_at is None else part,
+        action_links(visit, "bundles", one.bundle, possible, one.bundle),
+        m.live(m.address("live/distributions", one.run), part) if runs else part,
         m.command(f"torrentdist bundle history {one.bundle}"),
     )
 

@@ -18,8 +18,8 @@ from torrentdist.master.console import console_markup as m
 from torrentdist.master.console.console_markup import Markup, Visit
 from torrentdist.master.console.console_sight import ConsoleSight
 from torrentdist.master.console.console_views import HostPageView
+from torrentdist.master.console.forms.action_forms import action_links
 from torrentdist.master.console.host_asking import HostAsking
-from torrentdist.master.console.pages.action_pages import action_links
 from torrentdist.master.console.pages.master_pages import gone_html, gone_table
 from torrentdist.master.console.visits import Visits, answer
 from torrentdist.master.http.mutation_requests import records_for

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from torrentdist.host.http.operation import Operation
 from torrentdist.master.console import console_markup as m
 from torrentdist.master.console.console_markup import Markup, Visit
-from torrentdist.master.console.pages.action_pages import action_links
+from torrentdist.master.console.forms.action_forms import action_links
 from torrentdist.master.console.visits import Visits, answer
 from torrentdist.master.http.mutation_requests import records_for
 from torrentdist.master.jobs.job_requests import JobRequests

@@ -14,7 +14,7 @@ from torrentdist.master.console import console_markup as m
 from torrentdist.master.console.console_markup import Markup, Visit
 from torrentdist.master.console.console_sight import ConsoleSight
 from torrentdist.master.console.console_views import MastersPageView
-from torrentdist.master.console.pages.action_pages import action_links
+from torrentdist.master.console.forms.action_forms import action_links
 from torrentdist.master.console.visits import Visits, answer
 from torrentdist.master.http.mutation_requests import records_for
 from torrentdist.master.leading.roles import Roles

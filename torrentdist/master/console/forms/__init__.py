@@ -1,0 +1,1 @@
+"""Changes from the console, and the pages of retention rules, tokens and certificates."""
