@@ -6,8 +6,9 @@ import msgspec
 import pytest
 from records_of import bundle, snapshot
 
-from torrentdist.master.history.distribution_history import FRESH_SECS, begun
+from torrentdist.master.bundles.bundle_views import fleet_view
 from torrentdist.master.history.distribution_runs import KeptHistory, summary_of
+from torrentdist.master.history.run_begins import FRESH_SECS, begun
 from torrentdist.model.ids import BundleId, SupervisorId
 from torrentdist.model.policies.distribution_record import DistributionRecord
 
@@ -19,7 +20,7 @@ def begin(kept: KeptHistory, ordered: float | None, now: float = NOW) -> float:
     """Returns when the run begins of which a master hears at `now`."""
     orders = [] if ordered is None else [DistributionRecord(bundle=ETL, hosts=(HOST,), begun_at=ordered)]
     seen = snapshot([bundle("etl")], assigned={"h1": ["etl"]}, distributions=orders)
-    (run,) = begun(kept, seen, ETL, [HOST], now).open.values()
+    (run,) = begun(kept, seen, ETL, [HOST], now, {}).open.values()
     return run.began_at
 
 
@@ -35,7 +36,21 @@ def test_a_run_begins_with_its_order(ordered: float | None, expected: float) -> 
 def test_a_distribution_that_goes_on_is_another_run() -> None:
     """The run of a second wave would replace that of the first."""
     seen = snapshot([bundle("etl")], assigned={"h1": ["etl"]})
-    (first,) = begun(KeptHistory(), seen, ETL, [HOST], NOW - 3).open.values()
+    (first,) = begun(KeptHistory(), seen, ETL, [HOST], NOW - 3, {}).open.values()
     over = KeptHistory(past={first.id: msgspec.structs.replace(summary_of(first), ended_at=NOW - 1)})
 
     assert NOW == begin(over, NOW - 3)
+
+
+def test_a_run_counts_the_hosts_that_the_bundles_page_counts() -> None:
+    """Two pages would disagree: `2 of 3` beside `1 of 503`, or `2 of 10` beside `2 of 20`."""
+    names = [f"h{n}" for n in range(6)]
+    order = DistributionRecord(bundle=ETL, hosts=tuple(map(SupervisorId, ["h1", "h4", "h5"])), concurrency=1)
+    seen = snapshot([bundle("etl")], assigned={name: ["etl"] for name in names[:4]}, distributions=[order])
+    before = {SupervisorId("h0"): True, SupervisorId("h2"): True, SupervisorId("h3"): False}
+    kept = begun(KeptHistory(), seen, ETL, [HOST], NOW, before)
+    again = begun(kept, seen, ETL, [SupervisorId("h4")], NOW + 1, {**before, HOST: False})
+    (found,) = map(summary_of, again.open.values())
+
+    assert len(fleet_view(seen, ETL, {}).hosts) == found.hosts == len(names)
+    assert (2, None) == (found.done, found.half_secs)

@@ -16,9 +16,11 @@ import contextlib
 import random
 import time
 from collections.abc import Callable, Hashable, Iterable
+from itertools import islice
 
 import msgspec
 
+from torrentdist.cluster.records.record_index import RecordIndex
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.http.connection_pool import Http
 from torrentdist.http.http_errors import HttpError
@@ -28,6 +30,7 @@ from torrentdist.master.history import distribution_runs as runs
 from torrentdist.master.history.distribution_events import ended_event
 from torrentdist.master.history.distribution_runs import DistributionRun, KeptHistory
 from torrentdist.master.history.history_file import MOST_BYTES, HistoryFile, decode_history, encode_history
+from torrentdist.master.history.run_begins import begun, later_hosts, with_open
 from torrentdist.master.history.told_bundles import ToldBundles
 from torrentdist.master.master_session import MasterSession
 from torrentdist.master.swarm.swarms import Swarms
@@ -43,8 +46,6 @@ log = get_logger()
 LOOK_SECS = 1.0
 LONGEST_LOOK_SECS = 10.0
 """How often a run is looked at in which nothing changes."""
-FRESH_SECS = 5.0
-"""A run counts from the order of its distribution if that is at most this old, else from now."""
 COPY_SECS = 2.0
 REST_COPY_SECS = 20.0
 """How often a standby asks the leader: while something runs, and while nothing does."""
@@ -71,6 +72,7 @@ class DistributionHistory:
         self._http = http
         self._file = file
         self._told = ToldBundles()
+        self._index = RecordIndex()
         self._kept = KeptHistory()
         self._written = self._kept
         self._write_at = self._copy_at = 0.0
@@ -130,8 +132,8 @@ class DistributionHistory:
     def _follow(self, snapshot: ClusterSnapshot) -> None:
         now = self.now()
         kept = self._kept
-        for bundle, hosts in self._told.news(snapshot).items():
-            kept = begun(kept, snapshot, bundle, hosts, now)
+        for bundle, hosts in islice(self._told.news(snapshot).items(), runs.MOST_OPEN):
+            kept = begun(kept, snapshot, bundle, hosts, now, self._before(snapshot, bundle, hosts))
         clock = time.monotonic()
         for id_, run in kept.open.items():
             if clock >= self._looks.get(id_, 0.0):
@@ -142,6 +144,20 @@ class DistributionHistory:
             self._kept = runs.bounded(kept)
             self._looks = {id_: at for id_, at in self._looks.items() if id_ in self._kept.open}
             self._heard = {id_: heard for id_, heard in self._heard.items() if id_ in self._kept.open}
+
+    def _before(
+        self, snapshot: ClusterSnapshot, bundle: BundleId, hosts: Iterable[SupervisorId]
+    ) -> dict[SupervisorId, bool]:
+        """Returns whether each other host that is told to keep a bundle has it."""
+        known = snapshot.bundles.get(bundle)
+        if known is None:
+            return {}
+        self._index.follow(snapshot)
+        said = {
+            host: self._swarms.directory.entry(PeerId(host), known.record.digest) for host in self._index.told(bundle)
+        }
+        new = set(hosts)
+        return {host: one is not None and one.complete for host, one in said.items() if host not in new}
 
     def _tell_ends(self) -> None:
         untold = self._kept.untold if self._leads() else []
@@ -172,12 +188,14 @@ class DistributionHistory:
         """Returns the hosts of a run that say something new, and those that are no longer told to
         keep its bundle."""
         heard, news, left = self._heard.setdefault(run.id, {}), {}, []
+        later = set(later_hosts(snapshot, run.bundle))
         entry = self._swarms.directory.entry
         for host, line in run.hosts.items():
             if line.at:
                 continue
             if not self._told.is_told(host, run.bundle):
-                left.append(host)
+                if host not in later:
+                    left.append(host)
                 continue
             said = entry(PeerId(host), run.digest)
             known = heard.get(host)
@@ -225,34 +243,6 @@ class DistributionHistory:
         kept = self._kept
         if await self._file.write(kept):
             self._written = kept
-
-
-def begun(
-    kept: KeptHistory, snapshot: ClusterSnapshot, bundle: BundleId, hosts: list[SupervisorId], now: float
-) -> KeptHistory:
-    """Returns what is kept once these hosts are told to fetch a bundle."""
-    entry = snapshot.bundles.get(bundle)
-    if entry is None or entry.record.state not in LISTED:
-        return kept
-    running = next((run for run in kept.open.values() if run.bundle == bundle), None)
-    record, began = entry.record, _ordered_at(kept, snapshot, bundle, now)
-    run = running or DistributionRun(
-        bundle=bundle, digest=record.digest, size=record.size, began_at=began, changed_at=now, hosts={}
-    )
-    return with_open(kept, kept.open | {run.id: runs.joined(run, hosts, now)})
-
-
-def with_open(kept: KeptHistory, open: dict[str, DistributionRun]) -> KeptHistory:
-    return msgspec.structs.replace(kept, open=open)
-
-
-def _ordered_at(kept: KeptHistory, snapshot: ClusterSnapshot, bundle: BundleId, now: float) -> float:
-    """Returns when hosts were told to fetch a bundle: when its distribution was ordered, or now, if
-    a job needs it or the distribution goes on after a run that is over."""
-    entry = snapshot.distributions.get(bundle)
-    ordered = now if entry is None else entry.record.begun_at
-    is_new = all(past.bundle != bundle or (past.ended_at or 0.0) < ordered for past in kept.past.values())
-    return ordered if is_new and now - FRESH_SECS <= ordered <= now else now
 
 
 def _source(snapshot: ClusterSnapshot, me: MasterId, leads: bool) -> tuple[str, bool] | None:

@@ -3,7 +3,7 @@
 Pure: values in, values out, with the time as an argument.
 Always: a run ends when every host has the bundle, or when nothing has changed for GIVE_UP_SECS. A
 host that has the bundle stays counted. A summary and a list of them are bounded.
-Never: count hosts that were not told to fetch it in this run.
+Never: count a host twice.
 """
 
 from __future__ import annotations
@@ -56,6 +56,8 @@ class DistributionRun(msgspec.Struct, frozen=True, kw_only=True):
     hosts: dict[SupervisorId, HostLine]
     left: int = 0
     """The hosts that were told to stop before they had it."""
+    had: int = 0
+    """The hosts that had it when the run began. They are not among `hosts`."""
 
     @property
     def id(self) -> str:
@@ -122,8 +124,8 @@ def is_over(run: DistributionRun, now: float, goes_on: bool = False) -> bool:
 def summary_of(run: DistributionRun, ended_at: float | None = None, cancelled: bool = False) -> DistributionSummary:
     """Returns what is kept of a run."""
     lines, began = run.hosts.values(), run.began_at
-    arrivals = sorted(max(0.0, line.at - began) for line in lines if line.at)
-    count, masters = len(run.hosts), sum(line.masters for line in lines)
+    arrivals = [0.0] * run.had + sorted(max(0.0, line.at - began) for line in lines if line.at)
+    count, masters = len(run.hosts) + run.had, sum(line.masters for line in lines)
     return DistributionSummary(
         run=run.id,
         bundle=run.bundle,
@@ -141,7 +143,7 @@ def summary_of(run: DistributionRun, ended_at: float | None = None, cancelled: b
         sources=Sources(
             masters=masters,
             peers=sum(line.peers for line in lines),
-            local=sum(line.local for line in lines),
+            local=sum(line.local for line in lines) + run.had * run.size,
             plugin=sum(line.plugin for line in lines),
         ),
         copies_from_masters=round(masters / run.size, 2) if run.size else 0.0,

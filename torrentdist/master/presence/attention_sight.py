@@ -142,7 +142,7 @@ class AttentionSight:
         """Returns these bundles, each with the hosts that do not get it and why."""
         self._index.follow(self.snapshot())
         found = (self._line(seen, id_, entry) for id_, entry in sorted(seen.bundles.items()))
-        return [one for one in found if one is not None and one[0].done < one[0].hosts]
+        return [one for one in found if one is not None]
 
     def _line(
         self, snapshot: ClusterSnapshot, bundle: BundleId, entry: BundleEntry
@@ -157,12 +157,15 @@ class AttentionSight:
         hosts = [host for host in told if host in snapshot.supervisors]
         said = {host: directory.entry(PeerId(host), digest) for host in hosts}
         stuck = {str(host): one.problem for host, one in said.items() if one is not None and one.problem}
-        first = min(stuck, default=None)
+        first, later = min(stuck, default=None), len(set(waves) - told)
+        done = sum(one is not None and one.complete for one in said.values())
+        if done == len(hosts) and not later:
+            return None
         line = DistributionLine(
             bundle=bundle,
             size=entry.record.size,
-            hosts=len(hosts) + len(set(waves) - told),
-            done=sum(one is not None and one.complete for one in said.values()),
+            hosts=len(told) + later,
+            done=done,
             stuck=len(stuck),
             reason="" if first is None else f"{first}: {stuck[first]}",
         )

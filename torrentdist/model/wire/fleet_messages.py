@@ -139,7 +139,8 @@ class HostArrival(View, frozen=True, kw_only=True):
 
 
 class DistributionSummary(View, frozen=True, kw_only=True):
-    """What a distribution did: the hosts that were told to keep a bundle and had to fetch it."""
+    """What a distribution did on the hosts that are told to keep a bundle, and on those whose wave
+    has not begun."""
 
     run: str
     """The bundle's id, `@`, and when it began in milliseconds."""
@@ -151,8 +152,9 @@ class DistributionSummary(View, frozen=True, kw_only=True):
     ended_at: float | None = None
     """Null: it is not over."""
     hosts: int
-    """The hosts that were told to fetch it, but for those in `left`."""
+    """The hosts that are to have it, but for those in `left`."""
     done: int
+    """The hosts that have it. One that had it before has it after 0 s."""
     left: int = 0
     """The hosts that were told to stop before they had it."""
     cancelled: bool = False
