@@ -90,6 +90,16 @@ class DistributionView(View, frozen=True, kw_only=True):
     """Why it was stopped or cancelled; empty: it was not."""
 
 
+class GrowthView(View, frozen=True, kw_only=True):
+    week_bytes: int
+    """The bytes that the host was told to keep within the last week, and still is."""
+    freed_bytes: int
+    """The bytes of its bundles that retention rules remove next."""
+    mark_secs: float | None
+    """Seconds until its disk reaches its mark at this pace. Null: it does not grow, or does not
+    say its room."""
+
+
 class HostPageView(View, frozen=True, kw_only=True):
     host: SupervisorView | None
     """Null: it is gone."""
@@ -101,6 +111,8 @@ class HostPageView(View, frozen=True, kw_only=True):
     """Its last reports about its workers. Null: this master is not the leader, so it gets none."""
     state: HostStateView | None
     """The room of its store, its rates and errors. Null: it does not answer."""
+    growth: GrowthView | None
+    """Null: ZooKeeper's clock is not known, or the sender may not read every bundle."""
     certificate_serial: str
     certificate_expires_at: float | None
     """Null: the cluster has issued it none."""

@@ -74,15 +74,16 @@ async def console_room(core: MasterCore, shown: Shown, api: Iterable[Operation])
     host.runtime.events.subscribe(noted.hear)
     happenings = Happenings(sight, noted, shown.access.trail, history, asking)
     earlier = EarlierContent(host.runtime.store, shown.bundles.metafiles, shown.bundles.recipes)
+    room = RoomOutlook(records)
     return ConsoleRoom(
         sessions=sessions,
         routers=[
             SessionPages(sessions, host.guard.tls is not None),
             OverviewPages(visits, sight, feeds, happenings),
             EventPages(visits, happenings),
-            BundlePages(visits, sight, feeds, history, earlier, RoomOutlook(records)),
+            BundlePages(visits, sight, feeds, history, earlier, room),
             DistributionPages(visits, feeds, history),
-            HostPages(visits, sight, asking),
+            HostPages(visits, sight, asking, room),
             MasterPages(visits, sight, shown.leading.roles),
             JobPages(visits, jobs, records),
             OutputPages(visits, jobs, records, asking, feeds),

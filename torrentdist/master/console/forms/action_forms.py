@@ -106,7 +106,9 @@ def action_links(visit: Visit, kind: str, subject: str, possible: Collection[str
     if "repeat" in possible and "distribute" in names:
         names.append("repeat")
     links = [m.link(f"{m.address(kind, subject)}/{name}", name) for name in names]
-    return Markup(f'<nav class="actions" aria-label="Changes">{m.join(links)}</nav>') if links else m.NOTHING
+    if not links:
+        return m.NOTHING
+    return Markup(f'<nav class="actions" aria-label="Changes of {m.text(subject)}">{m.join(links)}</nav>')
 
 
 def allowed(visit: Visit, kind: str, possible: Collection[str], bundle: str = "") -> list[Action]:

@@ -17,15 +17,18 @@ from torrentdist.host.http.web import number_parameter
 from torrentdist.master.console import console_markup as m
 from torrentdist.master.console.console_markup import Markup, Visit
 from torrentdist.master.console.console_sight import ConsoleSight
-from torrentdist.master.console.console_views import HostPageView
+from torrentdist.master.console.console_views import GrowthView, HostPageView
 from torrentdist.master.console.forms.action_forms import action_links
 from torrentdist.master.console.host_asking import HostAsking
 from torrentdist.master.console.pages.master_pages import gone_html, gone_table
+from torrentdist.master.console.pages.room_growth import growth, growth_words
 from torrentdist.master.console.visits import Visits, answer
 from torrentdist.master.http.mutation_requests import records_for
+from torrentdist.master.policies.room_outlook import RoomOutlook
 from torrentdist.master.presence.attention import SILENT_SECS
 from torrentdist.model import ids
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId, SupervisorId
 from torrentdist.model.wire.cluster_messages import GoneView, HostStateView, SupervisorView
 from torrentdist.model.wire.job_messages import WorkerState
 from torrentdist.model.wording import counted
@@ -70,7 +73,8 @@ class HostsPage:
 
 
 class HostPages:
-    def __init__(self, visits: Visits, sight: ConsoleSight, asking: HostAsking) -> None:
+    def __init__(self, visits: Visits, sight: ConsoleSight, asking: HostAsking, room: RoomOutlook) -> None:
+        self._room = room
         self._asking = asking
         self._visits = visits
         self._sight = sight
@@ -111,12 +115,15 @@ class HostPages:
         if host is None and missed is None:
             raise TorrentdistError("not_found", what=f"supervisor {id_!r}")
         assignment, known = snapshot.assignments.get(id_), snapshot.hosts.get(id_)
+        kept = [] if assignment is None else sorted(assignment.record.bundles)
+        state = _readable_state(principal_of(request), await self._asking.state(id_))
         view = HostPageView(
             host=host,
             gone=missed,
-            bundles=[] if assignment is None else sorted(assignment.record.bundles)[:MOST_BUNDLES],
+            bundles=kept[:MOST_BUNDLES],
             workers=self._sight.workers(snapshot, id_),
-            state=_readable_state(principal_of(request), await self._asking.state(id_)),
+            state=state,
+            growth=await self._growth(principal_of(request), id_, kept, state),
             certificate_serial="" if known is None else known.record.serial,
             certificate_expires_at=None if known is None else known.record.expires_at,
             revoked=known is not None and known.record.is_revoked,
@@ -124,6 +131,14 @@ class HostPages:
         if host is None and missed is not None:
             return answer(request, lambda: gone_html(self._visits.of(request), missed, view.bundles), view)
         return answer(request, lambda: host_html(self._visits.of(request), view), view)
+
+    async def _growth(
+        self, sender: Principal, host: SupervisorId, kept: Sequence[BundleId], state: HostStateView | None
+    ) -> GrowthView | None:
+        snapshot, now = self._sight.snapshot(), self._sight.records.server_now()
+        if now is None or not reads_everything(sender):
+            return None
+        return growth(snapshot, host, await self._room.of(snapshot, kept), state, now)
 
 
 def _readable_state(sender: Principal, state: HostStateView | None) -> HostStateView | None:
@@ -201,6 +216,7 @@ def host_html(visit: Visit, view: HostPageView) -> str:
         ]
     )
     bundles = [(m.to("bundles", bundle),) for bundle in view.bundles]
+    growing = m.NOTHING if view.growth is None else Markup(f"<p>{m.text(growth_words(view.growth))}</p>")
     if view.workers is None:
         workers = Markup('<p class="soft">Unknown: only the leader hears what workers do.</p>')
     else:
@@ -221,7 +237,7 @@ def host_html(visit: Visit, view: HostPageView) -> str:
         host.id,
         known,
         action_links(visit, "hosts", host.id, {"undrain" if host.draining else "drain"}),
-        m.section("Room and traffic", _state_part(view.state)),
+        m.section("Room and traffic", _state_part(view.state), growing),
         m.section("Workers", workers),
         m.section("Bundles that it keeps", m.table("Bundles that it keeps", ("Bundle",), bundles)),
         m.command("torrentdist supervisor ls"),
