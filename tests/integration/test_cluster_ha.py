@@ -112,7 +112,7 @@ def test_a_master_without_the_bundles_lags_and_gets_no_leadership_and_is_given_w
     (content / "big").write_bytes(bytes(range(256)) * 4096)
     cluster.kill(standby)
     until(lambda: not cluster.registered(standby, at=leader), "its session is over")
-    few = cluster.run("upload", content, "--id", "b", "--min-replicas", 2, "--timeout", 1)
+    few = cluster.run("upload", content, "--id", "b", "--min-replicas", 2, "--timeout", 5)
     cluster.write_settings(standby, {"swarm": {"download_limit": 20_000}})
     cluster.start(standby)
     until(lambda: roles(cluster).get(standby, {}).get("lag") == 1, "the newcomer lags")
