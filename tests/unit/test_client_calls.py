@@ -16,6 +16,8 @@ from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.client.bundles.chunked_upload import read_chunk, send_content
 from torrentdist.client.bundles.upload import default_id
 from torrentdist.client.masters.master_client import MasterClient
+from torrentdist.http.http_errors import AnswerTimeout
+from torrentdist.http.http_values import Answer, SentRequest
 from torrentdist.model.configuration.config import ClientConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import bundle_id, digest
@@ -260,3 +262,33 @@ def test_an_unwritable_memory_changes_nothing(tmp_path: Path) -> None:
     pinned = talk(lambda request: httpx.Response(200, json=view()), lambda client: client.pin(ETL))
 
     assert pinned.id == ETL
+
+
+class SilentMaster(ScriptedHttp):
+    """Answers nothing for as long as a client may wait, and then does. Notes how long that is."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda request: httpx.Response(200, json=view()))
+        self.waits: list[float] = []
+
+    async def exchange(self, asked: SentRequest, connect_secs: float, silence_secs: float) -> Answer:
+        self.waits.append(silence_secs)
+        if len(self.waits) < 3:
+            raise AnswerTimeout
+        return await super().exchange(asked, connect_secs, silence_secs)
+
+
+@pytest.mark.parametrize(("size", "waits"), [(0, [3.0, 0.5, 1.0]), (4 * 1024 * 1024, [4.0, 8.0, 8.0])])
+def test_a_master_has_time_to_read_a_large_metafile(size: int, waits: list[float]) -> None:
+    """A leader that reads the metafile of many files would be asked again and again, and read it
+    each time, until the upload fails."""
+    master = SilentMaster()
+
+    async def run() -> None:
+        config = ClientConfig(masters=[URL], deadline_secs=60.0)
+        async with MasterClient(config, open_http=lambda access: master) as client:
+            await client.open_upload(ETL, bytes(size), 1)
+
+    asyncio.run(run())
+
+    assert pytest.approx(waits, abs=0.5) == master.waits

@@ -181,3 +181,25 @@ def test_a_part_left_beside_a_complete_dest_is_dropped(tmp_path: Path) -> None:
     drop_part(dest)
 
     assert list(tmp_path.iterdir()) == []
+
+
+def test_packs_that_have_arrived_count_as_room_that_is_used(directory: Metafile, tmp_path: Path) -> None:
+    """A download that goes on would be refused for room that its own packs take."""
+    with open_part(tmp_path / "dest") as part:
+        part.begin(ID, directory)
+        before = part.bytes_on_disk()
+        (part.home / "packs").mkdir()
+        (part.home / "packs/00000").write_bytes(b"x" * 40_000)
+        after = part.bytes_on_disk()
+
+    assert after - before >= 40_000
+
+
+def test_a_part_directory_whose_content_was_moved_is_used_again(directory: Metafile, tmp_path: Path) -> None:
+    """A download that was killed at its last step could never be made again."""
+    with open_part(tmp_path / "dest") as part:
+        part.begin(ID, directory)
+        part.content.rename(tmp_path / "moved")
+        part.begin(ID, directory)
+
+        assert part.content.is_dir()

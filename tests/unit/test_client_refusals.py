@@ -22,16 +22,17 @@ from torrentdist.model.configuration.config import ClientConfig, Config
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
 from torrentdist.model.wire.transfer_messages import Sources
+from torrentdist.testing.sample_trees import write_tree
 
 ID = BundleId("etl-1")
 CONFIG = Config(client=ClientConfig(masters=["http://127.0.0.1:7060"], supervisor="", deadline_secs=0.1))
 
 
 def talk(
-    meta: Metafile, work: Callable[[MasterClient], Coroutine[Any, Any, Any]], **record: Any
+    meta: Metafile, work: Callable[[MasterClient], Coroutine[Any, Any, Any]], *, lost: bool = False, **record: Any
 ) -> tuple[Any, list[str]]:
-    """Runs `work` with a master that has `meta` under the id. Returns its result and its
-    requests."""
+    """Runs `work` with a master that has `meta` under the id. Returns its result and its requests.
+    `lost`: the master has the record alone."""
     view = {
         "id": ID, "digest": meta.digest, "size": meta.size, "files": 1, "replicas": 2, "min_replicas": 2,
         "holders": ["m1", "m2"], "created_at": 1.0, "state": "available", "pinned": False, **record,
@@ -40,6 +41,9 @@ def talk(
 
     def script(request: httpx.Request) -> httpx.Response:
         requests.append(f"{request.method} {request.url.path}")
+        if request.url.path.endswith("/metafile") and lost:
+            error = TorrentdistError("bundle_unavailable", id=ID, detail="no master has it")
+            return httpx.Response(error.http_status, json=error.to_wire())
         if request.url.path.endswith("/metafile"):
             return httpx.Response(200, content=meta.raw, headers={"X-Digest": meta.digest})
         return httpx.Response(200, json=view)
@@ -64,6 +68,17 @@ def test_an_upload_of_what_is_there_moves_nothing(file: Path) -> None:
 
     assert sorted(requests) == [f"GET /v1/bundles/{ID}", "POST /v1/reuse"]
     assert (result.achieved, result.replicas, result.min_replicas) == (True, 2, 2)
+
+
+@pytest.mark.case("N3")
+def test_a_bundle_without_packs_is_known_also_when_its_metafile_is_lost(tmp_path: Path) -> None:
+    """If this failed, nobody could bring back a lost bundle of the last release: its own directory
+    would be a conflict."""
+    write_tree(tmp_path / "env", {f"f{number:03}": b"%d" % number for number in range(120)})
+    plain = make_metafile(tmp_path / "env", packed=False)
+    result, _ = talk(plain, lambda client: upload(client, tmp_path / "env", ID, min_replicas=2), lost=True)
+
+    assert (plain.digest, True) == (result.digest, result.achieved)
 
 
 def test_other_content_under_the_id_is_a_conflict(file: Path, tmp_path: Path) -> None:

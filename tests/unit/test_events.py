@@ -3,6 +3,7 @@ daemon."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,11 +12,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.host.telemetry.event_log import MAX_PER_SECOND, EventLog, _Closed, surplus
+from torrentdist.host.telemetry.upload_opening import FILES_A_LINE, tell_files
 from torrentdist.model.configuration.config import EventsConfig
-from torrentdist.model.events import KINDS, NAMES, HashFailed, Writer
+from torrentdist.model.events import KINDS, NAMES, BundleFiles, HashFailed, Writer
+from torrentdist.model.ids import BundleId
 from torrentdist.model.wire.job_messages import WorkerReport, WorkerState
 from torrentdist.supervisor.jobs.reporting import transitions
+from torrentdist.testing.sample_trees import write_tree
 
 FACT = HashFailed(digest="d" * 64, piece=3)
 
@@ -152,3 +157,27 @@ def test_a_worker_is_told_about_when_it_changes_and_only_then() -> None:
         [],
         [(WorkerState.RUNNING, WorkerState.RUNNING, 9)],
     ] == told
+
+
+def test_a_bundle_with_many_files_does_not_hold_up_the_loop(tmp_path: Path) -> None:
+    """The leader would answer nobody while it names the files of an upload."""
+    write_tree(tmp_path / "source", {f"f{number:04}": b"%d" % number for number in range(3 * FILES_A_LINE + 1)})
+    meta, log = make_metafile(tmp_path / "source"), open_log(tmp_path / "events")
+    told: list[int] = []
+    log.subscribe(lambda fact: told.append(len(fact.files) if isinstance(fact, BundleFiles) else 0))
+
+    async def others() -> list[int]:
+        turns = []
+        while sum(told) < len(meta.files):
+            turns.append(len(told))
+            await asyncio.sleep(0)
+        return turns
+
+    async def both() -> list[int]:
+        return (await asyncio.gather(tell_files(log, BundleId("many"), meta), others()))[1]
+
+    turns = asyncio.run(both())
+    log.close()
+
+    assert [1, 2, 3] == turns
+    assert [FILES_A_LINE] * 3 + [1] == told

@@ -11,7 +11,7 @@ from zookeeper_fixtures import eventually
 
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile
-from torrentdist.host.process.heavy_work import AT_ONCE, in_heavy_thread
+from torrentdist.host.process.heavy_work import AT_ONCE, in_heavy_thread, in_writing_thread
 from torrentdist.host.process.slow_callbacks import SlowCallback, watched_callbacks
 from torrentdist.host.recent_results import KEPT, RecentResults
 from torrentdist.model.errors import TorrentdistError
@@ -79,6 +79,18 @@ async def test_few_run_at_once_and_short_work_does_not_wait_for_them() -> None:
         await asyncio.gather(*waiting)
 
     assert ("done", AT_ONCE) == (short, most)
+
+
+async def test_requests_do_not_wait_for_files_that_are_written() -> None:
+    """If this fails, a master that writes fifty thousand files answers no upload."""
+    go_on = threading.Event()
+    writing = [asyncio.create_task(in_writing_thread(go_on.wait, 10.0)) for _ in range(AT_ONCE)]
+    async with asyncio.timeout(5.0):
+        heavy = await in_heavy_thread(lambda: "done")
+        go_on.set()
+        written = await asyncio.gather(*writing)
+
+    assert ("done", [True] * AT_ONCE) == (heavy, written)
 
 
 async def test_a_metafile_is_parsed_once_for_all_who_ask(tmp_path_factory: pytest.TempPathFactory) -> None:

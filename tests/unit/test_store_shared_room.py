@@ -201,7 +201,7 @@ def test_a_block_that_versions_share_counts_once_for_the_mark(tmp_path: Path) ->
         restarted = HostStore(here.store, nothing_claimed)
         await restarted.catch_up()
         goes = [len(await restarted.plan_to_low(StoreMarks(high))) for high in (int(2.5 * MIB), int(1.5 * MIB))]
-        return restarted.taken_bytes(), goes
+        return await restarted.taken_bytes(), goes
 
     try:
         taken, goes = asyncio.run(story())

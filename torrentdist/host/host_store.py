@@ -132,10 +132,10 @@ class HostStore(StoreView):
         if self._indexing is not None:
             await asyncio.gather(self._indexing, return_exceptions=True)
 
-    def taken_bytes(self) -> int:
+    async def taken_bytes(self) -> int:
         """Returns the bytes that all published bundles take on the disk together, as measured
-        last."""
-        return self._own_sizes.taken()
+        last. It counts every file that versions share."""
+        return await asyncio.to_thread(self._own_sizes.taken)
 
     def own_bytes(self, digest: Digest) -> int | None:
         """Returns the bytes on disk that only this bundle uses, as measured last. None: it is not

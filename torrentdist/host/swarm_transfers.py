@@ -18,7 +18,7 @@ from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.packs.pack_files import write_files
 from torrentdist.host.host_parts import AT_ONCE, ENTERED_SECS, LEFT_SECS, HostParts
 from torrentdist.host.known_swarms import KnownSwarms
-from torrentdist.host.process.heavy_work import in_heavy_thread
+from torrentdist.host.process.heavy_work import in_heavy_thread, in_writing_thread
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
 from torrentdist.model.wire.swarm_messages import PeerAddress
@@ -136,7 +136,7 @@ class SwarmTransfers:
         """Writes the small files of a bundle whose packs are here."""
         if meta.packed.files:
             with disk_failures(home, needed=meta.packed_size):
-                await in_heavy_thread(write_files, meta, home)
+                await in_writing_thread(write_files, meta, home)
 
     async def _first_peers(self, meta: Metafile) -> list[PeerAddress]:
         if peers := self._peers_at_hand(meta.digest):

@@ -16,6 +16,7 @@ import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -89,6 +90,7 @@ class PartDirectory(msgspec.Struct, frozen=True):
         peers known from an earlier attempt."""
         memo = self.memo()
         if memo is not None and memo.digest == meta.digest:
+            self.content.mkdir(exist_ok=True)  # A process that was killed may have moved it to DEST.
             if memo.bundle != bundle_id:
                 self.keep(msgspec.structs.replace(memo, bundle=bundle_id, signatures=[]))
             return memo.peers
@@ -103,7 +105,7 @@ class PartDirectory(msgspec.Struct, frozen=True):
         """Returns the room that the content already uses. A sparse file counts with its allocated
         blocks."""
         total = 0
-        for folder, _, names in os.walk(self.content):
+        for folder, _, names in chain(os.walk(self.content), os.walk(self.home / "packs")):
             for name in names:
                 with contextlib.suppress(OSError):
                     total += os.lstat(os.path.join(folder, name)).st_blocks * 512

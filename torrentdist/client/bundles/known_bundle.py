@@ -53,7 +53,8 @@ async def bundle_and_reuse(
 
 
 async def packed_if_read(attempt: Callable[[bool], Awaitable[T]]) -> T:
-    """Tries it with packs, and without if a daemon of an earlier release does not read them."""
+    """Tries it with packs, and without if a daemon of an earlier release does not read them, or if
+    nobody has the metafile that tells in which form a bundle is there."""
     try:
         return await attempt(True)
     except TorrentdistError as error:
@@ -80,6 +81,8 @@ async def bundle_there(client: MasterClient, bundle_id: BundleId, meta: Metafile
         note = await asyncio.to_thread(describe_difference, existing, meta)
         if not note and existing.digest == view.digest:
             return BundleThere(view, existing)
+    if not note and meta.packed.files:
+        raise TorrentdistError("invalid_metafile", detail=f"no master has the metafile of {bundle_id} to compare")
     raise TorrentdistError("conflict", id=bundle_id, existing=view.digest, note=note)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from torrentdist.bundle.metafile_maker import make_metafile
-from torrentdist.client.bundles.known_bundle import bundle_there
+from torrentdist.client.bundles.known_bundle import bundle_there, packed_if_read
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.model import ids
 from torrentdist.model.access.envelope import Envelope
@@ -72,8 +72,12 @@ async def sign_bundle(client: MasterClient, bundle: BundleId, signer: Signer, ex
 
 async def sign_copy(client: MasterClient, bundle: BundleId, signer: Signer, path: Path) -> BundleView:
     """Signs a bundle whose content is at `path`, or raises `conflict` if it has other content."""
-    there = await bundle_there(client, bundle, await asyncio.to_thread(make_metafile, path))
-    return await sign_bundle(client, bundle, signer, there.meta.digest)
+
+    async def there(packed: bool) -> Digest:
+        meta = await asyncio.to_thread(make_metafile, path, packed=packed)
+        return (await bundle_there(client, bundle, meta)).meta.digest
+
+    return await sign_bundle(client, bundle, signer, await packed_if_read(there))
 
 
 async def signed_body(

@@ -41,6 +41,9 @@ made only once."""
 DOUBTED_SECS = 0.5
 """The same limit for a master that was silent before. It doubles each time, since the master may
 only be slow."""
+LEAST_READ = 512 * 1024
+"""Bytes of a request that a busy master reads in a second. Asked again earlier, it would have the
+metafile of many files to read once more, and so never answer."""
 MOST_ANSWER_SECS = 8.0
 """Longest time for one answer. It exceeds a master's wait for ZooKeeper, so that the master's own
 error arrives."""
@@ -161,8 +164,9 @@ class MasterRequests:
             request = replace(request, path=request.path.replace("/v1/", DRY_RUN_PATH, 1))
         headers = {REQUEST_ID: new_random_id("req"), **request.headers}
         timeout = max(request.timeout, MOST_ANSWER_SECS)
+        patience = len(request.content or b"") / LEAST_READ
         return await self._search(
-            replace(request, headers=headers, timeout=timeout, silence=ANSWER_SECS),
+            replace(request, headers=headers, timeout=timeout, silence=ANSWER_SECS + patience),
             lambda response: decode(response, kind),
             judge_change,
             no_leader_found,
@@ -228,7 +232,8 @@ class MasterRequests:
             secs = max(0.1, min(request.timeout, leader_search.ends_at(search) - clock()))
             silence = request.silence
             if action.silences:
-                silence = pause_secs(action.silences, DOUBTED_SECS, MOST_ANSWER_SECS)
+                least = max(0.0, request.silence - ANSWER_SECS) if math.isfinite(request.silence) else 0.0
+                silence = max(least, pause_secs(action.silences, DOUBTED_SECS, MOST_ANSWER_SECS))
             try:
                 attempt = replace(request, timeout=secs, silence=silence)
                 response, stale = await self.send_once(action.url, attempt, takes_old=search.content)

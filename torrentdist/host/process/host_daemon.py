@@ -290,14 +290,15 @@ class HostDaemon:
         while True:
             with contextlib.suppress(TorrentdistError):  # Keep the last value.
                 await self.runtime.store.measure()
-                self._say_whether_full()
+                await self._say_whether_full()
             await asyncio.sleep(MEASURE_SECS)
 
-    def _say_whether_full(self) -> None:
+    async def _say_whether_full(self) -> None:
         # Only supervisors keep their store below its mark.
         marks = self.marks if self.identity.role is PeerRole.SUPERVISOR else StoreMarks()
         store = self.runtime.store
-        before, self._full = self._full, why_full(store.usage(), marks, store.taken_bytes())
+        taken = await store.taken_bytes() if marks.high else 0
+        before, self._full = self._full, why_full(store.usage(), marks, taken)
         if self._full != before:
             self.agent.poke()
 

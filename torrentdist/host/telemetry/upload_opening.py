@@ -6,6 +6,8 @@ Never: change anything about the upload.
 
 from __future__ import annotations
 
+import asyncio
+
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.host.telemetry.event_log import EventLog
 from torrentdist.model.events import BundleFiles, FileFact, UploadOpened
@@ -23,8 +25,10 @@ def tell_opened(events: EventLog, bundle: BundleId, meta: Metafile, traceparent:
     events.emit(UploadOpened(bundle=bundle, digest=meta.digest, size=meta.size, traceparent=sender))
 
 
-def tell_files(events: EventLog, bundle: BundleId, meta: Metafile) -> None:
-    files = [FileFact(root=file.root.hex(), size=file.size) for file in meta.files[:MOST_FILES] if file.size]
-    for start in range(0, len(files), FILES_A_LINE):
-        part = files[start : start + FILES_A_LINE]
-        events.emit(BundleFiles(bundle=bundle, digest=meta.digest, files=part))
+async def tell_files(events: EventLog, bundle: BundleId, meta: Metafile) -> None:
+    """Lets others have the event loop after each line."""
+    for start in range(0, min(len(meta.files), MOST_FILES), FILES_A_LINE):
+        some = meta.files[start : min(start + FILES_A_LINE, MOST_FILES)]
+        if files := [FileFact(root=file.root.hex(), size=file.size) for file in some if file.size]:
+            events.emit(BundleFiles(bundle=bundle, digest=meta.digest, files=files))
+        await asyncio.sleep(0)

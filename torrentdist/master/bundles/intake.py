@@ -28,7 +28,7 @@ from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.host.telemetry.upload_opening import tell_files, tell_opened
-from torrentdist.master.bundles.bundle_operations import ANYBODY, BundleOperations, Uploader
+from torrentdist.master.bundles.bundle_operations import ANYBODY, BundleOperations, Uploader, check_can_read
 from torrentdist.master.bundles.bundle_views import other_content
 from torrentdist.master.bundles.recipes import Recipes
 from torrentdist.master.changes.answered_requests import Mutation
@@ -135,6 +135,8 @@ class Intake:
                 raise other_content(entry.record)
             if before is None:
                 self._operations.check_may_open(self._mirror.snapshot, bundle, uploader.name)
+            if entry is None:
+                check_can_read(self._mirror.snapshot, meta)  # before room is taken for nothing
             if not any(_is_live(self._mirror.snapshot, other) for other in self.bundles_of(meta.digest)):
                 self._appends.pop(meta.digest, None)  # of an earlier upload: its bytes may be gone
             # Another leader may have opened it, so that this disk lacks the metafile.
@@ -147,7 +149,7 @@ class Intake:
                 if before is None:
                     tell_opened(self._runtime.events, bundle, meta, traceparent)
                 if entry is None:
-                    tell_files(self._runtime.events, bundle, meta)
+                    await tell_files(self._runtime.events, bundle, meta)
                 if failure is not None and entry is not None and not self._mirror.snapshot.holders(bundle):
                     raise failure  # the uploader asks because nothing moves, and this is the reason
             if before is None:
