@@ -3,20 +3,26 @@ a manifest may say."""
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import pytest
 
 from torrentdist.bundle import bencode, safe_paths
 from torrentdist.bundle.file_tree import FileEntry
+from torrentdist.bundle.packs import pack_plan
 from torrentdist.bundle.packs.pack_manifest import PackedFiles, encode_packed, parse_packed
 from torrentdist.bundle.packs.pack_plan import (
     FEWEST,
     LEAST_LIMIT,
     LEAST_PACK,
+    MOST_GROWTH,
     MOST_LOOSE,
     MOST_PACK,
+    MOST_PACKS,
+    USUAL_PACK,
     pack_counts,
+    pack_growth,
     pack_order,
     small_limit,
 )
@@ -77,6 +83,41 @@ def test_packs_go_directory_by_directory() -> None:
 def test_a_pack_ends_where_its_files_say(files: list[tuple[int, bytes]], counts: list[int]) -> None:
     """Two hosts would make different packs of the same files, and share nothing."""
     assert counts == pack_counts(files)
+
+
+@pytest.mark.parametrize(
+    ("size", "growth"),
+    [
+        (0, 1),
+        (MOST_PACKS * USUAL_PACK, 1),
+        (MOST_PACKS * USUAL_PACK + 1, 2),
+        (MOST_PACKS * USUAL_PACK * 2, 2),
+        (MOST_PACKS * USUAL_PACK * 2 + 1, 4),
+        (MOST_PACKS * USUAL_PACK * MOST_GROWTH * 9, MOST_GROWTH),
+    ],
+)
+def test_packs_of_many_bytes_are_larger(size: int, growth: int) -> None:
+    """A million images would be a hundred thousand packs, and slow as files are."""
+    assert growth == pack_growth(size)
+
+
+def test_the_number_of_packs_is_bounded() -> None:
+    """A bundle whose small files are as large as a pack would have a pack for each."""
+    files = [(USUAL_PACK, hashlib.sha256(bytes([number % 256, number // 256])).digest()) for number in range(12_000)]
+    counts = pack_counts(files)
+
+    assert len(files) == sum(counts)
+    assert MOST_PACKS / 2 < len(counts) <= MOST_PACKS
+    assert max(counts) * USUAL_PACK <= MOST_PACK * pack_growth(len(files) * USUAL_PACK)
+
+
+@pytest.mark.parametrize(("growth", "counts"), [(1, [1, 1, 1]), (2, [2, 1])])
+def test_a_larger_pack_ends_later(monkeypatch: pytest.MonkeyPatch, growth: int, counts: list[int]) -> None:
+    """Packs would not grow, or never end."""
+    monkeypatch.setattr(pack_plan, "pack_growth", lambda size: growth)
+
+    assert counts == pack_counts([(LEAST_PACK, ENDS)] * 3)
+    assert [8 * growth, 1] == pack_counts([(MOST_PACK // 8, GOES_ON)] * (8 * growth + 1))
 
 
 FILES = (

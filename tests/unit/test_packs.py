@@ -12,7 +12,7 @@ from typing import Any
 import libtorrent as lt
 import pytest
 
-from torrentdist.bundle import bencode
+from torrentdist.bundle import bencode, metafile
 from torrentdist.bundle.content_check import finish_content, verify_content
 from torrentdist.bundle.metafile import Metafile, parse_metafile, read_files
 from torrentdist.bundle.metafile_maker import make_metafile
@@ -157,6 +157,17 @@ def test_what_an_interrupted_process_wrote_is_written_anew(meta: Metafile, sourc
     assert [] == verify_content(meta, content)
 
 
+@pytest.mark.case("N2")
+def test_a_directory_in_the_place_of_a_file_makes_way(meta: Metafile, source: Path, tmp_path: Path) -> None:
+    """A damaged bundle would never be mended."""
+    content = arrived(meta, source, tmp_path)
+    (content / "d1/s1/f001/inside").mkdir(parents=True)
+    write_files(meta, tmp_path)
+    finish_content(meta, content)
+
+    assert [] == verify_content(meta, content)
+
+
 @pytest.mark.case("E5")
 def test_a_flipped_bit_in_a_pack_is_no_file(meta: Metafile, source: Path, tmp_path: Path) -> None:
     """Wrong bytes would come out of a pack unseen."""
@@ -233,6 +244,18 @@ def test_a_false_claim_about_packs_is_refused(meta: Metafile, claim: str) -> Non
         parse_metafile(bencode.encode(top))
 
     assert "invalid_metafile" == caught.value.code
+
+
+def test_a_pack_is_never_larger_than_may_be_read_at_once(meta: Metafile, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A metafile of a few bytes could name a pack of zeros that takes all memory of every host."""
+    largest = max(file.size for file in meta.wire_files if file.is_pack)
+    monkeypatch.setattr(metafile, "MAX_PACK_BYTES", largest)
+    taken = parse_metafile(meta.raw)
+    monkeypatch.setattr(metafile, "MAX_PACK_BYTES", largest - 1)
+    with pytest.raises(TorrentdistError, match=f"more than {largest - 1} bytes"):
+        parse_metafile(meta.raw)
+
+    assert meta == taken
 
 
 def test_a_manifest_that_the_digest_does_not_cover_is_refused(meta: Metafile) -> None:

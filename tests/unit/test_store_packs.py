@@ -9,17 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from torrentdist.bundle.content_check import verify_content, verify_packs
+from torrentdist.bundle.content_check import remove_wrong_packs, verify_content, verify_packs
 from torrentdist.bundle.files.joined_files import write_at
 from torrentdist.bundle.files.shared_blocks import disk_use
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile
-from torrentdist.bundle.packs.pack_files import write_files, write_packs
+from torrentdist.bundle.packs.pack_files import write_files, write_known_files, write_packs
 from torrentdist.bundle.reuse.store_reuse import StoreReuse
+from torrentdist.bundle.store import store_checks
+from torrentdist.bundle.store.object_index import mark_files, marked_files
 from torrentdist.bundle.store.store import Store
 from torrentdist.testing.sample_trees import some_bytes, write_tree
 
 OLD = {f"d{number % 9}/f{number:03}": some_bytes(3000 + number, number) for number in range(600)}
+DIRECTORIES = {path.partition("/")[0] for path in OLD}
 LARGE = {"large.bin": some_bytes(500_000, 1)}
 
 
@@ -101,6 +104,17 @@ def test_links_leave_the_old_version_as_it_was_published(site: Site) -> None:
 
     assert [] == changes
     assert [] == site.store.check(old.digest)
+
+
+def test_links_from_one_version_leave_all_that_share_its_files(site: Site) -> None:
+    """A restart would read every older version in full."""
+    first = site.source("first", OLD | LARGE)
+    site.take("first", first)
+    site.take("second", site.source("second", OLD | LARGE | {"d4/f004": b"patched"}))
+    site.take("third", site.source("third", OLD | LARGE | {"d4/f004": b"once more"}))
+    (site.home(first) / "metafile").write_bytes(b"whoever reads files now needs this")
+
+    assert [] == site.store.check_quick(first.digest)
 
 
 def _marks(site: Site, meta: Metafile) -> dict[str, int]:
@@ -188,3 +202,73 @@ def test_a_flipped_bit_in_a_pack_is_damage(site: Site) -> None:
 
     assert ["packs/00000"] == [damage.path for damage in site.store.verify(meta.digest)]
     assert ["packs/00000"] == [damage.path for damage in site.store.check(meta.digest)]
+
+
+@pytest.mark.case("H1")
+def test_a_plug_in_that_moves_files_finds_the_known_ones(site: Site) -> None:
+    """It would fetch an environment again for one patched file, and what the packs lack would be
+    published as zeros."""
+    site.take("old", site.source("old", OLD))
+    new = site.source("new", OLD | {"d4/f004": b"patched"})
+    home = site.store.begin(new)
+    site.reuse.may_link = False
+    site.reuse.fill(new, lambda: True)
+    write_known_files(new, home)
+    there = {str(path.relative_to(home / "content")) for path in (home / "content").rglob("*") if path.is_file()}
+    (home / "content/d4/f004").write_bytes(b"patched")
+    remove_wrong_packs(new, home)
+    site.store.publish(new.digest)
+
+    assert {"d4/f004"} == {file.path for file in new.packed.files} - there
+    assert sound(site, new)
+
+
+def test_files_in_doubt_are_read_together(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a version that shares its files is removed, each file that is read would cost a new
+    index of fifty thousand."""
+    meta = site.source("old", OLD)
+    site.take("old", meta)
+    put_in_doubt(site, meta)
+    monkeypatch.setattr(store_checks, "TICK_NS", -1_000_000_000)
+    first = site.store.check(meta.digest, ["d4/f004"])
+    (site.home(meta) / "metafile").write_bytes(b"whoever reads files now needs this")
+
+    assert ([], []) == (first, site.store.check_quick(meta.digest))
+
+
+def test_a_pack_in_doubt_is_read_without_the_others(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An archive of a bundle whose packs are in doubt would read all of them for each."""
+    meta = site.source("old", OLD)
+    site.take("old", meta)
+    put_in_doubt(site, meta)
+    other = site.home(meta) / "packs/00001"
+    other.chmod(0o644)
+    other.write_bytes(bytes(other.stat().st_size))
+    monkeypatch.setattr(store_checks, "READ_ALONG", 0)
+
+    assert [] == site.store.check(meta.digest, ["../packs/00000"])
+    assert ["packs/00001"] == [damage.path for damage in site.store.check(meta.digest, ["../packs/00001"])]
+
+
+def put_in_doubt(site: Site, meta: Metafile) -> None:
+    """Changes the times of all files as a link does that comes and goes."""
+    for path in [path for path in site.home(meta).rglob("*") if path.parent.name in ("packs", *DIRECTORIES)]:
+        (site.top / "link").hardlink_to(path)
+        (site.top / "link").unlink()
+
+
+@pytest.mark.case("H4")
+def test_a_small_file_with_wrong_bytes_makes_its_bundle_suspect(site: Site) -> None:
+    """What a disk has changed without a trace would be found by nobody but the next job."""
+    old = site.source("old", OLD)
+    site.take("old", old)
+    victim = site.home(old) / "content/d4/f013"
+    victim.chmod(0o644)
+    victim.write_bytes(bytes(victim.stat().st_size))
+    victim.chmod(0o444)
+    site.store._objects.mark_anew(old.digest, mark_files(site.home(old) / "content", marked_files(old)))
+    site.store._checks.forget(old.digest)
+    new = site.source("new", OLD | {"d4/f004": b"patched"})
+    site.store.begin(new)
+
+    assert {old.digest} == site.reuse.fill(new, lambda: True).suspects

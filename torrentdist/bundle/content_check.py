@@ -127,9 +127,9 @@ def protect_packs(meta: Metafile, home: Path) -> None:
             _set_mode(os.fsencode(home / file.place), FILE_MODE)
 
 
-def verify_packs(meta: Metafile, home: Path) -> list[Damage]:
-    """Reads every byte of the packs of a bundle, and returns the damage."""
-    packs = [file for file in meta.wire_files if file.is_pack]
+def verify_packs(meta: Metafile, home: Path, paths: Collection[str] | None = None) -> list[Damage]:
+    """Reads every byte of these packs of a bundle (None: all), and returns the damage."""
+    packs = [file for file in meta.wire_files if file.is_pack and (paths is None or file.path in paths)]
     wanted = [FileToHash(os.fsencode(home / pack.place), pack.size) for pack in packs]
     damage = []
     for pack, outcome in zip(packs, hashing.hash_files(wanted, meta.piece_length), strict=True):
@@ -138,6 +138,13 @@ def verify_packs(meta: Metafile, home: Path) -> list[Damage]:
         if not isinstance(outcome, FileHash) or outcome.root != pack.root:
             damage.append(Damage(pack.place, "the pack does not match its hash"))
     return damage
+
+
+def remove_wrong_packs(meta: Metafile, home: Path) -> None:
+    """Removes the packs that an interrupted transfer left incomplete, so that they are made from
+    the files."""
+    for damage in verify_packs(meta, home):
+        (home / damage.path).unlink(missing_ok=True)
 
 
 def verify_files(meta: Metafile, content_dir: Path, paths: Collection[str]) -> list[Damage]:

@@ -58,6 +58,9 @@ MIN_PIECE_LENGTH = 2 * merkle.BLOCK
 its memory when a peer sends a wrong byte of a file that fits into one piece. One damaged disk would
 then crash every downloader."""
 MAX_METAFILE_BYTES = 64 * 1024 * 1024
+MAX_PACK_BYTES: Final = 16 * 1024 * 1024
+"""A pack is read at once. Without a bound, one of zeros, which costs its sender nothing, would take
+all memory of every host."""
 _TOP_KEYS = frozenset({b"info", b"manifest", b"piece layers"})
 _TRACKER_KEYS: Final = (b"announce", b"announce-list")
 """Keys that `with_trackers` adds for stock clients. An incoming metafile may not contain them."""
@@ -234,7 +237,9 @@ def _check_packs(packs: Sequence[WireFile], packed: PackedFiles) -> None:
         raise refused("its packs are not those of its manifest")
     ends = [0, *accumulate(file.size for file in packed.files)]
     for pack, (start, end) in zip(packs, pairwise(accumulate(packed.counts, initial=0)), strict=True):
-        if not pack.size or pack.size != ends[end] - ends[start]:
+        if not 0 < pack.size <= MAX_PACK_BYTES:
+            raise refused(f"a pack is empty, or has more than {MAX_PACK_BYTES} bytes")
+        if pack.size != ends[end] - ends[start]:
             raise refused("a pack is not as long as its files")
 
 

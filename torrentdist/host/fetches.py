@@ -15,11 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 
-from torrentdist.bundle.content_check import finish_content, verify_content
+from torrentdist.bundle.content_check import finish_content, remove_wrong_packs, verify_content
 from torrentdist.bundle.files.disk_failures import as_failure, disk_failures
 from torrentdist.bundle.files.durability import write_durably
 from torrentdist.bundle.metafile import Metafile
-from torrentdist.bundle.packs.pack_files import write_files
+from torrentdist.bundle.packs.pack_files import write_files, write_known_files
 from torrentdist.bundle.reuse.chunker import LARGE_FILE
 from torrentdist.bundle.reuse.recipe import Recipe, parse_recipe
 from torrentdist.bundle.store.store import StoredBundle
@@ -27,7 +27,7 @@ from torrentdist.distributor.loader import joins_uploads, keeps_limits
 from torrentdist.distributor.plugin_failures import plugin_failures
 from torrentdist.distributor.protocol import CodeDistributor
 from torrentdist.host.host_parts import AT_ONCE, HostParts
-from torrentdist.host.process.heavy_work import in_heavy_thread
+from torrentdist.host.process.heavy_work import in_heavy_thread, in_writing_thread
 from torrentdist.host.swarm_transfers import SwarmTransfers
 from torrentdist.host.telemetry.download_story import Download, reported_download
 from torrentdist.log import get_logger
@@ -128,6 +128,9 @@ class Fetches:
             recipe = await self._recipe(bundle_id, meta) if plugin_metafile is None else None
             filled = await self._fill(bundle_id, meta, recipe)
             download.prepared(filled)
+            if not keeps_limits(self._plugin):  # It may move files, and knows no packs.
+                with disk_failures(home, needed=meta.packed_size):
+                    await in_writing_thread(write_known_files, meta, home)
             await self._run_plugin(bundle_id, home, plugin_metafile)
             if not self._transfers.is_verified(meta.digest):
                 self._by_plugin[meta.digest] = meta.size - filled
@@ -220,7 +223,7 @@ class Fetches:
         """Publishes content that its uploader sent over HTTP, and gives it first to a plug-in that
         does not have it yet."""
         with disk_failures(self._store.data_dir, needed=meta.packed_size):
-            await in_heavy_thread(write_files, meta, self._store.object_dir(meta.digest))
+            await in_writing_thread(write_files, meta, self._store.object_dir(meta.digest))
         await self._verify(meta)
         if not joins_uploads(self._plugin):
             await self._hand_to_plugin(bundle_id, self._store.object_dir(meta.digest))
@@ -238,6 +241,7 @@ class Fetches:
         damage = await asyncio.to_thread(verify_content, meta, content)
         if damage:
             raise TorrentdistError("corrupt", path=damage[0].path, detail=damage[0].reason)
+        await asyncio.to_thread(remove_wrong_packs, meta, content.parent)
 
     async def _publish_verified(self, meta: Metafile) -> StoredBundle:
         stored = await self._store.publish(meta.digest)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from torrentdist.bundle.content_check import remove_wrong_packs
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.packs.pack_files import write_packs
 from torrentdist.distributor.plugin_files import as_parsed
@@ -120,6 +121,7 @@ class LoopServices:
 
     def seed(self, metafile: Metafile | bytes, content_dir: Path) -> None:
         meta = as_parsed(metafile)
+        remove_wrong_packs(meta, content_dir.parent)
         write_packs(meta, content_dir, content_dir.parent)
         ready = ready_to_seed(meta, content_dir.parent)
 

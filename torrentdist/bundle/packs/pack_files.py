@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -19,7 +20,7 @@ from pathlib import Path
 from torrentdist.bundle import merkle
 from torrentdist.bundle.file_tree import FileEntry
 from torrentdist.bundle.hashing import FileHash
-from torrentdist.bundle.metafile import CONTENT, Metafile
+from torrentdist.bundle.metafile import CONTENT, Metafile, WireFile
 from torrentdist.model.errors import TorrentdistError
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -110,20 +111,31 @@ def write_files(meta: Metafile, home: Path) -> None:
 
     Raises `corrupt` if a pack does not hold the bytes that the manifest says.
     """
-    if not meta.packed.counts:
+    _write_files(home, meta.packs, only_right=False)
+
+
+def write_known_files(meta: Metafile, home: Path) -> None:
+    """Writes those small files whose bytes are in the packs that were begun in `home`."""
+    begun = [(pack, files) for pack, files in meta.packs if has_size(home / pack.place, pack.size)]
+    _write_files(home, begun, only_right=True)
+
+
+def _write_files(home: Path, packs: Sequence[tuple[WireFile, Sequence[FileEntry]]], *, only_right: bool) -> None:
+    if not packs:
         return
     (home / CONTENT).mkdir(exist_ok=True)
     target = _FileWriter(os.fsencode(home / CONTENT))
     try:
-        for pack, files in meta.packs:
+        for pack, files in packs:
             data = memoryview((home / pack.place).read_bytes())
             at = 0
             for file in files:
                 part = bytes(data[at : at + file.size])
                 at += file.size
-                if file.size and root_of(part) != file.root:
+                if not file.size or root_of(part) == file.root:
+                    target.write(file, part)
+                elif not only_right:
                     raise TorrentdistError("corrupt", path=file.path, detail="its pack holds other bytes")
-                target.write(file, part)
     finally:
         target.close()
 
@@ -150,7 +162,7 @@ class _FileWriter:
         except FileExistsError:
             if self._holds(name, data, mode):
                 return
-            os.unlink(name, dir_fd=self._fd)
+            self._clear(name)
             fd = os.open(name, _WRITE, mode, dir_fd=self._fd)
         try:
             if data and os.write(fd, data) != len(data):
@@ -169,6 +181,12 @@ class _FileWriter:
             return found.st_mode == stat.S_IFREG | mode and os.read(fd, len(data) + 1) == data
         finally:
             os.close(fd)
+
+    def _clear(self, name: str) -> None:
+        try:
+            os.unlink(name, dir_fd=self._fd)
+        except IsADirectoryError:
+            shutil.rmtree(name, dir_fd=self._fd)
 
     def _enter(self, directory: str) -> None:
         self._make(directory)

@@ -30,11 +30,18 @@ class SmallSource(NamedTuple):
     path: str
 
 
-def fill_packs(meta: Metafile, home: Path, known: Sequence[SmallSource], go_on: GoOn) -> dict[str, list[bool]]:
+def fill_packs(
+    meta: Metafile,
+    home: Path,
+    known: Sequence[SmallSource],
+    go_on: GoOn,
+    on_wrong: Callable[[SmallSource], None] = lambda source: None,
+) -> dict[str, list[bool]]:
     """Writes these files into the packs. Returns for each pack that got one which of its pieces are
     right, by the path of the pack.
 
-    Raises `disk_full` if the disk is full.
+    Raises `disk_full` if the disk is full. `on_wrong` is called with each source that has other
+    bytes than it should.
     """
     sources = {one.file.path: one for one in known}
     pieces: dict[str, list[bool]] = {}
@@ -45,7 +52,7 @@ def fill_packs(meta: Metafile, home: Path, known: Sequence[SmallSource], go_on: 
         if os.path.lexists(target) or not any(file.path in sources for file in files):
             continue
         try:
-            filled = _fill(target, pack, files, sources)
+            filled = _fill(target, pack, [(file, sources.get(file.path)) for file in files], on_wrong)
         except OSError as exc:
             with suppress(OSError):
                 target.unlink()
@@ -78,25 +85,33 @@ def link_small(home: Path, known: Iterable[SmallSource], go_on: GoOn) -> list[Sm
     return linked
 
 
-def _fill(target: Path, pack: WireFile, files: Sequence[FileEntry], sources: dict[str, SmallSource]) -> bool:
-    """Writes a pack in which the unknown files are holes. Returns whether a file was found."""
+def _fill(
+    target: Path,
+    pack: WireFile,
+    files: Sequence[tuple[FileEntry, SmallSource | None]],
+    on_wrong: Callable[[SmallSource], None],
+) -> bool:
+    """Writes a pack in which the unknown files are holes. Returns whether a file was found; without
+    one there is no pack."""
     target.parent.mkdir(exist_ok=True)
     found, at = False, 0
     with open(target, "xb", buffering=0) as out:
         out.truncate(pack.size)
-        for file in files:
-            data = _read(sources.get(file.path))
+        for file, source in files:
+            data = b"" if source is None else _read(source, on_wrong)
             if data and os.pwrite(out.fileno(), data, at) == file.size:
                 found = True
             at += file.size
+    if not found:
+        target.unlink()
     return found
 
 
-def _read(source: SmallSource | None) -> bytes:
+def _read(source: SmallSource, on_wrong: Callable[[SmallSource], None]) -> bytes:
     """Returns the content of a file; empty if it is not what it should be."""
-    if source is None:
-        return b""
     with suppress(OSError):
         data = read_small(os.fsencode(source.top / source.path), source.file.size)
-        return data if root_of(data) == source.file.root else b""
+        if root_of(data) == source.file.root:
+            return data
+        on_wrong(source)
     return b""

@@ -22,6 +22,9 @@ USUAL_PACK: Final = 256 * 1024
 LEAST_PACK: Final = 64 * 1024
 MOST_PACK: Final = 1024 * 1024
 """In bytes. A pack ends before the file that would make it larger."""
+MOST_PACKS: Final = 2000
+"""About the most packs, since a swarm is slower the more files it moves. Packs grow for that."""
+MOST_GROWTH: Final = 16
 _SCALE: Final = 1 << 64
 
 
@@ -55,14 +58,17 @@ def pack_counts(files: Iterable[tuple[int, bytes]]) -> list[int]:
     A pack ends after a file whose root says so. The larger a file, the more roots do, so that packs
     have about the usual size whatever the size of their files.
     """
+    files = list(files)
+    growth = pack_growth(sum(size for size, _ in files))
     counts: list[int] = []
     count = weight = 0
     for size, root in files:
-        if weight and weight + size > MOST_PACK:
+        if weight and weight + size > MOST_PACK * growth:
             counts.append(count)
             count = weight = 0
         count, weight = count + 1, weight + size
-        if weight >= LEAST_PACK and int.from_bytes(root[:8]) * USUAL_PACK < size * _SCALE:
+        ends_here = int.from_bytes(root[:8]) * USUAL_PACK * growth < size * _SCALE
+        if weight >= LEAST_PACK * growth and ends_here:
             counts.append(count)
             count = weight = 0
     if weight:
@@ -70,3 +76,11 @@ def pack_counts(files: Iterable[tuple[int, bytes]]) -> list[int]:
     elif count and counts:  # only empty files follow the last pack
         counts[-1] += count
     return counts
+
+
+def pack_growth(size: int) -> int:
+    """Returns by which factor packs are larger than usual if the small files have `size` bytes."""
+    growth = 1
+    while growth < MOST_GROWTH and size > MOST_PACKS * USUAL_PACK * growth:
+        growth *= 2
+    return growth

@@ -204,11 +204,13 @@ class StoreReuse:
             if self.may_link:
                 others = self._small_in(digest, meta, source) if new else ()
                 linked = {one.path for one in link_small(content.parent, others, go_on)}
-                self._store.note_links(digest, linked.union(one.path for one in whole))
+                self._store.note_links(digest, linked.union(one.path for one in whole), self._index.alike({digest}))
             paths |= filled.paths
             if filled.wrong or len(good) < len(mine):
                 suspects.add(digest)
-        in_packs = fill_packs(meta, content.parent, packed, go_on)
+        in_packs = fill_packs(
+            meta, content.parent, packed, go_on, lambda wrong: suspects.add(Digest(wrong.top.parent.name))
+        )
         if size := bytes_of_parts(meta, in_packs):
             count(size)
         have = settle_pieces(meta, content, paths, in_packs) if new and go_on() else None

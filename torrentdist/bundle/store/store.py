@@ -12,7 +12,7 @@ other.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -274,11 +274,13 @@ class Store(StoreView):
         self._require_published(digest)
         return self._checks.check(digest, paths)
 
-    def note_links(self, digest: Digest, paths: Collection[str]) -> None:
+    def note_links(self, digest: Digest, paths: Collection[str], sharers: Iterable[Digest] = ()) -> None:
         """Takes over the new times of files that were checked and then linked into another bundle
-        of this store."""
-        if self.get(digest) is not None:
-            self._checks.note_links(digest, paths)
+        of this store, also for the other bundles that may share them."""
+        inodes = self._checks.note_links(digest, paths)
+        for other in sharers if inodes else ():
+            with suppress(TorrentdistError):  # Its files are read when they are handed out.
+                self._checks.note_inodes(other, inodes)
 
     def is_file(self, digest: Digest, path: str) -> bool:
         """Whether this path is a file of a published bundle. Files that others added are not."""
