@@ -14,9 +14,11 @@ from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.cluster.session.znode_operations import Set
 from torrentdist.master.bundles.bundle_operations import removal_ops
 from torrentdist.master.changes.predicted_records import predicted
+from torrentdist.master.policies.distribution_changes import tell_ops
 from torrentdist.master.replication.replication_plan import Abandon, DropReplica, Local, WithdrawReplica, plan
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import BundleId, MasterId
+from torrentdist.model.ids import BundleId, MasterId, SupervisorId
+from torrentdist.model.policies.distribution_record import DistributionRecord
 from torrentdist.model.records import BundleState
 
 A, B, ME = BundleId("a"), BundleId("b"), MasterId("m1")
@@ -38,6 +40,16 @@ class Records(dict[Any, Any]):
 
     def items(self) -> Any:
         self._refuse()
+
+
+class Counted(Records):
+    """Records that count how often they are copied."""
+
+    copies = 0
+
+    def keys(self) -> Any:
+        self.copies += 1
+        return super().keys()
 
 
 def unwalkable(seen: ClusterSnapshot) -> tuple[ClusterSnapshot, RecordIndex]:
@@ -91,3 +103,16 @@ def test_a_prediction_leaves_what_is_not_written_as_it_is() -> None:
     assert BundleState.REMOVED is guess.bundles[A].record.state
     assert guess.jobs is seen.jobs
     assert guess.assignments is seen.assignments
+
+
+def test_a_prediction_copies_what_is_written_once() -> None:
+    """If this fails, a distribution to 5,000 hosts copies the assignments of all hosts 5,000 times
+    while everybody else waits."""
+    hosts = [f"s{number}" for number in range(20)]
+    seen = snapshot(supervisors=map(supervisor, hosts), assigned={host: ["a"] for host in hosts})
+    ops = tell_ops(seen, DistributionRecord(bundle=B), map(SupervisorId, hosts))
+    told = Counted(seen.assignments)
+    guess = predicted(dataclasses.replace(seen, assignments=told), ops)
+
+    assert {(A, B)} == {entry.record.bundles for entry in guess.assignments.values()}
+    assert 1 == told.copies

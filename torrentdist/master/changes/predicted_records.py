@@ -45,7 +45,9 @@ def predicted(snapshot: ClusterSnapshot, ops: Sequence[Op]) -> ClusterSnapshot:
         if parent not in _SECTIONS or isinstance(op, Check) or (isinstance(op, Delete) and parent not in _FORGOTTEN):
             continue
         section, kind, entry, fresh = _SECTIONS[parent]
-        found = changed.setdefault(section, {**getattr(snapshot, section)})
+        if section not in changed:
+            changed[section] = {**getattr(snapshot, section)}
+        found = changed[section]
         old = found.get(name)
         if not isinstance(op, Delete):
             record = decode(op.data, kind, path=op.path)

@@ -145,7 +145,9 @@ def assignment_ops(
         _as_it_is(snapshot, host) if host.id in resting else _with_room(snapshot, host)
         for host in (_hosts(snapshot, silent) if settled else _hosts_as_they_are(snapshot, silent))
     ]
-    new = place(demands, hosts, placement(snapshot), respread)
+    places = placement(snapshot)
+    stays = {worker: host for worker, host in places.items() if host in resting}
+    new = place(demands, hosts, places, respread) | stays
     given: dict[SupervisorId, list[WorkerAssignment]] = {}
     for (job, k), host in sorted(new.items()):
         given.setdefault(host, []).append(

@@ -89,7 +89,7 @@ class PolicyLoop:
         if not snapshot.present or now is None:
             return LOOK_SECS
         if not self._leadership.is_leader():
-            return self._watch(snapshot)
+            return await self._watch(snapshot)
         running = [
             await self._loop.attempt(bundle, partial(self._attend, snapshot, bundle, now))
             for bundle in snapshot.distributions
@@ -99,17 +99,21 @@ class PolicyLoop:
         self._looks = {bundle: look for bundle, look in self._looks.items() if bundle in open_}
         return min(RUNNING_SECS if any(running) else LOOK_SECS, await self._retain(snapshot))
 
-    def _watch(self, snapshot: ClusterSnapshot) -> float:
+    async def _watch(self, snapshot: ClusterSnapshot) -> float:
         """Notes since when hosts are as they are, so that a standby that becomes the leader has no
         patience anew."""
         running = [b for b, entry in snapshot.distributions.items() if entry.record.state is DistributionState.RUNNING]
         for bundle in running:
-            known = (snapshot.version, self._parts.revision())
-            if known != self._looks.get(bundle, (None, 0.0))[0]:
-                self._outcomes(snapshot, bundle)
-                self._looks[bundle] = known, 0.0
+            if bundle in snapshot.bundles:  # else its record is damaged
+                await self._loop.attempt(bundle, partial(self._note, snapshot, bundle))
         self._seen = {key: seen for key, seen in self._seen.items() if key[0] in running}
         return RUNNING_SECS if running else LOOK_SECS
+
+    async def _note(self, snapshot: ClusterSnapshot, bundle: BundleId) -> None:
+        known = (snapshot.version, self._parts.revision())
+        if known != self._looks.get(bundle, (None, 0.0))[0]:
+            self._outcomes(snapshot, bundle)
+            self._looks[bundle] = known, 0.0
 
     async def _attend(self, snapshot: ClusterSnapshot, bundle: BundleId, now: float) -> bool:
         """Does what is due for one distribution. Returns whether hosts are waited for."""
