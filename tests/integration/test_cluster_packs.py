@@ -10,10 +10,8 @@ from pathlib import Path
 
 import pytest
 from chunked_uploads import Chunked
-from cluster_fixtures import Cluster, NewCluster, picture, running_cluster, until
+from cluster_fixtures import Cluster, picture, running_cluster, until
 
-from torrentdist.bundle.content_check import verify_packs
-from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.testing.sample_trees import ODD_NAMES, some_bytes, write_tree
 
 
@@ -117,20 +115,3 @@ def test_the_gateway_makes_an_archive_of_packed_files(cluster: Cluster, tmp_path
 
     assert picture(source) == picture(tmp_path / "out")
     shutil.rmtree(tmp_path / "out")
-
-
-@pytest.mark.case("H1")
-def test_a_plug_in_that_moves_files_leaves_right_packs(new_cluster: NewCluster, tmp_path: Path) -> None:
-    """The host would publish packs with zeros in place of what is new, and send them to others."""
-    plugin = {"class": "torrentdist.distributor.local:LocalCodeDistributor"}
-    cluster = new_cluster({"codedistributor": plugin}, masters=1, supervisors=1)
-    source = make_tree(tmp_path / "source", 7000)
-    cluster.upload(source, "env-1", replicas=1)
-    cluster.run("bundle", "distribute", "env-1").ok()
-    (source / "d3/f003").write_bytes(b"patched")
-    digest = cluster.upload(source, "env-2", replicas=1)["digest"]
-    cluster.run("bundle", "distribute", "env-2").ok()
-    home = host_content(cluster, digest).parent
-
-    assert [] == verify_packs(make_metafile(source), home)
-    assert picture(source) == picture(home / "content")
