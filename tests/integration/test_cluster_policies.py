@@ -184,7 +184,7 @@ def test_a_quota_refuses_with_the_figures(fleet: Cluster, tmp_path: Path) -> Non
     fleet.run("bundle", "distribute", "team-1", **own).ok()
 
     assert (4, 4) == (refused.code, second.code)
-    assert "'team' is used up: its bundles have 266666 bytes" in refused.stderr
+    assert "'team' is used up: its bundles have 260 KiB" in refused.stderr
     assert "500 KiB are allowed" in refused.stderr
     assert "1 distributions are running, and 1 are allowed at once" in second.stderr
     assert (0, 533332, 1, 1) == (view["max_bytes"], view["bytes"], view["max_distributions"], view["distributions"])
