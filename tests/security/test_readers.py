@@ -193,6 +193,23 @@ def test_an_upload_takes_nothing_that_its_sender_may_not_read(
     assert ([HIDDEN] if known else []) == told["reused_from"]
 
 
+def test_a_job_gets_nothing_that_its_submitter_may_not_read(
+    shared: Cluster, reader: httpx.Client, tmp_path: Path
+) -> None:
+    """A team would read any bundle by naming it among the dependencies of an own job, or learn that
+    it exists."""
+    found = []
+    for number, needed in enumerate((HIDDEN, ABSENT, OWN)):
+        bundle = f"mine-needs-{number}"
+        text = OWN_JOB.replace("overt", bundle) + f'dependencies = ["{needed}"]\n'
+        write_tree(tmp_path / bundle, {"job.toml": text.encode()})
+        shared.upload(tmp_path / bundle, bundle, 1)
+        found.append(masked(reader.post("/v1/dry-run/jobs", json={"bundle": bundle}), {"id": needed, "of": bundle}))
+
+    assert found[0] == found[1]
+    assert [404, 404, 200] == [status for status, _, _ in found]
+
+
 def test_completion_offers_what_may_be_read(shared: Cluster, reader: httpx.Client, tmp_path: Path) -> None:
     """The shell would complete the ids of another team's bundles and jobs."""
     token = tmp_path / "token"

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
 from records_of import bundle, digest_of, job, snapshot, supervisor
 
 from torrentdist.cluster.records.record_index import RecordIndex
 from torrentdist.master.bundles.bundle_views import bundle_view
 from torrentdist.master.console.pages.bundle_facts import bundle_line, bundles_table, eviction, new_bytes, retention
 from torrentdist.master.policies.retention_rules import retained
-from torrentdist.master.policies.room_outlook import room_view
-from torrentdist.master.reads.earlier_content import earlier_bundles
+from torrentdist.master.policies.room_outlook import RoomOutlook, room_view
+from torrentdist.master.reads import earlier_content
+from torrentdist.master.reads.earlier_content import EarlierContent, earlier_bundles
 from torrentdist.model.ids import BundleId
 from torrentdist.model.policies.policy_messages import RoomView
 from torrentdist.model.policies.retention_record import RetentionRecord
@@ -68,6 +75,33 @@ def test_a_bundle_is_compared_with_what_was_there_before_it() -> None:
     assert {} == earlier_bundles(seen, BundleId("old"))
 
 
+@pytest.mark.case("I1")
+def test_visitors_with_other_rights_leave_each_others_comparisons_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A comparison that takes longer than an answer would begin anew with each look of either, and
+    neither would ever see it."""
+    monkeypatch.setattr(earlier_content, "ANSWER_SECS", 0.0)
+    begun: list[str] = []
+
+    async def of(digest: str) -> bytes:
+        begun.append(digest)
+        await asyncio.Event().wait()
+        return b""
+
+    unused: Any = None
+    metafiles: Any = SimpleNamespace(of=of)
+
+    async def play() -> None:
+        content = EarlierContent(unused, metafiles, unused)
+        narrow = replace(SEEN, bundles={id_: SEEN.bundles[id_] for id_ in map(BundleId, ("etl-2", "etl-3"))})
+        for seen in (SEEN, narrow, SEEN, narrow):
+            assert await content.of(seen, BundleId("etl-3")) is None
+            await asyncio.sleep(0)
+
+    asyncio.run(play())
+
+    assert 2 == len(begun)
+
+
 def test_what_goes_next_says_why() -> None:
     """An operator would look for the rule that took a bundle, after it was gone."""
     going = room("etl-1")
@@ -76,6 +110,17 @@ def test_what_goes_next_says_why() -> None:
     assert "goes next" in retention(going)
     assert "2 newer ones match etl-*" in retention(going)
     assert "may go: nobody uses it" in eviction(going)
+
+
+@pytest.mark.case("I1")
+def test_what_goes_next_names_no_rule_that_is_hidden() -> None:
+    """A team would learn the patterns of others from the page of an own bundle."""
+    records: Any = SimpleNamespace(snapshot=lambda: SEEN, server_now=lambda: 100.0)
+    outlook, id_ = RoomOutlook(records), BundleId("etl-1")
+    shown = asyncio.run(outlook.of(replace(SEEN, retention={}), [id_]))[id_]
+
+    assert ([], "a rule applies") == (shown.rules, shown.goes)
+    assert room("etl-1") == asyncio.run(outlook.of(SEEN, [id_]))[id_]
 
 
 def test_what_stays_says_why() -> None:

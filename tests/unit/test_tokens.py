@@ -160,6 +160,12 @@ def test_a_new_token_reads_what_its_patterns_allow(given: dict[str, Any], reads:
     assert (reads, False) == (reads_of(made), is_unbound(made))
 
 
+def test_a_pattern_for_reading_alone_is_refused_where_everything_may_be_read() -> None:
+    """An operator who means to make a narrow token would give away every bundle."""
+    with pytest.raises(TorrentdistError, match="--bundles"):
+        new_record(body(role="reader", reads="etl-*"), "op", NOW)
+
+
 def test_a_token_from_before_patterns_bound_reading_reads_everything() -> None:
     """After an upgrade, a pipeline could not find its dependencies any more, and nobody could tell
     which tokens still read everything."""

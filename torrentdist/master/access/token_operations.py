@@ -79,13 +79,17 @@ def new_record(body: TokenBody, by: str, now: float) -> TokenRecord:
     if body.role == Role.OPERATOR and (body.bundles != ALL_BUNDLES or body.reads):
         detail = "an operator may do everything, so its token has no pattern: leave out --bundles and --reads"
         raise TorrentdistError("invalid_request", detail=detail)
+    reads = checked_pattern(body.reads) if body.reads else ""
+    if body.bundles == ALL_BUNDLES and reads not in ("", ALL_BUNDLES):
+        detail = f"it may read everything, because its bundles are '*', so --reads {reads} adds nothing: "
+        raise TorrentdistError("invalid_request", detail=detail + "give a pattern with --bundles")
     if not is_hash(body.hash):
         raise TorrentdistError("invalid_request", detail="the hash is not SHA-256 in 64 lower-case hex digits")
     return TokenRecord(
         name=name,
         role=body.role,
         bundles=checked_pattern(body.bundles),
-        reads=checked_pattern(body.reads) if body.reads else "",
+        reads=reads,
         hash=body.hash,
         created_at=now,
         created_by=by,

@@ -32,6 +32,7 @@ from torrentdist.model import ids
 from torrentdist.model.access.token_messages import HostPassesView
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, SupervisorId
+from torrentdist.model.records import JobRecord
 from torrentdist.model.wire.ha_views import OutageView
 from torrentdist.model.wire.job_messages import HeartbeatAnswer, HeartbeatBody, JobView, SubmitBody
 from torrentdist.security.authorization import reads_everything
@@ -52,7 +53,12 @@ class JobApi(Routes):
 
     async def _bundle_of_job(self, request: Request) -> tuple[BundleId]:
         self.leadership.fence()
-        return (find_job(records_for(request, self.records), self._name(request)).record.bundle,)
+        return (self._found(request).bundle,)
+
+    def _found(self, request: Request) -> JobRecord:
+        """Returns the job that the path names, among those that the sender may see. A name may be
+        that of another's job too."""
+        return find_job(records_for(request, self.records), ids.job_id(request.path_params["job"])).record
 
     @operation("GET", "/v1/jobs", list[JobView], Role.READER, paged=True)
     async def jobs(self, request: Request) -> Response:
@@ -77,8 +83,8 @@ class JobApi(Routes):
         more which bundles such a job had, so its output is for those who read everything.
         """
         job = ids.job_id(request.path_params["job"])
-        if not reads_everything(principal_of(request)):
-            find_job(records_for(request, self.records), job)
+        if not reads_everything(principal_of(request)) and job not in records_for(request, self.records).jobs:
+            raise TorrentdistError("job_not_found", id=job)  # its name may be the id of another's job
         hosts, secrets = self.records.snapshot().supervisors, self.records.secrets
         return json_response(
             HostPassesView(hosts={host: secrets.new_pass(host, f"/v1/host/jobs/{job}/", OUTPUT_SECS) for host in hosts})
@@ -87,7 +93,7 @@ class JobApi(Routes):
     @change("POST", "/v1/jobs", JobView, Role.SUBMITTER, body=SubmitBody, max_body=MAX_JSON_BYTES, target="_submitted")
     async def submit(self, asked: RequestedChange) -> bytes:
         """Submit a job whose bundle is here."""
-        return await self.requests.submit(asked.mutation, asked.body)
+        return await self.requests.submit(asked.mutation, asked.body, principal_of(asked.request))
 
     @change("POST", "/v1/jobs/{job}/activate", JobView, Role.SUBMITTER, target="_bundle_of_job")
     async def activate(self, asked: RequestedChange) -> bytes:
@@ -109,20 +115,17 @@ class JobApi(Routes):
     @change("DELETE", "/v1/jobs/{job}", JobView, Role.SUBMITTER, target="_bundle_of_job")
     async def kill(self, asked: RequestedChange) -> bytes:
         """Deactivate now, remove after ?wait=."""
-        spec = find_job(self.records.snapshot(), self._name(asked.request)).record.spec
+        spec = self._found(asked.request).spec
         wait = seconds_of(asked.request, "wait", spec.kill_wait_secs if spec is not None else 30.0)
         return await self._happen(asked, Kill(self.requests.server_now(), wait))
 
     async def _happen(self, asked: RequestedChange, event: Event) -> bytes:
-        return await self.requests.happen(asked.mutation, self._name(asked.request), event)
+        return await self.requests.happen(asked.mutation, self._found(asked.request).id, event)
 
     def _only_leader_unless_any(self, request: Request) -> None:
         """Workers report to the leader alone. Other masters know the records and the places."""
         if not flag_parameter(request, "any"):
             self.leadership.fence()
-
-    def _name(self, request: Request) -> str:
-        return ids.job_id(request.path_params["job"])
 
 
 @dataclass(frozen=True)

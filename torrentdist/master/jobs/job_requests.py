@@ -13,7 +13,8 @@ import asyncio
 import importlib
 import re
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -34,6 +35,7 @@ from torrentdist.master.jobs.lifecycle import Event
 from torrentdist.master.jobs.story_keeper import Stories
 from torrentdist.master.master_session import MasterSession
 from torrentdist.master.reads.paging import Page
+from torrentdist.master.reads.readable_records import readable
 from torrentdist.model import ids
 from torrentdist.model.configuration.config import JobsConfig
 from torrentdist.model.errors import TorrentdistError
@@ -43,6 +45,7 @@ from torrentdist.model.jobs.job_defaults import check_defaults, job_with_default
 from torrentdist.model.jobs.job_overrides import with_overrides
 from torrentdist.model.records import BundleState
 from torrentdist.model.wire.job_messages import JobView, SubmitBody
+from torrentdist.security.principal import Principal
 
 VALIDATE_SECS = 20.0
 _ID_END = re.compile(r"[0-9a-f]{8}", re.ASCII)
@@ -67,13 +70,13 @@ class JobRequests:
         self._validation = Validation(config)
         self._submitting = Requests(session.zookeeper)
 
-    async def submit(self, mutation: Mutation | None, body: SubmitBody) -> bytes:
+    async def submit(self, mutation: Mutation | None, body: SubmitBody, sender: Principal) -> bytes:
         """Submits a job. A client that sends it again does not make the master validate it
         twice."""
         async with self._submitting.turn(mutation):
-            return await self._changes.recall(mutation) or await self._submit(mutation, body)
+            return await self._changes.recall(mutation) or await self._submit(mutation, body, sender)
 
-    async def _submit(self, mutation: Mutation | None, body: SubmitBody) -> bytes:
+    async def _submit(self, mutation: Mutation | None, body: SubmitBody, sender: Principal) -> bytes:
         bundle = ids.bundle_id(body.bundle)
         content, parsed = await self._spec_of(bundle)
         spec = with_overrides(parsed, body.name, body.workers, body.conf)
@@ -82,9 +85,14 @@ class JobRequests:
             raise TorrentdistError("job_invalid", origin=f"{bundle}/{FILE_NAME}", detail=": ".join(problem))
         await self._validation.check(spec, content)
         job = NewJob(_id_of(body, spec), bundle, spec, body.activate, body.signature)
-        return await self._changes.make_alone(
-            mutation, lambda s: submit_ops(s, job, self._session.server_now()), lambda s: self.view(s, job.id)
-        )
+
+        def decide(snapshot: ClusterSnapshot) -> Sequence[Op]:
+            """A job reads what it depends on, so its submitter must be able to. A name is taken
+            also by a job that is hidden."""
+            seen = replace(snapshot, bundles=readable(snapshot, sender).bundles)
+            return submit_ops(seen, job, self._session.server_now())
+
+        return await self._changes.make_alone(mutation, decide, lambda s: self.view(s, job.id))
 
     async def _spec_of(self, bundle: BundleId) -> tuple[Path, JobSpec]:
         entry = self._mirror.snapshot.bundles.get(bundle)

@@ -136,7 +136,8 @@ class LeaderRounds:
             return
         missing = gate.missing(snapshot, self._copies.published(), self._needed)
         if missing and gate.others_have(snapshot, missing):
-            office.give_way(f"gave way: it lacks bundle {missing[0]}")
+            log.info("this master gives way", lacks=missing[0])
+            office.give_way("gave way: it lacks a bundle of a live job")  # everybody reads the reason
 
     def _due(self, snapshot: ClusterSnapshot, news: Changes | None, led_for: float) -> list[Duty]:
         unfinished, tombstones, lost = (

@@ -44,7 +44,7 @@ class RoomOutlook:
             return {}
         views = await asyncio.to_thread(self._views, snapshot, bundles, now)
         named = {entry.record.pattern for entry in seen.retention.values()}
-        return {id_: replace(view, rules=[rule for rule in view.rules if rule in named]) for id_, view in views.items()}
+        return {id_: _without(view, [rule for rule in view.rules if rule not in named]) for id_, view in views.items()}
 
     def _views(self, snapshot: ClusterSnapshot, bundles: Sequence[BundleId], now: float) -> dict[BundleId, RoomView]:
         with self._turn:
@@ -54,6 +54,12 @@ class RoomOutlook:
                 self._judged = retained(snapshot, rules, now, self._index)
                 self._version, self._valid_until = snapshot.version, time.monotonic() + VALID_SECS
             return {id_: room_view(snapshot, id_, self._judged, self._index) for id_ in bundles}
+
+
+def _without(view: RoomView, hidden: Sequence[str]) -> RoomView:
+    """Returns the view without rules that its reader may not see."""
+    shown = [rule for rule in view.rules if rule not in hidden]
+    return replace(view, rules=shown, goes="a rule applies" if view.goes and hidden else view.goes)
 
 
 def room_view(

@@ -23,9 +23,11 @@ from torrentdist.security.principal import Principal, Role
 
 def asked_for(request: Request) -> Principal:
     """Returns the sender, or whom a master asks for: somebody who may read no more than the
-    patterns that it names."""
-    sender, wanted = principal_of(request), request.query_params.get(READS, "")
-    return replace(sender, reads=tuple(wanted.split(","))) if wanted and reads_everything(sender) else sender
+    patterns that it names, and to whom nothing belongs that the master's own name has done."""
+    sender, wanted = principal_of(request), request.query_params.get(READS)
+    if wanted is None or not reads_everything(sender):
+        return sender
+    return replace(sender, name="", reads=tuple(filter(None, wanted.split(","))))  # without patterns: no bundle
 
 
 @dataclass(frozen=True)

@@ -57,17 +57,19 @@ class EarlierContent:
         self._store = store
         self._metafiles = metafiles
         self._recipes = recipes
-        self._remembered: OrderedDict[BundleId, _Comparison] = OrderedDict()
+        self._remembered: OrderedDict[tuple[BundleId, ...], _Comparison] = OrderedDict()
+        """By the bundle and those that it is compared with, of which not all see the same."""
 
     async def of(self, seen: ClusterSnapshot, bundle: BundleId) -> EarlierView | None:
         """Returns what earlier bundles among those that are `seen` have of this one. None: this
         master does not know yet."""
         digest, earlier = seen.bundles[bundle].record.digest, earlier_bundles(seen, bundle)
-        known = self._remembered.pop(bundle, None)
+        key = (bundle, *earlier.values())
+        known = self._remembered.pop(key, None)
         if known is None or not known.is_of(digest, earlier):
             task = asyncio.create_task(self._compared(bundle, digest, earlier), name="compare bundles")
             known = _Comparison(digest, earlier, time.monotonic(), task)
-        self._remembered[bundle] = known
+        self._remembered[key] = known
         while len(self._remembered) > MOST_REMEMBERED:
             self._remembered.popitem(last=False)
         done, _ = await asyncio.wait({known.task}, timeout=ANSWER_SECS)
