@@ -42,6 +42,17 @@ def test_nobody_announces_as_a_client_under_the_id_of_a_host(sender: AnnounceSen
         bound(said(), sender, known)
 
 
+def test_an_address_of_a_certificate_counts_in_any_form() -> None:
+    """TLS writes an IPv6 address in full. A host with several would not be reached at its own."""
+    host = AnnounceSender(
+        "2001:db8::9", "s", certificate=("supervisor", "s"), addresses=frozenset(["2001:DB8:0:0:0:0:0:1"])
+    )
+    known = RegisteredHost(PeerRole.SUPERVISOR, "2001:db8::1")
+
+    assert "2001:db8::1" == bound(said(PeerRole.SUPERVISOR, "s", "2001:db8::1"), host, known).host
+    assert "" == bound(said(PeerRole.SUPERVISOR, "s", "2001:db8::2"), host, known).host
+
+
 def test_a_supervisor_does_not_announce_as_a_master() -> None:
     """A supervisor's copy would count as that of a holder."""
     with pytest.raises(TorrentdistError):

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from torrentdist.host.http.authentication import Authentication, authenticate, principal_of
-from torrentdist.host.http.operation import Operation, api_app, body_of, open_prefixes
+from torrentdist.host.http.operation import Operation, api_app, body_of, open_prefixes, sharer_of
 from torrentdist.host.http.web import PRINCIPAL, json_response
 from torrentdist.model.ids import BundleId
 from torrentdist.security.principal import LOCAL, STRANGER, TOKEN_HOLDER, Principal, Proof, Role
@@ -137,3 +137,16 @@ def sent_by(principal: Principal) -> ASGIApp:
         await app(scope, receive, send)
 
     return answer
+
+
+@pytest.mark.parametrize(
+    ("sender", "shares"),
+    [(Principal("ann", Role.UPLOADER, Proof.TOKEN), 1), (TOKEN_HOLDER, 2), (LOCAL, 2)],
+    ids=["a token of one", "a token of all daemons", "no token"],
+)
+async def test_one_sender_has_one_share_from_any_address(sender: Principal, shares: int) -> None:
+    """A sender with many addresses would take all of the room, or daemons with one token would
+    share what one of them needs."""
+    scopes = ({"type": "http", PRINCIPAL: sender, "client": (address, 1)} for address in ("10.0.0.1", "10.0.0.2"))
+
+    assert shares == len({sharer_of(Request(scope)) for scope in scopes})

@@ -51,16 +51,19 @@ def test_the_oldest_body_can_always_end() -> None:
 
 
 def test_room_comes_back_when_a_request_is_answered() -> None:
-    """A master would refuse every large body after some of them."""
+    """A master would refuse every large body after some of them, or remember all who ever sent
+    one."""
+    room = BodyRoom(8 * MIB)
 
     async def play() -> list[bool]:
-        room, found = BodyRoom(8 * MIB), []
+        found = []
         for _ in range(4):
             async with room.taken("a") as grow:
                 found.append(await finds_room(grow, 4 * MIB))
         return found
 
     assert [True] * 4 == asyncio.run(play())
+    assert {} == room._held
 
 
 def test_a_small_body_needs_no_room() -> None:

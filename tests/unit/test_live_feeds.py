@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from masters_in_process import uncounted
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
 
+from torrentdist.host.http.web import PRINCIPAL
+from torrentdist.master.console import live_feeds
 from torrentdist.master.console.live_feeds import (
     ALWAYS_NEW,
     MOST_PARTS,
@@ -20,6 +26,7 @@ from torrentdist.master.console.live_feeds import (
     period_of,
 )
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.security.principal import Principal, Proof, Role
 
 
 def busy(seconds: float) -> None:
@@ -170,3 +177,33 @@ def test_unknown_parts_leave_nothing_behind() -> None:
 
     asyncio.run(play())
     assert [f"{number}" for number in range(5, MOST_PARTS + 5)] == [*feeds._parts]
+
+
+def test_one_sender_opens_a_share_of_the_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader with many pages would keep an operator's from showing what happens."""
+    monkeypatch.setattr(live_feeds, "MOST_STREAMS_EACH", 2)
+    pages = Pages()
+
+    def asked(name: str) -> Request:
+        sender = Principal(name, Role.READER, Proof.TOKEN)
+        return Request({"type": "http", "headers": [], "query_string": b"", PRINCIPAL: sender})
+
+    async def open_page(name: str) -> AsyncIterator[Any]:
+        answer = await pages.feeds.answer(asked(name), "part", pages.make)
+        assert isinstance(answer, StreamingResponse)
+        stream = aiter(answer.body_iterator)
+        await anext(stream)
+        return stream
+
+    async def play() -> None:
+        first, second = await open_page("ann"), await open_page("ann")
+        with pytest.raises(TorrentdistError, match="2 of them yours"):
+            await open_page("ann")
+        other = await open_page("bob")
+        for stream in (first, second, other):
+            await stream.aclose()  # type: ignore[attr-defined] # it is a generator
+        await (await open_page("ann")).aclose()  # type: ignore[attr-defined]
+
+    asyncio.run(play())
+
+    assert {} == pages.feeds._streams

@@ -66,7 +66,7 @@ def test_who_holds_the_fewest_comes_first() -> None:
 
         tasks = [asyncio.create_task(fetch(owner, end)) for owner, end in zip("aaab", ends, strict=True)]
         await let_run()
-        assert (True, True) == (slots.are_wanted_besides("a"), slots.are_wanted_besides("b"))
+        assert (True, True) == (slots.are_wanted("a"), slots.are_wanted("b"))
         ends[0].set()
         await let_run()
         for end in ends:
@@ -75,6 +75,23 @@ def test_who_holds_the_fewest_comes_first() -> None:
         return order
 
     assert ["a", "a", "b", "a"] == asyncio.run(play())
+
+
+def test_an_upload_that_stands_still_makes_place_for_its_owners_others() -> None:
+    """Without tokens all have one name, so a few dead clients would stop everybody's uploads.
+    A slot that nobody else could take is kept."""
+
+    async def play() -> list[bool]:
+        slots = UploadSlots(most=4, most_each=1)
+        async with slots.taken("a"), slots.taken("b"):
+            waiting = asyncio.create_task(slots.taken("a").__aenter__())
+            await let_run()
+            found = [slots.are_wanted("a"), slots.are_wanted("b")]
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+            return found
+
+    assert [True, False] == asyncio.run(play())
 
 
 def test_a_fetch_that_is_given_up_while_it_waits_takes_no_slot() -> None:
@@ -88,7 +105,7 @@ def test_a_fetch_that_is_given_up_while_it_waits_takes_no_slot() -> None:
             waiting.cancel()
             await asyncio.gather(waiting, return_exceptions=True)
         async with asyncio.timeout(1.0), slots.taken("c"):
-            return slots.are_wanted_besides("c")
+            return slots.are_wanted("c")
 
     assert not asyncio.run(play())
 

@@ -63,7 +63,7 @@ class BodyRoom:
             if body in self._growing:
                 del self._growing[body]
                 self._left += has
-                self._held[sender] -= has
+                self._held -= Counter({sender: has})  # forgets who holds none
                 async with self._returned:
                     self._returned.notify_all()
 

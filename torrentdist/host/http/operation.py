@@ -31,7 +31,7 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.events import AccessAudited
 from torrentdist.model.ids import BundleId
 from torrentdist.security.authorization import check_bundles, check_own, check_role
-from torrentdist.security.principal import Role
+from torrentdist.security.principal import Proof, Role
 
 Handler = Callable[[Request], Awaitable[Response]]
 OnError = Callable[[Request, Exception], Awaitable[Response]]
@@ -190,7 +190,7 @@ def _checked(operation: Operation, handler: Handler, room: BodyRoom) -> Handler:
         check_role(principal, operation.role, operation.request)
         check_own(principal, request.path_params)
         async with contextlib.AsyncExitStack() as taken:
-            sender = f"{principal.name}@{request.client.host if request.client else ''}"
+            sender = sharer_of(request)
             announced = min(announced_size(request), operation.max_body)
             request.scope[_ROOM] = lambda: taken.enter_async_context(room.taken(sender, announced))
             if operation.target is not None:
@@ -199,6 +199,14 @@ def _checked(operation: Operation, handler: Handler, room: BodyRoom) -> Handler:
             return await handler(request)
 
     return answer
+
+
+def sharer_of(request: Request) -> str:
+    """Returns whose share of the room a request takes. Senders that share one name have a share for
+    each address. Anybody else has one, from however many addresses its requests come."""
+    sender = principal_of(request)
+    is_shared = sender.how in (Proof.NONE, Proof.TOKEN_FILE)
+    return f"{sender.name}@{request.client.host}" if is_shared and request.client else sender.name
 
 
 def _audited(operation: Operation, handler: Handler, audit: Audit) -> Handler:

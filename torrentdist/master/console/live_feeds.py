@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Hashable
 from dataclasses import dataclass, field
 from functools import partial
@@ -38,6 +39,8 @@ SAME: Final = b": the same\nevent: tick\ndata: 1\n\n"
 RETRY: Final = b"retry: 1000\n"
 """How soon a browser opens the next stream."""
 MOST_STREAMS = 200
+MOST_STREAMS_EACH = 50
+"""Most streams of one sender."""
 MOST_PARTS = 2 * MOST_STREAMS
 """Most parts that are kept, because callers can ask for any number of different ones."""
 Make = Callable[[], Awaitable[str]]
@@ -73,7 +76,8 @@ class LiveFeeds:
         self._metrics = metrics
         self._state = state
         self._parts: dict[str, _Part] = {}
-        self._streams = 0
+        self._streams: Counter[str] = Counter()
+        """The open streams of each sender."""
 
     async def answer(self, request: Request, part: str, make: Make, state: State | None = None) -> Response:
         """Answers with a stream of one part. `part` is its name, and `make` returns its content.
@@ -81,15 +85,20 @@ class LiveFeeds:
         sender = principal_of(request)
         part = f"{sender.reads} {sorted(sender.own_bundles)} {part}"
         secs = number_parameter(request, "timeout", STREAM_SECS, low=0.0, high=STREAM_SECS)
-        if self._streams >= MOST_STREAMS:
-            raise TorrentdistError("not_ready", detail=f"{self._streams} pages of the console are open here")
+        own, count = self._streams[sender.name], self._streams.total()
+        if own >= MOST_STREAMS_EACH or count >= MOST_STREAMS:
+            raise TorrentdistError(
+                "not_ready", detail=f"{count} pages of the console are open here, {own} of them yours"
+            )
         source = _PartSource(make, state or self._state)
         first = await self._event(part, source)  # raises what is wrong before the answer begins
-        events = self._events(part, source, first, secs)
+        events = self._events(sender.name, part, source, first, secs)
         return StreamingResponse(events, media_type="text/event-stream")
 
-    async def _events(self, part: str, source: _PartSource, event: bytes, secs: float) -> AsyncIterator[bytes]:
-        self._streams += 1
+    async def _events(
+        self, sender: str, part: str, source: _PartSource, event: bytes, secs: float
+    ) -> AsyncIterator[bytes]:
+        self._streams[sender] += 1
         try:
             loop = asyncio.get_running_loop()
             end, sent = loop.time() + secs, b""
@@ -103,7 +112,7 @@ class LiveFeeds:
         except TorrentdistError:
             return  # what it showed is gone
         finally:
-            self._streams -= 1
+            self._streams -= Counter([sender])
             if not self._streams:
                 self._parts.clear()
 

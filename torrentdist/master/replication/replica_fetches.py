@@ -107,7 +107,7 @@ class ReplicaFetches:
                 view = self._runtime.transfer_view(digest)
                 if view is None or view.phase is not TransferPhase.FETCHING:
                     continue
-                if view.done == before < view.size and self._slots.are_wanted_besides(record.owner):
+                if view.done == before < view.size and self._slots.are_wanted(record.owner):
                     await self._runtime.fetches.stop(digest)
                     raise TorrentdistError("timed_out", what=f"fetching {digest[:12]}", seconds=GIVE_WAY_SECS)
                 before = view.done

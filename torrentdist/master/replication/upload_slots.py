@@ -24,9 +24,11 @@ class UploadSlots:
         self._held: Counter[str] = Counter()
         self._waiting: list[tuple[str, asyncio.Future[None]]] = []
 
-    def are_wanted_besides(self, owner: str) -> bool:
-        """Whether somebody else waits for a slot."""
-        return any(name != owner for name, _ in self._waiting)
+    def are_wanted(self, owner: str) -> bool:
+        """Whether a slot of this owner would go to an upload that waits, maybe another of the same
+        owner: a client that has died would else keep its owner waiting."""
+        is_full = self._held.total() >= self._most
+        return any(name == owner or (is_full and self._held[name] < self._most_each) for name, _ in self._waiting)
 
     @asynccontextmanager
     async def taken(self, owner: str) -> AsyncIterator[None]:
@@ -39,7 +41,7 @@ class UploadSlots:
             yield
         finally:
             if turn.done() and not turn.cancelled():
-                self._held[owner] -= 1
+                self._held -= Counter([owner])  # forgets who holds none
             self._waiting = [(name, other) for name, other in self._waiting if other is not turn]
             self._grant()
 

@@ -68,7 +68,7 @@ def bound(announce: SwarmAnnounce, sender: AnnounceSender, known: RegisteredHost
         raise _refused(announce, f"it is the id of a {known.role.value}")
     elif sender.certificate is not None and sender.certificate != (announce.role.value, announce.peer):
         raise _refused(announce, f"its certificate is for {' '.join(sender.certificate)}")
-    is_proven = sender.certificate is None or address_of(announce.host) in sender.addresses
+    is_proven = sender.certificate is None or address_of(announce.host) in map(address_of, sender.addresses)
     return replace(announce, host=announce.host if is_proven and _is_place_of(known, announce.host) else "")
 
 
