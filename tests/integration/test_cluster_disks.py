@@ -313,9 +313,8 @@ def test_hosts_without_room_need_attention_before_a_fetch_fails(cramped: Cluster
             filler.unlink()
         until(lambda: everywhere(set()), "they have room again", 30)
 
-    assert {f"{name} is full: no more than store.reserve_bytes is free on its disk" for name in members} == {
-        line.partition(" ")[2] for line in top if "is full" in line
-    }
+    told = {(id_, item["detail"]) for item in top if item["what"] == "full" for id_ in item["subjects"]}
+    assert {(name, "no more than store.reserve_bytes is free on its disk") for name in members} == told
     assert members & listed == {cramped.supervisors()[0]}
 
 
