@@ -18,6 +18,17 @@ from torrentdist.cluster.election.term import queue, read_term
 from torrentdist.model.records import BundleRecord, BundleState, decode
 
 CHROOT = "/torrentdist"
+OWNED = (
+    paths.ASSIGNMENTS,
+    paths.REQUESTS,
+    paths.JOBS,
+    paths.FAILOVERS,
+    paths.DISTRIBUTIONS,
+    paths.RETENTION,
+    paths.KNOWN_MASTERS,
+    paths.KNOWN_SUPERVISORS,
+)
+"""Parents below which only the leader writes."""
 SLACK_SECS = 0.02
 """ZooKeeper's times are whole milliseconds, and the asking process times an answer."""
 
@@ -180,8 +191,7 @@ def _is_the_leaders(change: Change) -> bool:
         return True
     if change.path == paths.CLUSTER:
         return change.kind is not Kind.CREATE  # creating it is `ha init`'s work
-    owned = (paths.ASSIGNMENTS, paths.REQUESTS, paths.JOBS, paths.FAILOVERS, paths.DISTRIBUTIONS, paths.RETENTION)
-    return change.path.startswith(tuple(f"{parent}/" for parent in owned))
+    return change.path.startswith(tuple(f"{parent}/" for parent in OWNED))
 
 
 def judge_sightings(

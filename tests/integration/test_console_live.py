@@ -105,7 +105,7 @@ def test_the_page_of_a_distribution_moves_and_ends(cluster: Cluster, tmp_path: P
 
     def it_has_ended() -> bool:
         page = cluster.http.get(f"{cluster.url(leader)}/ui/live/distributions/{run}", params={"timeout": "2.5"}).text
-        parts.update(part for part in page.split("\n\n") if part.startswith("data:"))
+        parts.update(part for part in page.split("\n\n") if "event: tick" not in part)
         return any("1 of 1" in part and "it runs" not in part for part in parts)
 
     until(it_has_ended, "the page shows its end", 60)

@@ -160,8 +160,7 @@ def test_empty_uploads_of_one_token_do_not_stop_those_of_others(
     guarded: Cluster, token_file: Callable[..., Path], bundle: Path
 ) -> None:
     """One uploader could stop everybody's: each upload that sends nothing held one of 64 threads of
-    each master for two minutes. It takes a few seconds to open more uploads than there are
-    threads."""
+    each master for two minutes. It takes long to open more uploads than there are threads."""
     token = token_file("flood", "uploader", "--bundles", "etl-*").read_text()
     leader = guarded.url(guarded.run("ha", "leader").ok()["leader"])
     with httpx.Client(headers={"Authorization": f"Bearer {token}"}, timeout=30) as attacker:

@@ -230,6 +230,42 @@ def test_restarts_are_starts_but_the_first(events: Events) -> None:
     )
 
 
+def test_an_activation_is_no_restart(events: Events) -> None:
+    """A job that is switched off every night would look like one that fails every night."""
+
+    def worker(at: float, state: str, fencing: int) -> dict[str, Any]:
+        about = {"job": "etl", "worker": 0, "before": None, "pid": 1, "restarts": 0, "detail": "", "exit_code": None}
+        return line("worker_changed", at=at, state=state, fencing=fencing, **about)
+
+    nights = [(0, "inactive", 0), (1, "running", 1), (2, "stopping", 1), (3, "inactive", 0), (4, "running", 2)]
+    crash = [(5, "backoff", 2), (6, "running", 3), (7, "stopping", 3), (8, "inactive", 0), (9, "running", 4)]
+    found = report_tables.restarts(events(*(worker(*change) for change in [*nights, *crash])))
+
+    assert [(4, 1, 1, "running")] == rows(found, "starts", "restarts", "hosts", "state")
+
+
+def test_a_bundle_that_is_uploaded_again_begins_anew(events: Events) -> None:
+    """A fetch of less than a second took 20 s, because the same content had been removed and
+    uploaded again in between."""
+
+    def uploaded(at: float) -> dict[str, Any]:
+        return line("bundle_uploaded", node="m1", role="master", at=at, bundle="etl-1", digest=D1, size=1, seconds=1.0)
+
+    first = [uploaded(100.0), started("h1", 101.0), finished("h1", 102.0), started("h2", 101.0), failed("h2", 103.0)]
+    again = [uploaded(120.0), started("h2", 121.0), finished("h2", 121.5), started("h1", 121.0), finished("h1", 121.75)]
+    found = events(*first, *again)
+
+    assert [(2, 1, 1.0, None), (2, 2, 0.5, 0.75)] == rows(
+        report_tables.spread(found), "hosts", "done", "secs_50", "secs_100"
+    )
+    assert [(1, 1, 0, 0, 0.75)] == rows(
+        report_tables.summary(found), "bundles", "complete", "incomplete", "lacking", "slowest_secs"
+    )
+    assert [] == report_tables.missing(found).collect()
+    known = report_tables.curve(found).selectExpr("unix_seconds(uploaded) as uploaded", "secs")
+    assert [(99, 1.0), (119, 0.5), (119, 0.75)] == rows(known, "uploaded", "secs")
+
+
 @pytest.mark.case("F14")
 def test_the_audit_is_a_table(events: Events) -> None:
     """Nobody could ask Spark who changed what in a year of events."""

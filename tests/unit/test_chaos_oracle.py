@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from chaos.oracle import CHROOT, Committed, Sighting, judge_sightings, judge_transactions, judge_words
 from chaos.txnlog import Change, Kind, Transaction
 from records_of import bundle
@@ -65,6 +66,19 @@ def test_a_change_without_a_fence_is_found() -> None:
     judgement = judge_transactions(history(*HANDED_ON, (SECOND, bare)))
 
     assert len(judgement.findings) == 1
+
+
+@pytest.mark.parametrize("path", ["/known-masters/m1", "/known-supervisors/s1"])
+def test_only_the_leader_remembers_daemons(path: str) -> None:
+    """If this failed, a master that does not lead could declare hosts gone, and what the leader
+    writes about them would count as missing."""
+    bare = (change(Kind.SET, path, b"x", 7),)
+    unfenced = judge_transactions(history(*HANDED_ON, (FIRST, bare)))
+    fenced = judge_transactions(history(*HANDED_ON, (SECOND, act(2, "b-2", path))))
+
+    assert 1 == len(unfenced.findings)
+    assert [] == fenced.findings
+    assert [] == judge_words(fenced.reigns, [Committed("m2", 2, (path,))])
 
 
 def test_a_change_by_an_old_epoch_is_found() -> None:

@@ -102,10 +102,22 @@ def test_an_abandoned_arrival_is_dropped() -> None:
 
 def test_an_upload_is_fetched_before_all_else_and_beyond_the_limit() -> None:
     """A26: an upload that a user waits for would queue behind old bundles."""
-    seen = snapshot([bundle("a", holders=["m2"]), bundle("u", state=BundleState.UPLOADING)])
+    known = [bundle(name, holders=["m2"]) for name in ("a", "x")]
+    seen = snapshot([*known, bundle("u", state=BundleState.UPLOADING)])
     busy = local(parallel=1, fetching=frozenset({digest_of("x")}))
 
     assert [FetchReplica(BundleId("u"), digest_of("u"))] == plan(seen, busy, 0.0)
+
+
+def test_uploads_leave_room_for_what_others_have() -> None:
+    """Uploads that send nothing would keep every new bundle from its second replica."""
+    idle = [bundle(f"u{number}", state=BundleState.UPLOADING) for number in range(3)]
+    gone = bundle("gone", state=BundleState.REMOVED)
+    seen = snapshot([*idle, gone, bundle("a", holders=["m2"]), bundle("b", holders=["m2", "m3"])])
+    busy = local(parallel=1, fetching=frozenset({digest_of("u0"), digest_of("u1"), digest_of("gone")}))
+    expected = [FetchReplica(BundleId("u2"), digest_of("u2")), FetchReplica(BundleId("a"), digest_of("a"))]
+
+    assert expected == plan(seen, busy, 0.0)
 
 
 def test_what_has_fewest_copies_is_fetched_first() -> None:

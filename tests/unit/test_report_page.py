@@ -27,10 +27,10 @@ Capture = pytest.CaptureFixture[str]
 def test_names_from_outside_stay_text() -> None:
     """A bundle's name could run a script in the operator's browser."""
     row: dict[str, Any] = {"bundle": HOSTILE, "digest": "d", "role": "supervisor", "size": 1, "hosts": 1, "done": 1}
-    row |= {"unclocked": 0}
+    row |= {"unclocked": 0, "uploaded": None}
     tables: dict[str, Any] = dict.fromkeys(EMPTY, ()) | {
         "spread": [{**row, "secs_50": 1.0, "secs_90": 1.0, "secs_100": None}],
-        "curve": [{"digest": "d", "role": "supervisor", "secs": 1.0, "share": 1.0}],
+        "curve": [{"digest": "d", "role": "supervisor", "uploaded": None, "secs": 1.0, "share": 1.0}],
         "failovers": [
             {"at": MOMENT, "epoch": 1, "previous": HOSTILE, "current": HOSTILE, "reason": HOSTILE}
             | {"vacant_secs": None, "silent_secs": None}
@@ -44,6 +44,7 @@ def test_names_from_outside_stay_text() -> None:
 
 def bundle_row(number: int, *, done: int, secs_100: float | None) -> dict[str, Any]:
     row = {"bundle": f"etl-{number}", "digest": f"{number:064}", "role": "supervisor", "size": 1, "hosts": 10}
+    row |= {"uploaded": None}
     return row | {"done": done, "unclocked": 0, "secs_50": 1.0, "secs_90": secs_100, "secs_100": secs_100}
 
 
@@ -55,7 +56,8 @@ def test_the_page_opens_with_what_an_operator_asks() -> None:
     spread = [bundle_row(n, done=9 if n < 18 else 10, secs_100=None if n < 18 else 58.0) for n in range(20)]
     lack = {"bundle": "etl-0", "digest": f"{0:064}", "role": "supervisor", "node": "h9", "since": MOMENT}
     failure = {"bundle": "etl-0", "digest": f"{0:064}", "role": "supervisor", "code": "disk_full", "failures": 7}
-    points = [{"digest": row["digest"], "role": "supervisor", "secs": 1.0, "share": 0.5} for row in spread]
+    point = {"role": "supervisor", "uploaded": None, "secs": 1.0, "share": 0.5}
+    points = [{**point, "digest": row["digest"]} for row in spread]
     told = {
         "summary": [summary],
         "spread": spread,

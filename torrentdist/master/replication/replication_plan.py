@@ -113,7 +113,7 @@ def plan(
         index = index or RecordIndex.of(snapshot)
         actions += [Abandon(digest) for digest in sorted(stale) if not index.bundles_of(digest)]
         actions += [DropReplica(digest) for digest in sorted(removed) if not is_alive(snapshot, index, digest)]
-    return actions + _chosen(wanted, local)
+    return actions + _chosen(wanted, _room(snapshot, local, index) if wanted else 0)
 
 
 def _announced(entry: BundleEntry, local: Local) -> bool:
@@ -170,13 +170,21 @@ def is_settled(snapshot: ClusterSnapshot, local: Local, bundle: BundleId) -> boo
     return digest in local.published and _announced(entry, local)
 
 
-def _chosen(wanted: list[tuple[bool, int, BundleId, Digest]], local: Local) -> list[Action]:
+def _room(snapshot: ClusterSnapshot, local: Local, index: RecordIndex | None) -> int:
+    """Returns how many bundles may be fetched that are no uploads. Uploads take none of this room,
+    since they may never send anything."""
+    index = index or RecordIndex.of(snapshot)
+    running = [d for d in local.fetching if not was_never_complete(snapshot, index.bundles_of(d))]
+    return local.parallel - len(running)
+
+
+def _chosen(wanted: list[tuple[bool, int, BundleId, Digest]], room: int) -> list[Action]:
     """Returns the fetches to begin now: uploads first, since somebody waits for them, then the
     rarest bundles.
     """
-    room = max(0, local.parallel - len(local.fetching))
     chosen: dict[Digest, Action] = {}
     for not_uploading, _, bundle, digest in sorted(wanted):
-        if digest not in chosen and (len(chosen) < room or not not_uploading):
+        if digest not in chosen and (room > 0 or not not_uploading):
             chosen[digest] = FetchReplica(bundle, digest)
+            room -= not_uploading
     return list(chosen.values())

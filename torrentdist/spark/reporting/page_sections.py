@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import Any
 
 from torrentdist.charts.bars import Bar, bar_plot
 from torrentdist.charts.curves import Curve, step_plot
@@ -32,7 +33,8 @@ MOST_DRAWN = 12
 
 
 def not_everywhere(tables: Tables) -> str:
-    lacking = [row for row in tables["spread"] if row["done"] < row["hosts"]]
+    newest = {(row["bundle"], row["digest"], row["role"]): row for row in tables["spread"]}  # the oldest come first
+    lacking = [row for row in newest.values() if row["done"] < row["hosts"]]
     failed: Counter[tuple[str, str]] = Counter()
     for row in tables["missing"]:
         failed[row["digest"], row["role"]] += row["code"] is not None
@@ -59,6 +61,10 @@ def not_everywhere(tables: Tables) -> str:
     )
     none = "Every host that began to fetch a bundle has it."
     return section("What is not everywhere", text, plot if bars else "", row_table(columns, tables["missing"]), none)
+
+
+def _upload_of(row: Row) -> tuple[Any, ...]:
+    return row["digest"], row["role"], row["uploaded"]
 
 
 def failed_downloads(tables: Tables) -> str:
@@ -89,11 +95,11 @@ def failed_downloads(tables: Tables) -> str:
 
 def arrival(tables: Tables) -> str:
     fleet = fleet_rows(tables["spread"])
-    points: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    points: dict[tuple[Any, ...], list[tuple[float, float]]] = {}
     for row in tables["curve"]:
-        points.setdefault((row["digest"], row["role"]), []).append((row["secs"], row["share"]))
-    drawn = [row for row in fleet if (row["digest"], row["role"]) in points][-SERIES:]
-    curves = [Curve(bundle_name(row), points[row["digest"], row["role"]]) for row in drawn]
+        points.setdefault(_upload_of(row), []).append((row["secs"], row["share"]))
+    drawn = [row for row in fleet if _upload_of(row) in points][-SERIES:]
+    curves = [Curve(bundle_name(row), points[_upload_of(row)]) for row in drawn]
     plot = step_plot(
         curves, x_label="since the first host began", y_label="hosts that have it", title="Share of hosts over time"
     )

@@ -178,7 +178,7 @@ def make_report(stored: Stored, directory: ReportDirectory, work: Path, began: f
         events = event_reading.unique(event_reading.timed(stored.events, usual), twice.keys())
         events = _kept(used, events.coalesce(1)) if few else events
         recent = events.where(F.col("t") >= stored.oldest) if stored.oldest else events
-        frames = Frames.of(recent).persisted()
+        frames = Frames.of(recent).persisted(few=few)
         used.callback(frames.unpersist)
         skipped = {name: count for name, count in stored.counts.items() if name != "lines"}
         skipped[DUPLICATE] = sum(twice.values())

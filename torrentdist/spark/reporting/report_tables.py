@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from torrentdist.spark.reporting.arrivals import SHARES, Frames, of_hosts, of_kind
+from torrentdist.spark.reporting.arrivals import LIFE, SHARES, Frames, of_hosts, of_kind, uploaded
 from torrentdist.spark.reporting.event_reading import KEY
 
 ColumnOrName = Column | str
@@ -33,37 +33,42 @@ def in_order(frame: DataFrame, *columns: ColumnOrName) -> DataFrame:
 
 
 def spread(frames: Frames) -> DataFrame:
-    """Per bundle and role: seconds until 50, 90 and 100 % of the hosts had it; null: not yet.
+    """Per upload of a bundle and role: seconds until 50, 90 and 100 % of the hosts had it; null:
+    not yet.
 
     `unclocked`: number of hosts without a known clock. They do not set the start, and their seconds
     are those of their own download.
     """
-    times = frames.steps.groupBy("digest", "role").agg(*(F.min(name).alias(name) for name in SHARES))
-    found = frames.begun.join(times, ["digest", "role"], "left").select(
+    times = frames.steps.groupBy(*LIFE).agg(*(F.min(name).alias(name) for name in SHARES))
+    found = frames.begun.join(times, list(LIFE), "left").select(
         *("bundle", "digest", "role", "size", "hosts", "done", "unclocked"),
         F.timestamp_seconds("began").alias("began"),
         *SHARES,
+        uploaded(),
     )
     return in_order(found, "began", "digest", "role")
 
 
 def curve(frames: Frames) -> DataFrame:
-    """At most 51 points per bundle: seconds, and the share of hosts that had it by then."""
+    """At most 51 points per upload of a bundle: seconds, and the share of hosts that had it by
+    then."""
     share = (F.col("place") / F.col("hosts")).alias("share")
-    points = frames.steps.select("digest", "role", "bundle", "began", "step", "secs", share)
+    points = frames.steps.select("digest", "role", "bundle", "began", "step", "secs", share, uploaded())
     return in_order(points, "began", "digest", "role", "step")
 
 
 def summary(frames: Frames) -> DataFrame:
     """One row per role: the numbers of complete and incomplete bundles and of failed downloads.
 
-    A bundle is complete when all hosts that began to fetch it have it. `slowest_secs`: the longest
-    time that a complete bundle took.
+    A bundle is complete when all hosts that began to fetch it have it. An upload that another one
+    replaced counts only if it was complete. `slowest_secs`: the longest time that a complete bundle
+    took.
     """
     whole = F.col("done") >= F.col("hosts")
-    times = frames.steps.groupBy("digest", "role").agg(F.min("secs_100").alias("secs_100"))
+    times = frames.steps.groupBy(*LIFE).agg(F.min("secs_100").alias("secs_100"))
     of_role = (
-        frames.begun.join(times, ["digest", "role"], "left")
+        frames.begun.where(F.col("is_last") | whole)
+        .join(times, list(LIFE), "left")
         .groupBy("role")
         .agg(
             F.count(F.lit(1)).alias("bundles"),
@@ -87,20 +92,20 @@ def summary(frames: Frames) -> DataFrame:
 
 
 def incomplete(frames: Frames) -> DataFrame:
-    return frames.begun.where(F.col("done") < F.col("hosts"))
+    return frames.begun.where(F.col("is_last") & (F.col("done") < F.col("hosts")))
 
 
 def missing(frames: Frames) -> DataFrame:
     """Hosts that began to fetch a bundle and lack it: their start, number of failures, and last
     reason."""
-    lacking = F.broadcast(incomplete(frames).select("digest", "role", "bundle"))
-    hosts = of_hosts(frames.events.join(F.broadcast(lacking.select("digest", "role")), ["digest", "role"], "left_semi"))
-    failed = frames.events.where(of_kind("download_failed")).groupBy("digest", "role", "node")
+    lacking = F.broadcast(incomplete(frames).select(*LIFE, "bundle"))
+    hosts = of_hosts(frames.downloads.join(F.broadcast(lacking.select(*LIFE)), list(LIFE), "left_semi"))
+    failed = frames.downloads.where(of_kind("download_failed")).groupBy(*LIFE, "node")
     last = failed.agg(*(F.max_by(name, "t").alias(name) for name in ("code", "reason", "rack")))
     found = (
         hosts.where(F.col("end").isNull())
-        .join(lacking, ["digest", "role"])
-        .join(last, ["digest", "role", "node"], "left")
+        .join(lacking, list(LIFE))
+        .join(last, [*LIFE, "node"], "left")
         .select(
             *("bundle", "digest", "role", "node", "rack"),
             F.timestamp_seconds(F.coalesce("start", "end")).alias("since"),
@@ -266,20 +271,35 @@ def distributions(frames: Frames) -> DataFrame:
 
 
 def restarts(frames: Frames) -> DataFrame:
-    """Per worker: number of starts and of hosts, and its last end."""
+    """Per worker: number of starts, restarts and hosts, and its last end. A start is a restart
+    unless it is the first, or the worker was stopped on purpose before it."""
     changes = frames.events.where(F.col("event") == "worker_changed")
     # A worker without a fencing number is announced, but not started.
     running = (F.col("state") == "running") & (F.col("fencing") > 0)
-    found = changes.groupBy("job", "worker").agg(
-        F.count_distinct(F.when(running, F.struct("node", "fencing"))).alias("starts"),
-        F.count_distinct(F.when(running, F.col("node"))).alias("hosts"),
+    worker = ("job", "worker")
+    begun = changes.where(running).groupBy(*worker, "node", "fencing").agg(F.min("t").alias("t"))
+    idle = changes.where(F.col("state") == "inactive").select(*worker, "t")
+    marks = begun.select(*worker, "node", "t").unionByName(idle, allowMissingColumns=True)
+    in_time = Window.partitionBy(*worker).orderBy("t")
+    after_start = F.lag(F.col("node").isNotNull()).over(in_time)
+    starts = (
+        marks.withColumn("again", F.col("node").isNotNull() & after_start)
+        .groupBy(*worker)
+        .agg(
+            F.count("node").alias("starts"),
+            F.count(F.when(F.col("again"), 1)).alias("restarts"),
+            F.count_distinct("node").alias("hosts"),
+        )
+    )
+    lasts = changes.groupBy(*worker).agg(
         F.max_by("state", "t").alias("state"),
         F.max_by("exit_code", F.when(F.col("exit_code").isNotNull(), F.col("t"))).alias("last_exit_code"),
         F.max_by("detail", F.when(F.col("detail") != "", F.col("t"))).alias("last_detail"),
     )
-    again = F.greatest(F.col("starts") - 1, F.lit(0)).alias("restarts")
-    found = found.select("job", "worker", "starts", again, "hosts", "state", "last_exit_code", "last_detail")
-    return in_order(found, F.desc("restarts"), "job", "worker")
+    counts = ("starts", "restarts", "hosts")
+    found = lasts.join(starts, list(worker), "left").fillna(0, list(counts))
+    found = found.select(*worker, *counts, "state", "last_exit_code", "last_detail")
+    return in_order(found, F.desc("restarts"), *worker)
 
 
 def audit(frames: Frames) -> DataFrame:
