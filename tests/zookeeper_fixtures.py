@@ -56,7 +56,7 @@ def records_client(zookeeper: str) -> Iterator[KazooClient]:
 
 @pytest.fixture(scope="session")
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZooKeeper]:
-    """One server per worker. Do not stop, pause or wipe it."""
+    """One server per worker. Do not stop, pause or wipe it, and close only a root of your own."""
     embedded = EmbeddedZooKeeper(tmp_path_factory.mktemp("zookeeper"))
     embedded.start(START_SECS)
     yield embedded

@@ -19,8 +19,8 @@ STARTED = ("master-1", "supervisor-1", "spark-master", "spark-worker-1")
 
 
 @pytest.fixture
-def site(zookeeper: EmbeddedZooKeeper, tmp_path: Path) -> Site:
-    made = Site(tmp_path, zookeeper.addresses[0])
+def site(own_zookeeper: EmbeddedZooKeeper, tmp_path: Path) -> Site:
+    made = Site(tmp_path, own_zookeeper.addresses[0])
     made.make_secrets()
     return made
 
