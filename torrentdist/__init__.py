@@ -9,8 +9,6 @@ Always: importing the package loads nothing but this file; the first call loads 
 Never: import a library in this file.
 """
 
-from __future__ import annotations
-
 __version__ = "0.1.0"
 
 TYPE_CHECKING = False  # as in typing, which would take longer to load than this file

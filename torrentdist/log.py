@@ -6,8 +6,6 @@ last call of `show_lines`.
 Never: format a line that is not shown.
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 from collections.abc import Callable, Mapping

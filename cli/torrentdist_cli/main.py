@@ -4,8 +4,6 @@ Always: the exit code is one of the table, and stderr says what to do.
 Never: import anything that a help page does not need; each command imports its own modules.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import sys

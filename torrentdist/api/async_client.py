@@ -6,8 +6,6 @@ Never: need a daemon on this host. Never load libtorrent before a call needs it.
 Longer than most files: it is the whole Python API, each call with its description.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

@@ -6,8 +6,6 @@ may ask for one bundle at once: one of them fetches it, and the others wait.
 Never: delete a bundle, except to replace one that is damaged.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import fcntl

@@ -4,8 +4,6 @@ Always: what a download refuses is refused here, with the same error.
 Never: write, or let the supervisor fetch.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 from pathlib import Path

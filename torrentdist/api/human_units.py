@@ -3,8 +3,6 @@
 Pure: no I/O.
 """
 
-from __future__ import annotations
-
 import math
 
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")

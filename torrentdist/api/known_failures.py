@@ -4,8 +4,6 @@ Pure: no I/O.
 Never: hide a bug of ours. An exception that nobody expects stays what it is.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 

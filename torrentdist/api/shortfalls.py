@@ -3,8 +3,6 @@
 Always: the error says what is missing. Its `extra["result"]` is the result of what was done.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ cache.
 Always: what is verified against is the client's own configuration, never an answer of a master.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable, Sequence

@@ -7,8 +7,6 @@ dictionary without creating any of them.
 Never: recurse or allocate without a bound.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Final

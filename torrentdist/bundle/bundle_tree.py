@@ -5,8 +5,6 @@ directory, so that a walk through the bundle ends and meets each file once.
 Pure: no I/O.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator

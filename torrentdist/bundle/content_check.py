@@ -6,8 +6,6 @@ symlink is followed. A shortage of descriptors or memory is an error, not damage
 Never: decide what to do about damage, or run on an event loop: every function blocks.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

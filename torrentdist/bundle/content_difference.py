@@ -4,8 +4,6 @@ Always: compares names, modes, symlinks, empty directories and content, using on
 Never: read a file.
 """
 
-from __future__ import annotations
-
 import msgspec
 
 from torrentdist.bundle.metafile import FileEntry, Metafile

@@ -5,8 +5,6 @@ added, removed, replaced or written between them.
 Never: read content.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ A tree of nested dictionaries would take thirty times the memory of its bytes, s
 Always: names, paths and their number are checked before a file is returned. Never: recurse.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import msgspec

@@ -5,8 +5,6 @@ is not as expected, or that changes while it is read, gives a ReadFault and neve
 Never: open a symlink, or wait for a fifo.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import stat

@@ -6,8 +6,6 @@ program is a file of the bundle.
 Never: read any other file, or more than the longest job.toml.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from torrentdist.model.errors import TorrentdistError

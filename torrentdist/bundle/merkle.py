@@ -5,8 +5,6 @@ padded with zeros to a power of two; the piece layer is padded with the root of 
 Pure: functions of digests.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from functools import cache

@@ -7,8 +7,6 @@ Never: touch a disk, or raise anything but `invalid_metafile` for bytes from out
 Longer than most files: it is one format, and one function parses and checks each key.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property

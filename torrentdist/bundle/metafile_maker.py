@@ -5,8 +5,6 @@ content gives an equal metafile, regardless of the directory's place and name.
 Never: write, or follow symlinks below the top.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import time

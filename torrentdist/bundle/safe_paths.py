@@ -5,8 +5,6 @@ that passes never leads out of the bundle, not even through other symlinks.
 Pure: functions of names.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple

@@ -3,8 +3,6 @@
 Always: an axis starts at zero, ends at or above the largest value, and has a single unit.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -3,8 +3,6 @@
 Always: the axis starts at zero, and every part shows its value as a tooltip.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from html import escape
 from typing import NamedTuple

@@ -3,8 +3,6 @@
 Always: both axes start at zero, and every curve shows its end as a tooltip.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple

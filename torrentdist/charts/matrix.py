@@ -4,8 +4,6 @@ Always: a larger amount fills its cell more, and every cell shows its amount as 
 without an amount stay empty.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from html import escape
 

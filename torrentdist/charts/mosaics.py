@@ -4,8 +4,6 @@ at a glance.
 Always: its size is some 15 bytes for each thing.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape

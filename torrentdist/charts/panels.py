@@ -5,8 +5,6 @@ The picture is a file of its own, with fixed colours on white.
 Always: all panels have the same axes, and every line is drawn. Never: smooth a line.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from enum import Enum
 from html import escape

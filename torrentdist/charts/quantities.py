@@ -1,7 +1,5 @@
 """Formats numbers for people: times, sizes, counts and shares, each with its unit."""
 
-from __future__ import annotations
-
 BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 HOURS_FROM = 7200.0
 """Times of at least this many seconds are shown in hours."""

@@ -3,8 +3,6 @@
 Always: the whole strip stands for the whole amount. The missing share stays empty.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from html import escape
 

@@ -6,8 +6,6 @@ dark. `style` returns the part of that sheet that belongs to charts.
 Always: text from outside is escaped. Never: load anything from elsewhere, or run a script.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from html import escape
 from importlib.resources import files

@@ -3,8 +3,6 @@
 Always: its size depends on the number of spans, not on how much happened.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence

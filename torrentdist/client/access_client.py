@@ -3,8 +3,6 @@
 Always: the secret of a new token is made here, and only its hash is sent.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

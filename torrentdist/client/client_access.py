@@ -5,8 +5,6 @@ issued, or that prove that they know the token. It is never sent unencrypted to 
 unless the user asks for that.
 """
 
-from __future__ import annotations
-
 from torrentdist.http.access import AccessRule, Trust, to_known_masters, with_token
 from torrentdist.model.configuration.config import ClientConfig
 from torrentdist.model.configuration.settings import read_secret

@@ -6,8 +6,6 @@ Pure: no I/O and no clock.
 Longer than most files: every finding of the doctor is one small function.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ four letter words, and zookeeper_probe.py asks one more question.
 Longer than most files: every question that the doctor asks is one small function.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import random

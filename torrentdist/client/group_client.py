@@ -1,7 +1,5 @@
 """Resource groups, as the masters show and change them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from urllib.parse import quote
 

@@ -4,8 +4,6 @@ Always: the key of a host is made on the host and never leaves it. Before anythi
 master, its CA has the fingerprint of the invitation.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -3,8 +3,6 @@
 Always: job.toml is checked before anything is uploaded, and an error names its place in the file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 

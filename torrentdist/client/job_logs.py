@@ -7,8 +7,6 @@ answer or refuses is reported once, and asked again. Masters that are away end n
 Longer than most files: reading once and following share how a host is read.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

@@ -5,8 +5,6 @@ Always: a certificate is judged by the files that a configuration names.
 Never: connect to anything.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Iterator
 from urllib.parse import urlsplit

@@ -5,8 +5,6 @@ Always: a key that does not parse never gets here, because the configuration is 
 Pure: no I/O and no clock.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from torrentdist.client import diagnosis

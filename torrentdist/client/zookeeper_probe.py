@@ -6,8 +6,6 @@ nothing.
 Never: grow into a client. Code that needs more than this question uses torrentdist.cluster.
 """
 
-from __future__ import annotations
-
 import asyncio
 import struct
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Always: an id is checked before it becomes part of a path.
 Longer than most files, because it is the only one that knows the shape of the tree.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ Always: nothing keeps running and nothing stays on disk except the report, even 
 Ctrl-C. A line appears every few seconds.
 """
 
-from __future__ import annotations
-
 import contextlib
 import filecmp
 import json

@@ -3,8 +3,6 @@
 Always: existing files are used again. Only the owner can read keys.
 """
 
-from __future__ import annotations
-
 import ssl
 import time
 from pathlib import Path

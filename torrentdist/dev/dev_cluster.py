@@ -7,8 +7,6 @@ Daemons take free ones and report them. Longer than most files: starting, stoppi
 the members share one state.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -5,8 +5,6 @@ died before it noted the pid. Always: a mark is on disk before the first process
 Never: signal a process that we did not start.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

@@ -6,8 +6,6 @@ is written outside the given directory. Never: hold data that matters; nothing i
 block. Longer than most files: a server and the ensemble of three are described together.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import os

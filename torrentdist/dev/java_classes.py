@@ -6,8 +6,6 @@ needed; a server also starts without it. `make setup` makes it, since a packaged
 not be writable.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

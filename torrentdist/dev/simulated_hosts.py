@@ -7,8 +7,6 @@ Always: they have no slots, so nothing is run on them.
 Never: use them in a cluster whose bundles matter. Masters count their copies like real ones.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import contextlib

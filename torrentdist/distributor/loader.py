@@ -6,8 +6,6 @@ Always: a problem of a plug-in is found here, before the daemon serves any reque
 Never: know a plug-in by name.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import re

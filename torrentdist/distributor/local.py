@@ -6,8 +6,6 @@ metafile is the bundle's v2 metafile.
 Never: need the swarm.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Mapping
 from functools import partial

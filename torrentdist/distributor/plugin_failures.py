@@ -1,7 +1,5 @@
 """Makes every failure of a plug-in an error of the table."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

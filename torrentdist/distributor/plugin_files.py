@@ -6,8 +6,6 @@ bundle's v2 metafile.
 Never: know where bytes come from.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

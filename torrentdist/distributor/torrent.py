@@ -5,8 +5,6 @@ Always: its metafile is the bundle's own v2 metafile. A fetched bundle is seeded
 Never: know libtorrent. The host's engine does the work.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -7,8 +7,6 @@ the bundle is fetched into the user's cache first.
 Never: write. Never take a failure for a missing file.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

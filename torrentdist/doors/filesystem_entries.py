@@ -3,8 +3,6 @@
 Always: a bundle that does not exist is a missing file, as libraries know no other. Never: I/O.
 """
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ Always: a call works in every thread and after a fork, since each has a connecti
 Never: give the gateway the cluster's token, because any process may listen on its port.
 """
 
-from __future__ import annotations
-
 import http.client
 import json
 from collections.abc import Iterator

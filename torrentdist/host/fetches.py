@@ -6,8 +6,6 @@ Never: decide which bundles this host wants. The daemon's plan does.
 Longer than most files: both ways to fetch share the recipes, the reports and the publication.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence

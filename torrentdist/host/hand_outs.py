@@ -7,8 +7,6 @@ wrong bytes, and when its own transfer fails to read it.
 Never: fetch, or check a bundle for peers more than once per PAUSE_SECS.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Collection
 

@@ -1,8 +1,6 @@
 """The parts that everything in a host's runtime uses: store, engine, event log, and a way to
 announce."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final

@@ -6,8 +6,6 @@ mistake. Metafiles are parsed by the few threads for heavy work.
 Never: decide anything. `Store` does the work.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

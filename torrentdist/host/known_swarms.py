@@ -5,8 +5,6 @@ Always: the last answer stands until a newer one comes, so that transfers contin
 Never: ask a master. The agent does, and passes its picture to `apply`.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable
 

@@ -5,8 +5,6 @@ Always: a dead or slow master delays a request by its own short deadline only. A
 against its digest before it is used; after a wrong one the next master is asked.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar

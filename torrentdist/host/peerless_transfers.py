@@ -4,8 +4,6 @@ Always: a transfer that has just begun is not stuck. Meeting a peer restarts the
 Never: read a clock. The caller passes the time.
 """
 
-from __future__ import annotations
-
 from torrentdist.model.ids import Digest
 
 PATIENCE_SECS = 3.0

@@ -4,8 +4,6 @@ Always: a result is computed once, however many callers ask for it at once.
 Never: remember a failure, or a result that is None.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine

@@ -5,8 +5,6 @@ for a published bundle.
 Never: decide which bundles this host wants. The daemon's plan does.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Iterable

@@ -5,8 +5,6 @@ Always: one bundle at a time, followed by a rest as long as the reading took, so
 disturbed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable

@@ -6,8 +6,6 @@ Always: the engine has verified every byte of a finished fetch. A stalled transf
 Never: publish, or decide what this host wants.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path

@@ -5,8 +5,6 @@ Never: send a token in the clear to another machine, unless the configuration al
 server that only an answer named and that cannot prove its identity by the cluster's CA.
 """
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any

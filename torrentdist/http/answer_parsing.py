@@ -5,8 +5,6 @@ is made, however small the packed one is.
 Pure: no I/O.
 """
 
-from __future__ import annotations
-
 import re
 import zlib
 from typing import Final, NamedTuple

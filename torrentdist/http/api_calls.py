@@ -6,8 +6,6 @@ have been carried out is told apart from one that was never sent.
 Never: decide which master to ask next.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import math

@@ -6,8 +6,6 @@ A daemon asks again by itself after a while, so one round is enough; commands se
 Always: a master that is down costs one short deadline.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 

@@ -6,8 +6,6 @@ larger than its reader accepts.
 Never: use the connection again unless request and answer are complete.
 """
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 import time

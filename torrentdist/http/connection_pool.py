@@ -6,8 +6,6 @@ Never: send a request twice, since the first one may have been carried out, or i
 a command would have to wait for.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 import ssl

@@ -4,8 +4,6 @@ Each class tells how much of the request may have been carried out, because that
 may be sent again.
 """
 
-from __future__ import annotations
-
 
 class HttpError(Exception):
     """There is no answer, or none that is sound HTTP. The request may have been carried out."""

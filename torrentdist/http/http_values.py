@@ -1,7 +1,5 @@
 """A request, an answer and their headers, as values."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator, Mapping
 from typing import Final

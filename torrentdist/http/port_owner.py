@@ -4,8 +4,6 @@ Always: the kernel names the user who listens. A listener whose user is not know
 Never: refuse a listener. Its caller hashes what it takes from one that is not trusted.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import os
 import stat

@@ -3,8 +3,6 @@
 Pure: no I/O. Always: a URL or header that HTTP does not allow is an error before anything is sent.
 """
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 from urllib.parse import quote, urlsplit
 

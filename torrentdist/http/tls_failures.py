@@ -4,8 +4,6 @@ Pure: no I/O. The codes are OpenSSL's, which differ little between its releases;
 here keeps OpenSSL's own words.
 """
 
-from __future__ import annotations
-
 import ssl
 from typing import Final
 

@@ -5,8 +5,6 @@ Always: a server that only an answer named gets the token after its proof, or ne
 certificate is the proof, which access.py demands.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol

@@ -5,8 +5,6 @@ registers only after it has looked through its store.
 Never: decide anything about bundles, jobs or elections, or know what a room serves.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import os

@@ -4,8 +4,6 @@ configuration names.
 Always: the connection is closed at the end. Never: need a running daemon.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 
 import msgspec

@@ -3,8 +3,6 @@
 Always: the daemon sets each room as soon as it is built, and the host asks only after that.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable
 
 from torrentdist.bundle.store.store import KeepReason, StoreUsage, claim_everything

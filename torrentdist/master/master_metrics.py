@@ -1,7 +1,5 @@
 """The metrics of a master, read from its records and its directory of swarms."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from torrentdist.host.telemetry.host_metrics import host_samples

@@ -1,8 +1,6 @@
 """This master's id, its ZooKeeper session, and its mirror of the records, for the parts that need
 all three."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torrentdist.cluster.records.mirror import Mirror

@@ -5,8 +5,6 @@ retry together. A failure is reported once until the next success.
 Never: sleep or log; the caller does both.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable
 

@@ -5,8 +5,6 @@ that this release does not know.
 Pure: no I/O and no clock.
 """
 
-from __future__ import annotations
-
 import hashlib
 
 import msgspec

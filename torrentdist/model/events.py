@@ -7,8 +7,6 @@ Never: contain a secret or a user's data.
 Longer than most files: one list of all kinds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ Always: an id is short and has few kinds of characters, because it becomes a pat
 ZooKeeper, in URLs and on disk.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from typing import NewType

@@ -5,8 +5,6 @@ that is not UTF-8, so that callers need to
 handle only one failure.
 """
 
-from __future__ import annotations
-
 from typing import TypeVar
 
 import msgspec

@@ -3,8 +3,6 @@
 Pure: no name is looked up.
 """
 
-from __future__ import annotations
-
 import ipaddress
 
 

@@ -6,8 +6,6 @@ Never: decide which schema is written; cluster/records/record_schema.py does.
 Longer than most files: the records of the whole tree stand here.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Annotated, TypeVar
 

@@ -4,8 +4,6 @@ Always: keys are spread evenly over the choices. If a choice disappears, only th
 first change theirs.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable
 

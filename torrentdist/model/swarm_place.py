@@ -1,7 +1,5 @@
 """A receiver's place in the conductor's plan, as part of the HTTP API."""
 
-from __future__ import annotations
-
 import msgspec
 
 

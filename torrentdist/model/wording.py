@@ -4,8 +4,6 @@ Always: output of `printable` cannot control a terminal, whatever the input. JSO
 Never: put a Python repr, an errno number or a bytes literal into a sentence.
 """
 
-from __future__ import annotations
-
 import os
 import re
 

@@ -5,8 +5,6 @@ is apart, and includes reading. A job gets what is its own, and nothing else.
 Pure: no I/O and no clock.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase, translate

@@ -6,8 +6,6 @@ Always: a URI that is not exactly of this form names nobody, and neither do two 
 Pure: no I/O, and no cryptography. TLS has verified the certificate before this module reads it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

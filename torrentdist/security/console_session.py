@@ -7,8 +7,6 @@ Never: hold a token, or anything that a token could be made of.
 Pure: no I/O and no clock.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import secrets

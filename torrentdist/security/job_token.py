@@ -7,8 +7,6 @@ through scrypt first: a job that tries out secrets against its token pays for ea
 Never: I/O. Making a key takes a moment of processor time: make it once, and in a thread.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 

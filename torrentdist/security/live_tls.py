@@ -7,8 +7,6 @@ The certificate that a daemon shows names its own role, id and address.
 Never: read a clock; the caller passes the time.
 """
 
-from __future__ import annotations
-
 import os
 import ssl
 from collections.abc import Mapping

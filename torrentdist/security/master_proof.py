@@ -7,8 +7,6 @@ answer would let a stranger try guesses.
 Pure: no I/O and no clock.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 from typing import Final

@@ -6,8 +6,6 @@ Always: a pass ends by itself. If hosts have identities in ZooKeeper, the key is
 password there, so an attacker who takes over a host learns no other host's key.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 from typing import Final

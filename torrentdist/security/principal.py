@@ -5,8 +5,6 @@ Never: I/O. The layer that reads headers, tokens or kernel tables calls this mod
 found.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from enum import StrEnum
 

@@ -4,8 +4,6 @@ Always: a file has its mode from its first byte on, and is whole after a crash. 
 can read is refused.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import stat

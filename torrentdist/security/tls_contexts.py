@@ -5,8 +5,6 @@ that shows a certificate shows a valid one. A file that cannot be used is an err
 Never: use another library than Python's own ssl, which every command imports anyway.
 """
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass

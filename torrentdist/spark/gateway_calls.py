@@ -5,8 +5,6 @@ Always: an error that the gateway answers is raised as that error.
 Never: import a large library.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time

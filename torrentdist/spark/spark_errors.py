@@ -1,8 +1,6 @@
 """Errors of Spark as errors of ours: one line that names the problem, instead of a Java stack
 trace."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 

@@ -4,8 +4,6 @@ Always: the check fails within seconds. Success only means that a connection was
 Never: talk to the master.
 """
 
-from __future__ import annotations
-
 import contextlib
 import socket
 from urllib.parse import urlsplit

@@ -7,8 +7,6 @@ Never: know what a room serves or which loops it runs. The rooms are named in th
 they start.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import time

@@ -7,8 +7,6 @@ Never: touch the engine. The agent passes each new picture to `on_picture`, and 
 it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import itertools

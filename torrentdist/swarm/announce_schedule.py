@@ -6,8 +6,6 @@ it has been dead for long and no master names it.
 Pure: no I/O and no clock.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Set
 from typing import Final

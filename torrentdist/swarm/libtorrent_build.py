@@ -4,8 +4,6 @@ A package of libtorrent holds an OpenSSL of its own, which no update of the syst
 Never: load libtorrent, which takes a while; the file is searched for what OpenSSL says of itself.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import importlib.util
 import re

@@ -5,8 +5,6 @@ includes work at both ends, which on busy hosts takes a hundred times longer.
 Never: send anything.
 """
 
-from __future__ import annotations
-
 import math
 import socket
 import struct

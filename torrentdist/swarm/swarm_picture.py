@@ -5,8 +5,6 @@ stays, because peers continue without masters. All members of a swarm follow the
 Pure: no I/O and no clock.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final

@@ -5,8 +5,6 @@ Always: it answers `GET /v1/bundles/{id}/files/{path}` as docs/protocol.md says,
 and ranges.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import Callable

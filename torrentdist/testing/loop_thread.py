@@ -3,8 +3,6 @@
 Always: after close() none of its tasks and threads is left.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Coroutine

@@ -4,8 +4,6 @@ Always: all hosts in a swarm dial a host that joins it. An engine starts when it
 it.
 """
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import NamedTuple

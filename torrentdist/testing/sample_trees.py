@@ -3,8 +3,6 @@
 Always: a tree has the same bytes in every run.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping
 from pathlib import Path

@@ -7,8 +7,6 @@ Always: the client's span is remembered for a bounded number of uploads.
 Never: do I/O or read a clock; the time of an event is passed in.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from torrentdist.model.events import (

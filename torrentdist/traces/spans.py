@@ -6,8 +6,6 @@ same traces where only a share is kept.
 Pure: no I/O and no clock.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ Always: without traces.endpoint nothing is made, and nothing of OpenTelemetry is
 Never: fail an upload, or delay its end by more than CLOSE_SECS.
 """
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 import socket

@@ -1,7 +1,5 @@
 """`torrentdist audit`: who changed what, when, from where, and with which result."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """`torrentdist host`: invite hosts, let this one join, list them, shut one out, and forget one."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from pathlib import Path

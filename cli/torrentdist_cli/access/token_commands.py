@@ -1,7 +1,5 @@
 """`torrentdist token`: create, limit, list and revoke the tokens of people and programs."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """`torrentdist whoami`: who the user is to the cluster."""
 
-from __future__ import annotations
-
 import click
 
 from torrentdist.client import access_client

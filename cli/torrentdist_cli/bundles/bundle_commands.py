@@ -3,8 +3,6 @@
 `distribute`, `verify`, `diff` and `prune` have files of their own.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING

@@ -1,7 +1,5 @@
 """`torrentdist bundle diff`: compares two bundles of the cluster, file by file."""
 
-from __future__ import annotations
-
 import click
 
 from torrentdist.client.bundles.known_bundle import bundle_diff

@@ -1,8 +1,6 @@
 """`torrentdist bundle distribute`, `wait`, `cancel` and `distributions`: bring a bundle to hosts,
 at once or in waves, and watch it arrive."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

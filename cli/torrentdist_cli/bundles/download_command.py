@@ -1,7 +1,5 @@
 """`torrentdist download` and `unpack`: bring a bundle into a directory or file of this host."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

@@ -6,8 +6,6 @@ hosts that need attention, then the slowest ones.
 Never: decide when the distribution is over.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

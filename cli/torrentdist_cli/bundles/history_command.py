@@ -1,7 +1,5 @@
 """`torrentdist bundle history`: what distributions did, also long after they ended."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 

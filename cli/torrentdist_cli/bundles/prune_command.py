@@ -1,8 +1,6 @@
 """`torrentdist bundle prune`: frees disk space on this host, or removes unused bundles from the
 whole cluster."""
 
-from __future__ import annotations
-
 import click
 
 from torrentdist.http.api_calls import Broken, Request, ask

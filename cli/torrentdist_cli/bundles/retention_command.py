@@ -1,7 +1,5 @@
 """`torrentdist bundle retention`: how many versions of a bundle the cluster keeps."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import click

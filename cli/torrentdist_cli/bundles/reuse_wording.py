@@ -1,7 +1,5 @@
 """Says in words how much of a bundle is new, and where the rest is."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from torrentdist.model.ids import BundleId

@@ -1,7 +1,5 @@
 """`torrentdist bundle sign`: adds a signature to a bundle that is in the cluster."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

@@ -1,7 +1,5 @@
 """`torrentdist upload`: makes a directory or a file a bundle of the cluster."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

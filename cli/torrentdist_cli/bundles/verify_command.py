@@ -1,7 +1,5 @@
 """`torrentdist bundle verify`: compares local files with a bundle."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import threading

@@ -1,7 +1,5 @@
 """`torrentdist cluster`: an overview of the whole cluster."""
 
-from __future__ import annotations
-
 import click
 
 from torrentdist.client.tls_diagnosis import insecure_sentence

@@ -1,7 +1,5 @@
 """`torrentdist doctor`: finds what is wrong with this host or its cluster, within a minute."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import click

@@ -1,7 +1,5 @@
 """`torrentdist group`: shows and changes resource groups, and lets members in."""
 
-from __future__ import annotations
-
 import click
 
 from torrentdist.client import group_client

@@ -1,7 +1,5 @@
 """`torrentdist ha`: shows and changes which master leads."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from typing import TypeVar

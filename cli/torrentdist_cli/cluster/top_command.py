@@ -1,7 +1,5 @@
 """`torrentdist top`: the console's picture of the cluster in a terminal."""
 
-from __future__ import annotations
-
 import sys
 
 import click

@@ -4,8 +4,6 @@ Always: an error has the same text with every `-o`; stdout has all the data or n
 outside is made printable first, so that no name can control a terminal.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import click

@@ -4,8 +4,6 @@ Always: the first Ctrl-C or SIGTERM cancels the work, which closes its resources
 seconds. The second one ends the process at once.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shlex

@@ -4,8 +4,6 @@ otherwise as a line every ten seconds, and not at all with --quiet.
 Never: slow down the transfer. It may skip any of the transfer's reports.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

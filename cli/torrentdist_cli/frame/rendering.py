@@ -4,8 +4,6 @@ Always: numbers are plain in JSON, and have units in tables.
 Never: write progress, logs or errors, which go to stderr.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 

@@ -6,8 +6,6 @@ values lose their middle, and finally each row becomes a block of lines.
 Pure: the caller passes in the width.
 """
 
-from __future__ import annotations
-
 import textwrap
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence

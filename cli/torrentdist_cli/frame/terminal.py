@@ -6,8 +6,6 @@ characters.
 Never: decide what is written.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 

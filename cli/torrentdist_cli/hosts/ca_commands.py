@@ -3,8 +3,6 @@
 Never: need a network, a daemon or a configuration.
 """
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`torrentdist config`: shows the effective configuration, and where each value comes from."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import click

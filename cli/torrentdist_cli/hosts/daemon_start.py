@@ -1,8 +1,6 @@
 """Starts a daemon for `master --config` and `supervisor --config`, if this installation can run
 one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`torrentdist dev`: runs a whole cluster on this machine."""
 
-from __future__ import annotations
-
 import signal
 import sys
 import threading

@@ -1,7 +1,5 @@
 """`torrentdist master`: runs the master daemon."""
 
-from __future__ import annotations
-
 import click
 
 from torrentdist_cli.frame.command import Command

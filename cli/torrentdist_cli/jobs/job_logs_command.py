@@ -1,7 +1,5 @@
 """`torrentdist job logs`: prints what a job's workers write, wherever they run."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import click

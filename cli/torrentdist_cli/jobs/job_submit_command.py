@@ -1,7 +1,5 @@
 """`torrentdist job submit`: uploads a directory if needed, and creates a job from it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

@@ -4,8 +4,6 @@ Always: a value that no supervisor has reported yet is shown as unknown, not as 
 Never: ask a master.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 

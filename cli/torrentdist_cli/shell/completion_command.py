@@ -1,7 +1,5 @@
 """`torrentdist completion`: the script with which a shell completes our commands."""
 
-from __future__ import annotations
-
 import click
 from click.shell_completion import BashComplete, FishComplete, ShellComplete, ZshComplete
 

@@ -1,7 +1,5 @@
 """`torrentdist help`: the help of a command, or a topic that concerns all commands."""
 
-from __future__ import annotations
-
 import click
 
 from torrentdist_cli.frame.command import Command

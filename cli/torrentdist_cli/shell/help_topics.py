@@ -1,7 +1,5 @@
 """Texts that concern all commands, for `torrentdist help TOPIC` and the generated pages."""
 
-from __future__ import annotations
-
 EXIT_CODES = {
     0: "ok",
     1: "a bug of ours",

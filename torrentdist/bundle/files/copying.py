@@ -7,8 +7,6 @@ process keeps the directory locked, so that others can tell a running copy from 
 Never: write into the source.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

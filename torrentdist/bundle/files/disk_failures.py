@@ -1,7 +1,5 @@
 """Translates disk errors into errors of our table."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ Always: when a function returns, its change is on disk as far as the kernel can 
 Never: call these functions on an event loop; every one of them blocks.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os

@@ -6,8 +6,6 @@ Never: make a hard link outside of a store, since a write into one would be a wr
 Never wait for a fifo or follow a symlink.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

@@ -5,8 +5,6 @@ reads the same. On a file system without holes nothing happens.
 Never: read a file.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os

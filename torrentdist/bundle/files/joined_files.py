@@ -4,8 +4,6 @@ Always: only files that the metafile names are written, and no symlink is follow
 another name in the store is copied first.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator

@@ -5,8 +5,6 @@ that cannot exchange two names, a crash between two renames leaves the old conte
 Never: delete anything.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os

@@ -6,8 +6,6 @@ there; only a file with the right bytes stays.
 Never: follow a symlink below the top, or make anything durable: the caller syncs.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

@@ -5,8 +5,6 @@ source that changed costs nothing but the attempt.
 Never: write into a source, or into a pack that was there before.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress

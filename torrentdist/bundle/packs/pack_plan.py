@@ -6,8 +6,6 @@ change of a file changes its pack, and rarely the next one.
 Pure: no I/O and no clock.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import Final

@@ -4,8 +4,6 @@ Always: every byte is hashed before the destination appears, by one rename. The 
 only read.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

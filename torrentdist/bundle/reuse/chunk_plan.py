@@ -5,8 +5,6 @@ the newest versions of each first. What is read for one file has a bound.
 Pure: no I/O and no clock.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence, Set

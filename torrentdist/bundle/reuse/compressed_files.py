@@ -5,8 +5,6 @@ A .zip is no such archive, since it compresses each member by itself.
 Never: read more than the first bytes of a file, or look into files that have another name.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

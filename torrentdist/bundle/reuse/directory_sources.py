@@ -5,8 +5,6 @@ Always: what is found is only a hint. Whoever takes a file hashes what was taken
 Never: follow a symlink, write, or fail because something cannot be read.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator

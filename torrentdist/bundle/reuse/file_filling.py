@@ -6,8 +6,6 @@ be read costs nothing but the attempt.
 Never: write into a source, or leave a partly written file when the disk is full.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

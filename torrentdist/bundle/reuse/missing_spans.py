@@ -4,8 +4,6 @@ Always: every byte of a missing piece is in a span. Spans are in order and do no
 Pure: no I/O and no clock.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 

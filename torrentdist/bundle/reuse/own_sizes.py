@@ -7,8 +7,6 @@ other blocks now.
 Never: be asked on an event loop to measure: only `measure` touches the disk.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Collection, Mapping
 

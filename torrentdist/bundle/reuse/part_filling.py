@@ -6,8 +6,6 @@ source costs bytes and never content. A file that was there before is left alone
 Never: write into a source, or leave a file behind that the disk had no room for.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set

@@ -5,8 +5,6 @@ Always: it takes 8 bytes of memory per file, and forgetting a bundle costs nothi
 Never: be trusted for content. Different roots may begin alike, and a file may have changed since.
 """
 
-from __future__ import annotations
-
 import threading
 from array import array
 from collections.abc import Iterable, Set

@@ -7,8 +7,6 @@ Never: publish, or run on an event loop: every method blocks.
 Longer than most files: what is found and what is taken follow the same rules.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 import time

@@ -5,8 +5,6 @@ refused with its path and never overwritten.
 Never: guess.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TypeVar
 

@@ -8,8 +8,6 @@ Never: read contents, or call bytes wrong only because the identity is new: a re
 new identities.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Iterable, Iterator

@@ -8,8 +8,6 @@ Never: decide, lock, or touch a name that is not ours.
 Longer than most files: every name and every step of the layout on disk is defined only here.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import secrets

@@ -6,8 +6,6 @@ room is needed, no more bundles are chosen than it takes.
 Pure: no I/O, clock or thread. The store carries out the decision.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum

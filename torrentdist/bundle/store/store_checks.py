@@ -6,8 +6,6 @@ Never: renew the mark of a file that was written a moment ago, since another wri
 of the clock would be invisible.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import OrderedDict

@@ -6,8 +6,6 @@ two threads never get the same room.
 Never: do I/O. A query never waits for a disk.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager

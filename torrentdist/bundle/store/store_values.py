@@ -1,7 +1,5 @@
 """The immutable values that a store returns. Each is true at the time of the query."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -7,8 +7,6 @@ Never: do I/O. Everything that reads or writes a disk is a method of `Store`, wh
 call.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -6,8 +6,6 @@ upload.
 Never: hold more than one chunk in memory.
 """
 
-from __future__ import annotations
-
 import os
 from asyncio import sleep, to_thread
 from collections.abc import Callable

@@ -6,8 +6,6 @@ informed and the engine is closed.
 Never: know what is transferred, or why.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import fcntl

@@ -6,8 +6,6 @@ the user allowed replacing them. A part directory belongs to one process at a ti
 process resumes it. All functions block: call them in threads.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import hashlib

@@ -6,8 +6,6 @@ reason. A cluster that is temporarily unreachable does not end the wait before i
 Never: judge a host by anything except the masters' reports.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Callable, Collection, Mapping

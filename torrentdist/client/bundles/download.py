@@ -7,8 +7,6 @@ Never: leave DEST incomplete, or replace it without the user's permission.
 Longer than most files: it is all steps of one download, which share its deadline.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import os

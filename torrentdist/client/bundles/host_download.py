@@ -7,8 +7,6 @@ hashed before it is used.
 Never: give the supervisor the cluster's token, because any process may listen on its port.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

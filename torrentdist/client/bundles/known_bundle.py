@@ -5,8 +5,6 @@ Always: an id that stands for other content is a conflict, with a sentence about
 Never: send any of the content.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable

@@ -5,8 +5,6 @@ Always: every byte that counts was hashed after it was taken. When the work is c
 writes any more.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable, Iterator, Sequence

@@ -5,8 +5,6 @@ Always: symlinks are followed first, so that every name of a protected path is p
 Never: change anything on disk.
 """
 
-from __future__ import annotations
-
 import os
 import pwd
 from collections.abc import Iterable

@@ -3,8 +3,6 @@
 Always: what is verified against is the client's own configuration, never an answer of a master.
 """
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 Never: make the work depend on the receiver of a report, who may be slow or ignore it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import StrEnum
 

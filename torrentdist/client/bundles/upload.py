@@ -6,8 +6,6 @@ The answer never counts more masters than hold the bundle.
 Never: go on seeding once enough masters hold the bundle.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import os

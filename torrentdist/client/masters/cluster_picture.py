@@ -4,8 +4,6 @@ Always: the number of requests is bounded, however many bundles and hosts there 
 answers is left out, and said.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import math

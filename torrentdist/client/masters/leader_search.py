@@ -7,8 +7,6 @@ for less long. Old records are accepted only after a full round in which no mast
 Pure: no I/O, no clock and no random numbers; the caller passes these in.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 

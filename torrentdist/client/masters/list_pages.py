@@ -4,8 +4,6 @@ Always: it also understands a master of an older release, which answers with the
 Never: go on forever because pages repeat known entries.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 

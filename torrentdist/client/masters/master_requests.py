@@ -5,8 +5,6 @@ request id across all retries, so it is made once. An error names what each mast
 Never: decide which master to ask next; leader_search.py does.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import random

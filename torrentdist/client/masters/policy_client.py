@@ -1,7 +1,5 @@
 """Distributions under way and retention rules, as the masters know them."""
 
-from __future__ import annotations
-
 import msgspec
 
 from torrentdist.client.masters.master_client import MasterClient

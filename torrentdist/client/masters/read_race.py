@@ -7,8 +7,6 @@ Old records are accepted if no master has newer ones, or when time is nearly up.
 Never: look into an answer, or end the race while a master may still win it.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar

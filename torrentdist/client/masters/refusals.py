@@ -4,8 +4,6 @@ Always: an error that no other master would avoid is raised at once.
 Pure: no I/O and no clock.
 """
 
-from __future__ import annotations
-
 from torrentdist.client.masters import leader_search
 from torrentdist.client.masters.leader_search import Reply, Said
 from torrentdist.model.errors import TorrentdistError

@@ -9,8 +9,6 @@ last change.
 Never: raise.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import hashlib

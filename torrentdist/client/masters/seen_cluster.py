@@ -6,8 +6,6 @@ count.
 Never: ask a master.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -6,8 +6,6 @@ Never: decide (term.py does), or block in a callback.
 Longer than most files: the five operations and the loop behind them share one state.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import secrets

@@ -8,8 +8,6 @@ value that it has read. A successor that dies or cannot become ready blocks nobo
 Never: ask whether the master is ready (the elector has done so), or touch another session's znode.
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 

@@ -5,8 +5,6 @@ or not at all. After the fence is lost, nothing is sent. Each commit is logged w
 record of which master acted as leader.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from torrentdist.cluster import paths

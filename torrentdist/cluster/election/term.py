@@ -4,8 +4,6 @@ Always: the lowest sequence number is first, and only a znode of our current ses
 Pure: no I/O and no clock.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum

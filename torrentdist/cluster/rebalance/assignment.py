@@ -5,8 +5,6 @@ loads moves fewer resources.
 Pure: the result depends only on the arguments.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 
 Assignment = Mapping[str, tuple[str, ...]]

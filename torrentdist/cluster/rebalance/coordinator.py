@@ -8,8 +8,6 @@ nothing if no resource has to move.
 Never: do I/O, or look at a clock.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from functools import reduce
 

@@ -5,8 +5,6 @@ on a changed version. A removed resource that a member works on stays exclusive 
 releases it. Needs no member and no master.
 """
 
-from __future__ import annotations
-
 import contextlib
 from typing import TypeVar
 

@@ -4,8 +4,6 @@ Always: an unreadable record gives no member an order.
 Never: store anything that grows over time.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import TypeVar
 

@@ -6,8 +6,6 @@ Never: leave open what an answer proves. `Unsure` proves nothing: the request ma
 executed, or may still be.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum

@@ -4,8 +4,6 @@ on a resource that another has not stopped using.
 Always: a join that fails or is cancelled leaves nothing behind.
 """
 
-from __future__ import annotations
-
 import socket
 
 from torrentdist.cluster import paths

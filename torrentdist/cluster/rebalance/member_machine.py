@@ -8,8 +8,6 @@ Never: do I/O, or look at a clock.
 Longer than most files: its transitions form one machine.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce

@@ -1,8 +1,6 @@
 """The values that the state machine of a group member takes and returns: events, orders and phases
 of work."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum

@@ -6,8 +6,6 @@ Pure: no I/O and no clock.
 Never: depend on the record types.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import msgspec

@@ -8,8 +8,6 @@ Never: replace the record of another store.
 Longer than most files: one small state machine with its ZooKeeper calls.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import random

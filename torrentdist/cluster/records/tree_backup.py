@@ -7,8 +7,6 @@ Never: overwrite the records of others. Never write the key of the tracker URLs 
 restored cluster gets a new one.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import secrets

@@ -7,8 +7,6 @@ others are never overwritten.
 Pure: no I/O and no clock.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec

@@ -6,8 +6,6 @@ named.
 Never: know kazoo, or log a password.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field

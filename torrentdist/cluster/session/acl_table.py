@@ -6,8 +6,6 @@ Always: a znode whose ACL depends on an identity holds that identity's user as i
 masters write. Pure: no I/O and no clock.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re

@@ -5,8 +5,6 @@ Always: each step waits as long as necessary.
 Never: write, or give up on an ensemble that does not answer yet.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 

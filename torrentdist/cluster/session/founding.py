@@ -5,8 +5,6 @@ Never: found a cluster in a tree that holds records, because they may belong to 
 backup can restore.
 """
 
-from __future__ import annotations
-
 import secrets
 
 from torrentdist.cluster import paths

@@ -6,8 +6,6 @@ is a TorrentdistError.
 Never: know kazoo.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum

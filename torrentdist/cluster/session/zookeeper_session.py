@@ -7,8 +7,6 @@ Never: know kazoo (kazoo_client.py does), or guess that a session has expired.
 Longer than most files: every call shares the session's state and deadlines.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import dataclasses

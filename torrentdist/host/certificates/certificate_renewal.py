@@ -5,8 +5,6 @@ an expired one is renewed too.
 Never: end the daemon; without a new certificate it goes on with the old one.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ that is about to expire.
 Always: a file that cannot be used is logged once, and looked at again. Never: end the daemon.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Sequence

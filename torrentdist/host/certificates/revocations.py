@@ -4,8 +4,6 @@ Always: what was heard stays true: a revocation is never taken back, and a host 
 for a while keeps those that it knows. Never: ask ZooKeeper.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import random

@@ -6,8 +6,6 @@ masters can seed. A swarm that changes its CA is noticed within minutes.
 Never: end the daemon. Without a new certificate it goes on with the old one.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import random

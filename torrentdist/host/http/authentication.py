@@ -5,8 +5,6 @@ Always: a request that passes has a principal in its scope; a missing or wrong t
 Never: decide what a principal may do.
 """
 
-from __future__ import annotations
-
 import hmac
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

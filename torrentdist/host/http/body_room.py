@@ -6,8 +6,6 @@ oldest body that grows can always end. A body that finds no room within seconds 
 that its client asks another master.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections import Counter

@@ -6,8 +6,6 @@ with an error. Never: follow anything out of the content directory, whatever the
 says.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import stat

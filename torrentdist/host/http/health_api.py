@@ -4,8 +4,6 @@ Always: `/livez` answers while the process does, whatever else is wrong; `/ready
 failing check.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 from starlette.requests import Request

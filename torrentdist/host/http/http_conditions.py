@@ -7,8 +7,6 @@ allows.
 Never: I/O or a clock.
 """
 
-from __future__ import annotations
-
 import calendar
 import re
 from collections.abc import Mapping, Sequence

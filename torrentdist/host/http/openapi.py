@@ -4,8 +4,6 @@ Always: it is made from the operations and the types of the views, so that it ca
 them.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ sender's role and pattern are checked; a handler reads at most `max_body` bytes.
 Never: decide who may do what; security/authorization.py does.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass

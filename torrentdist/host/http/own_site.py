@@ -8,8 +8,6 @@ another site can send without being asked back, or names this daemon as its orig
 console do.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import socket
 from collections.abc import Iterable, Mapping

@@ -7,8 +7,6 @@ in time ends.
 Never: decide what the holder may do.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import socket

@@ -5,8 +5,6 @@ Always: takes only a socket that was meant for this process, and only once. Proc
 daemon starts do not inherit it.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import MutableMapping

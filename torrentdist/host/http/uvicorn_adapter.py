@@ -6,8 +6,6 @@ whole head or no body in time, and a body that nobody wants is not read.
 Never: handle signals, or log requests; the daemon does.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import socket

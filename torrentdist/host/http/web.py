@@ -4,8 +4,6 @@ Always: a failure leaves as an error of the table, with its status. Never: liste
 without a token.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import Callable

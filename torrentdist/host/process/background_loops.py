@@ -5,8 +5,6 @@ Always: `failed` returns or raises when any loop ends, so that the daemon does n
 it.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine
 from typing import Any

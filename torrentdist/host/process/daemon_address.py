@@ -5,8 +5,6 @@ Always: the file is written once the daemon answers, and removed when it stops c
 the pid, so that a leftover file after a crash can be recognized.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 from pathlib import Path

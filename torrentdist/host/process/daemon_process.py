@@ -6,8 +6,6 @@ part of the daemon fails or its event loop is stuck, the whole process ends: it 
 part missing.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import errno

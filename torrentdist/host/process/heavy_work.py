@@ -6,8 +6,6 @@ asyncio's own threads does not wait.
 Never: wait here for a network, another process or a lock, which would block other heavy work.
 """
 
-from __future__ import annotations
-
 import asyncio
 import functools
 from collections.abc import Callable

@@ -5,8 +5,6 @@ and counted.
 Never: print a secret. A value is masked if its key looks like that of a secret.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

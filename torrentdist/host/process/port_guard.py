@@ -5,8 +5,6 @@ allows it to run without TLS. In `mutual` a daemon proves itself by its certific
 its token nowhere. In `both` it shows its certificate over HTTPS and its token over plain HTTP.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final

@@ -6,8 +6,6 @@ Always: a daemon serves the routers of its rooms in the order in which it names 
 Never: start a loop while a room is built; the daemon does, when the loop's `when` has come.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum

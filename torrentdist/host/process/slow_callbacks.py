@@ -6,8 +6,6 @@ Never: measure by default. A daemon is measured if TORRENTDIST_SLOW_CALLBACKS_SE
 it asks for it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -6,8 +6,6 @@ Never: clean up. Workers go on or end under their guardians, and a service manag
 daemon.
 """
 
-from __future__ import annotations
-
 import asyncio
 import faulthandler
 import os

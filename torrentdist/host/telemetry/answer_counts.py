@@ -4,8 +4,6 @@ Always: health checks do not count, since a 503 is a good answer of them.
 Never: look at more of an answer than its status.
 """
 
-from __future__ import annotations
-
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from torrentdist.host.http.own_site import HEALTH_PATHS

@@ -4,8 +4,6 @@ Always: refusals are counted by source, so a stranger costs a few lines and boun
 Never: fail or delay a request.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable

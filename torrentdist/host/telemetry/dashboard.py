@@ -4,8 +4,6 @@ Always: every metric of the table is shown, and every query is about the chosen 
 has a bounded number of lines with any number of hosts: sums, quantiles, or the ten worst.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -5,8 +5,6 @@ Always: a download that was reported as started is also reported as ended, howev
 Never: change anything about the download.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time

@@ -5,8 +5,6 @@ will be tried again.
 Never: do I/O. The clock is passed in.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import NamedTuple

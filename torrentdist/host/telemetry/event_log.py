@@ -7,8 +7,6 @@ Never: fail, or make the daemon wait. An event that cannot be written is lost, a
 reports it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

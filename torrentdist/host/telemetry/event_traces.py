@@ -5,8 +5,6 @@ OpenTelemetry.
 Never: fail or delay what an event reports.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable

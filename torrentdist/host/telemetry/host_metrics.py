@@ -3,8 +3,6 @@
 Always: values come from memory, so that a scrape never waits for the disk.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from torrentdist.cluster.session.znode_operations import SessionState

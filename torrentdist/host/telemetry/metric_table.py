@@ -6,8 +6,6 @@ values that the table lists, so that the number of series is fixed.
 Never: use a label that names a bundle, a host or an error, since their number grows without bound.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum

@@ -4,8 +4,6 @@ histograms of what happens in between.
 Always: every metric is a row of metric_table.py.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field

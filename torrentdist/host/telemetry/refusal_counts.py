@@ -5,8 +5,6 @@ bounded.
 Pure: no I/O; the clock is passed in.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import msgspec

@@ -4,8 +4,6 @@ Always: the files of a large bundle are told in several lines, so that no line g
 Never: change anything about the upload.
 """
 
-from __future__ import annotations
-
 import asyncio
 
 from torrentdist.bundle.metafile import Metafile

@@ -1,7 +1,5 @@
 """The audit of one master over HTTP. A client asks every master, and merges what they say."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from starlette.requests import Request

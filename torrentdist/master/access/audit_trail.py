@@ -6,8 +6,6 @@ Always: the memory is bounded. Refusals are counted by source.
 Never: fail or delay a request.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator

@@ -4,8 +4,6 @@ Always: the CA's key goes to a master that proves by its certificate that it is 
 else.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable

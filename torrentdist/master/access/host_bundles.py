@@ -6,8 +6,6 @@ pattern allows, and nothing of other bundles. Masters, people and jobs have rule
 Never: decide by what the sender says about itself; its certificate and the records say everything.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 

@@ -3,8 +3,6 @@
 Always: what is decided on is decided again in the transaction that records it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import time

@@ -7,8 +7,6 @@ key.
 Never: issue a certificate that is not in the records.
 """
 
-from __future__ import annotations
-
 import hmac
 from collections.abc import Sequence
 

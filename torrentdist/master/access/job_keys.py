@@ -4,8 +4,6 @@ Always: a token that a host has made counts for jobs whose workers are assigned 
 ends with its revocation. Never: tell what is wrong with a token.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ shows.
 Always: only records of the same cluster count, and a revocation only ever adds to the records.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 

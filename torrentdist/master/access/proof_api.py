@@ -4,8 +4,6 @@ Always: it proves for its own URL only. Each unknown name gets an answer of its 
 nothing, the same one after a restart, so that nobody can find out names.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import secrets

@@ -1,7 +1,5 @@
 """The room of access to a master: tokens, hosts' certificates, revocations, and the audit."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torrentdist.host.process.room import Loop, Room

@@ -3,8 +3,6 @@
 Always: a master sees the hash of a token's secret only.
 """
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ Always: a usable token is never replaced by another one of its name.
 Never: see a secret.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import msgspec

@@ -1,7 +1,5 @@
 """Reads of bundles: lists, single bundles, waiting for copies, the progress of hosts, and files."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Always: a standby refuses them; the leader's operations make them, once for each request id.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torrentdist.host.http.operation import DRY_RUN

@@ -6,8 +6,6 @@ Always: an id never gets other content. Never: remove a bundle that is pinned or
 needs.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Always: `said` is what peers told the directory of swarms, by peer.
 Longer than most files: every view is one small function.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 

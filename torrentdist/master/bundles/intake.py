@@ -8,8 +8,6 @@ Never: take one digest from the swarm and over HTTP at the same time.
 Longer than most files: both ways to take bytes share what is open.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil

@@ -3,8 +3,6 @@
 Always: a metafile is accepted only under the digest that it has.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 from collections.abc import Callable

@@ -5,8 +5,6 @@ distribution, wanted by a standing order, promised to hosts for a time, or young
 Never: run by itself. The author of an unused bundle may need it tomorrow.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from torrentdist.cluster.records.record_index import RecordIndex

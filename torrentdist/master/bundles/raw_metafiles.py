@@ -1,7 +1,5 @@
 """The bytes of metafiles: from this master's store, or from another master."""
 
-from __future__ import annotations
-
 from torrentdist.cluster.records.mirror import Mirror
 from torrentdist.host.host_store import HostStore
 from torrentdist.host.master_links import MasterLinks

@@ -3,8 +3,6 @@
 Always: a recipe is a hint, so nothing here depends on one.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from starlette.requests import Request

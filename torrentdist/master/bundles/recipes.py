@@ -5,8 +5,6 @@ Always: a recipe is given out only if it has the hash that the bundle's record n
 remembered, and each has a bounded size.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from contextlib import suppress
 from typing import Final

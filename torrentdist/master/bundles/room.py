@@ -1,7 +1,5 @@
 """The bundles' room of a master: uploads, changes and reads of bundles, metafiles and recipes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torrentdist.host.process.room import Room

@@ -3,8 +3,6 @@
 Always: a standby refuses before it reads a body.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from starlette.requests import Request

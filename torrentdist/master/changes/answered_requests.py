@@ -5,8 +5,6 @@ One id stands for one content.
 Never: list or mirror requests. A lookup reads a single znode.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import hashlib

@@ -8,8 +8,6 @@ nothing.
 Never: write to ZooKeeper without the fence.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import time

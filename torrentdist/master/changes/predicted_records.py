@@ -6,8 +6,6 @@ Always: a section that the operations do not write stays the same object.
 Never: judge whether the transaction will succeed.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from typing import Any, Final

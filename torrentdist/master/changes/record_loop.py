@@ -4,8 +4,6 @@ Always: a failure is logged once until the next success, and is followed by a pa
 one record does wrong holds up no other: it is left out until its own pause is over.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import time

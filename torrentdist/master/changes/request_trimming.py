@@ -5,8 +5,6 @@ are by ZooKeeper's clock.
 Never: delete without the leader's fence.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Mapping

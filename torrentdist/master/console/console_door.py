@@ -6,8 +6,6 @@ status of the error.
 Never: decide who may do what.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import msgspec

@@ -7,8 +7,6 @@ finds text that was forgotten.
 Never: write an inline style or script, which the pages' own policy forbids.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ records as the visitor may see them.
 Never: change anything.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Hashable, Iterable

@@ -4,8 +4,6 @@ Pure: functions of views.
 Always: a list is bounded, and says how long it would be. What is not known is null, never zero.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable

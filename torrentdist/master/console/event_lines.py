@@ -4,8 +4,6 @@ Pure: values in, values out.
 Always: the newest come first, and a list is bounded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from heapq import nlargest

@@ -3,8 +3,6 @@
 Pure: values in, values out.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from typing import Final

@@ -5,8 +5,6 @@ Always: a host that does not answer delays a page by ANSWER_SECS at most, and is
 silent. A host whose answer is too large is shown as silent too. A host gets a pass, never a token.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable, Mapping
 

@@ -6,8 +6,6 @@ takes a small share of a processor. A stream ends by itself, so that its sender 
 Never: keep what a slow browser has not read; it gets the newest part next.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import Counter

@@ -3,8 +3,6 @@
 Always: bounded. The report has the distant past. A master that does not answer is named.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping

@@ -3,8 +3,6 @@
 A new page is one more router here; a page shows what another room offers through `Shown`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Iterable

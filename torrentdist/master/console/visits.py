@@ -5,8 +5,6 @@ Always: a form changes nothing unless its page was made for the same sender. A p
 and a browser gets a page, unless `format=json` asks for the JSON.
 """
 
-from __future__ import annotations
-
 import hmac
 import time
 from http.cookies import CookieError, SimpleCookie

@@ -3,8 +3,6 @@
 Pure: values in, values out.
 """
 
-from __future__ import annotations
-
 from torrentdist.model.events import DistributionEnded, LackingHost
 from torrentdist.model.wire.fleet_messages import DistributionSummary
 

@@ -9,8 +9,6 @@ nothing changes is looked at ever less often.
 Never: decide or delay a distribution.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import random

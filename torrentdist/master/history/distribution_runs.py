@@ -6,8 +6,6 @@ host that has the bundle stays counted. A summary and a list of them are bounded
 Never: count a host twice.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 

@@ -1,7 +1,5 @@
 """The history of distributions over HTTP: for people, and for other masters."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 

@@ -4,8 +4,6 @@ Always: the file has the old content or the new one, whatever happens. A damaged
 and begun anew: it is history, and nothing is decided by it.
 """
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

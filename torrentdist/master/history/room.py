@@ -1,7 +1,5 @@
 """The room of a master's history of distributions."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torrentdist.host.process.room import Loop, Room, When

@@ -5,8 +5,6 @@ Always: a run counts the hosts that the page of its bundle counts: those that ha
 those that still lack it, and those whose wave has not begun.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import msgspec

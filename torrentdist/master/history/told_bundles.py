@@ -5,8 +5,6 @@ assignments. Any other costs as much as there are changes.
 Never: call a bundle new that was told before this master began to look.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from torrentdist.cluster.records.record_index import Follower

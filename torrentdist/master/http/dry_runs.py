@@ -4,8 +4,6 @@ Always: a dry run is checked like the change itself, from the sender's role to t
 path of its own, so that a master of an older release refuses it instead of making the change.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send

@@ -6,8 +6,6 @@ name.
 Never: decide anything. Handlers check what comes in, call one collaborator, and render a view.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass

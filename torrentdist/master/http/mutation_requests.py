@@ -4,8 +4,6 @@ change.
 Always: an id from a path is checked before anything uses it.
 """
 
-from __future__ import annotations
-
 import asyncio
 
 from starlette.requests import Request

@@ -4,8 +4,6 @@ Always: a change is refused by a standby before its body is read. Its method get
 `RequestedChange`, in which everything is read and checked, and returns the answer as JSON.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Iterator

@@ -7,8 +7,6 @@ a gap, and when it first sees the supervisor. The texts of a report are short.
 Never: move workers. The job loop does.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Collection, Iterable

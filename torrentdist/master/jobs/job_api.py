@@ -4,8 +4,6 @@ Always: the leader alone answers what workers do; `?any=true` asks any master fo
 instead.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from starlette.requests import Request

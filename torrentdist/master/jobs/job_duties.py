@@ -6,8 +6,6 @@ listened for a while: after an outage supervisors need time to register again, a
 run their workers because the masters promise to move none (docs/decisions/0008-isolation.md).
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 

@@ -7,8 +7,6 @@ large holds up no other.
 Never: judge a supervisor before this leader has listened for long enough.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Hashable, Sequence

@@ -5,8 +5,6 @@ job at a time. A job's own setting for copies overrides those of its bundles and
 Never: place workers. job_duties.py does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

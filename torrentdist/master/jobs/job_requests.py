@@ -7,8 +7,6 @@ or takes too long refuses the job.
 Never: place workers. The job loop does.
 """
 
-from __future__ import annotations
-
 import asyncio
 import importlib
 import re

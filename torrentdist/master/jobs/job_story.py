@@ -4,8 +4,6 @@ Always: nothing else goes in, so a new leader continues the story and repeats no
 last events are kept.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 import msgspec

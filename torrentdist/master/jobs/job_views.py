@@ -1,7 +1,5 @@
 """Makes the views of jobs that users see, from records, places and reports. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Container, Iterable, Mapping
 
 import msgspec

@@ -5,8 +5,6 @@ has no effect if the system sent it. The record holds the time, by ZooKeeper's c
 pending step is due. So a failover neither restarts nor forgets it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """The jobs' room of a master: what jobs need of the others, and what they offer."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torrentdist.host.process.room import Loop, Room, When

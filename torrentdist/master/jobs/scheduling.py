@@ -7,8 +7,6 @@ the remaining workers get no place, and no other worker moves for them. Those of
 stay with it in that case.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass

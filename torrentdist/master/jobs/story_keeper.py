@@ -6,8 +6,6 @@ whose record, places or reports changed is looked at. A story that is too large 
 Never: fail anything else when a story cannot be written.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping

@@ -4,8 +4,6 @@ Always: the master that ends the time without a leader measures it, on its own c
 Never: influence an election.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Awaitable, Callable

@@ -5,8 +5,6 @@ only while no registered master and no peer has a complete copy. The time of its
 on the clock of the master that watches.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 
 from torrentdist.cluster.records.snapshot import ClusterSnapshot

@@ -6,8 +6,6 @@ deleted only after its time, and when no registered master must still act on it.
 ZooKeeper's clock.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ last one. Ages of all tombstones are looked at rarely.
 Never: decide what is due. leader_duties.py does.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass

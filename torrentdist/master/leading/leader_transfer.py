@@ -6,8 +6,6 @@ answer.
 Never: elect. The election's queue does.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Sequence
 

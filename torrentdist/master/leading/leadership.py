@@ -7,8 +7,6 @@ Never: decide what a leader does for the records. leader_rounds.py does it, and 
 decides.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Callable, Collection

@@ -1,8 +1,6 @@
 """Routes of a master that show the leader, the state of every master and past leaders, and that
 hand leadership over."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass
 

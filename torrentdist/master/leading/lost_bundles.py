@@ -5,8 +5,6 @@ Always: the time starts anew when this master was cut off from ZooKeeper, since 
 Never: mark a bundle lost. The leader does.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable

@@ -1,8 +1,6 @@
 """Says what this master still lacks to do its work, and describes its role to the other masters and
 to users."""
 
-from __future__ import annotations
-
 import time
 
 from torrentdist import __version__

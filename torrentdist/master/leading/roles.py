@@ -5,8 +5,6 @@ Always: a dead or slow master delays the answer by one short deadline, however m
 Never: keep an answer. Every call asks anew.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Container
 

@@ -3,8 +3,6 @@
 Changes are part of it because only a leader makes them.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Callable

@@ -6,8 +6,6 @@ a daemon that is just restarting is waited for. The schema never falls. Every st
 fence. Never: change the meaning of a record.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from itertools import islice

@@ -7,8 +7,6 @@ Never: delete a barrier, except that of a host that was shut out so long ago tha
 ended. A watch reports when an owner has released its own.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Iterable

@@ -7,8 +7,6 @@ barrier below it exists, so no two hosts hold a barrier.
 Pure: no I/O and no clock.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 Always: a read ends within two seconds, whatever ZooKeeper does.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Always: only a group that is missing and children of its /resources are written,
 a coordinator fails on a changed version. Pure: no I/O and no clock.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ Always: an identity goes to the host that proves by its certificate that it is t
 nobody else. It is never part of an answer that is kept.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import msgspec

@@ -4,8 +4,6 @@ Each is a pure function from a snapshot to ZooKeeper operations, which changes/c
 Always: a place belongs to the present holder of an id. A host that was shut out gets none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from torrentdist.cluster import paths

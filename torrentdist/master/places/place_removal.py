@@ -6,8 +6,6 @@ lease, so its workers end by its own clock.
 Never: touch the place of a host that is not shut out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import partial
 

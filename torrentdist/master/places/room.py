@@ -1,7 +1,5 @@
 """The room of places: where hosts register and join groups in ZooKeeper, and resource groups."""
 
-from __future__ import annotations
-
 from torrentdist.host.process.room import Loop, Room, When
 from torrentdist.master.leading.room import LeadingRoom
 from torrentdist.master.master_core import MasterCore

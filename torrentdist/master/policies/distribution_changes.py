@@ -5,8 +5,6 @@ Always: a distribution whose request is repeated begins once. Only hosts that ha
 keep it after a cancellation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec

@@ -3,8 +3,6 @@
 Always: a repeated request begins or cancels once. A host's state is shown as the host announced it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 from torrentdist.cluster.records.snapshot import ClusterSnapshot

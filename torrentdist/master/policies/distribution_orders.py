@@ -3,8 +3,6 @@
 Always: what it asks for is checked before anything is written.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 

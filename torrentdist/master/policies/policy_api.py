@@ -3,8 +3,6 @@
 Always: a standby refuses changes; the leader makes them, once for each request id.
 """
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass
 from typing import Final

@@ -5,8 +5,6 @@ committed through the leader's fence. What fails is seen again in the next round
 Never: change anything on a master that does not lead; it only notes since when hosts are stuck.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable

@@ -4,8 +4,6 @@ An owner is the name of a token; the token's record holds the quotas.
 Pure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from torrentdist.charts.quantities import size as in_units

@@ -5,8 +5,6 @@ A standing order stays until it is cancelled, with its terms. The waves of an or
 unless the new order has waves of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 from msgspec.structs import replace

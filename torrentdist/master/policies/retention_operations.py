@@ -5,8 +5,6 @@ batch.
 Never: decide what goes. retention_rules.py does.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 

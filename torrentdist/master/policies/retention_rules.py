@@ -8,8 +8,6 @@ wanted by a standing order or promised to hosts for a time; or if another bundle
 same content and no holder of its own. Ages are by ZooKeeper's clock.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from bisect import bisect_left

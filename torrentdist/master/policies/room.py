@@ -1,7 +1,5 @@
 """The policies' room of a master: distributions in waves, retention rules."""
 
-from __future__ import annotations
-
 from torrentdist.host.process.room import Loop, Room, When
 from torrentdist.master.leading.room import LeadingRoom
 from torrentdist.master.master_core import MasterCore

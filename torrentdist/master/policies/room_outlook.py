@@ -4,8 +4,6 @@ Always: it says what retention_rules.py and pruning.py decide, and decides nothi
 are judged in a thread, and at most once for the same records within VALID_SECS.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import threading

@@ -6,8 +6,6 @@ get the bundle, or a wave in which no host gets it, stops the rest. In every oth
 host holds nobody up; its supervisor tries again by itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ that helps. What only the leader knows is found on the leader alone.
 Pure: functions of views.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections import defaultdict

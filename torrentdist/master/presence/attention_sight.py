@@ -6,8 +6,6 @@ over the bundles at most: an index that follows the records' changes tells which
 Never: change anything.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import time
 from collections.abc import Hashable, Iterable, Iterator

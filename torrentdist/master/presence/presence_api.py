@@ -1,7 +1,5 @@
 """Routes about the cluster as a whole: what needs attention, and forgetting who is gone."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from starlette.requests import Request

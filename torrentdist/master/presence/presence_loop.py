@@ -4,8 +4,6 @@ Always: every change is a decision of presence_plan.py, committed through the fe
 somebody registers, leaves or is forgotten, and never for a heartbeat.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Collection

@@ -6,8 +6,6 @@ Never: remember more than MOST_KNOWN daemons of a role, or more than MOST_GONE t
 Pure: no I/O and no clock.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The room of presence: the cluster remembers its daemons, and says what needs attention."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torrentdist.host.process.room import Loop, Room, When

@@ -7,8 +7,6 @@ Always: a request is answered from records that show what its sender has seen, o
 Never: delay a change on a standby, which refuses it at once and names the leader.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 
 from starlette.datastructures import Headers, MutableHeaders

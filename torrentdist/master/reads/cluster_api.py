@@ -1,7 +1,5 @@
 """The cluster as a whole: its members, its saved records, and a backup of everything persistent."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass
 

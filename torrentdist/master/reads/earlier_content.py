@@ -6,8 +6,6 @@ answers. An answer comes within a second; what takes longer is there at the next
 Never: compare with a bundle that was removed or lost.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import OrderedDict

@@ -5,8 +5,6 @@ once, even if others come and go. Without a limit the list is whole, as older cl
 Never: make a page larger than its limit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import islice

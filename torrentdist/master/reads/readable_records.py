@@ -5,8 +5,6 @@ sender that reads everything gets the records themselves, at no cost.
 Never: do I/O, or use a clock.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar

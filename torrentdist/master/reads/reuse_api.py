@@ -4,8 +4,6 @@ Always: a bundle that the sender may not read counts for nothing, and costs no t
 Never: read content in order to answer.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from starlette.requests import Request

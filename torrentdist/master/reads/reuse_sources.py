@@ -4,8 +4,6 @@ uploader may read.
 Always: the bytes that an upload moves, and the time that it takes, tell nothing of other bundles.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 
 from torrentdist.host.host_store import HostStore

@@ -3,8 +3,6 @@
 Always: if hosts have identities in ZooKeeper, no host can make these passes and keys.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

@@ -5,8 +5,6 @@ What nobody can know is None, never zero.
 Pure: functions of values.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import msgspec

@@ -8,8 +8,6 @@ Never: trust an open connection. A frozen server keeps it open, so ZooKeeper has
 question.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 

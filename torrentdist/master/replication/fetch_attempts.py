@@ -3,8 +3,6 @@
 Always: whatever may let a fetch succeed wakes the replicator at once.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 import time

@@ -6,8 +6,6 @@ comes.
 Never: decide which bundle is fetched; replication_plan.py does.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine
 

@@ -6,8 +6,6 @@ they are gone. Only a tombstone drops a bundle. A missing record, or a missing t
 Never: decide what the leader decides for the whole cluster.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 

@@ -5,8 +5,6 @@ case.
 Never: decide. replication_plan.py says what to do.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import time

@@ -1,7 +1,5 @@
 """The replication's room of a master."""
 
-from __future__ import annotations
-
 from torrentdist.host.process.room import Loop, Room, When
 from torrentdist.master.bundles.room import BundlesRoom
 from torrentdist.master.leading.leadership import Leadership

@@ -5,8 +5,6 @@ uploads, however many, never keep another's waiting.
 Never: know what is fetched, or how.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator

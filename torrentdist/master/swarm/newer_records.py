@@ -6,8 +6,6 @@ that began later, or after a moment. All announces that wait share one look.
 Never: delay a peer that is known, or any peer while ZooKeeper is away.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The swarm's room of a master: the directory of swarms, announces, and certificates of members."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torrentdist.host.process.room import Loop, Room

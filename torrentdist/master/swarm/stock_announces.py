@@ -6,8 +6,6 @@ admitted, and is not that of a revoked host.
 Never: answer before the cluster's record, with the secret of the keys, is known.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

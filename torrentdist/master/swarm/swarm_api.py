@@ -2,8 +2,6 @@
 reached.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from starlette.requests import Request

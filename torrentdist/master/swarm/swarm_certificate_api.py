@@ -3,8 +3,6 @@
 Always: a certificate is for the key that its requester names, and says nothing else.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from dataclasses import dataclass

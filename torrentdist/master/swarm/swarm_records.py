@@ -4,8 +4,6 @@ Always: the directory is told of each change of a bundle's holders once, when th
 Costs follow changes: a bundle that did not change costs nothing.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Set
 

@@ -5,8 +5,6 @@ the first connection succeeds.
 Never: let a peer in for a digest that the cluster does not know. The engine has no torrent for it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Iterable

@@ -6,8 +6,6 @@ on.
 Pure: no I/O and no clock.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 from collections.abc import Iterable, Mapping

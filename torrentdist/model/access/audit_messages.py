@@ -1,7 +1,5 @@
 """What the API says about who changed what."""
 
-from __future__ import annotations
-
 import msgspec
 
 from torrentdist.model.wire.view import View

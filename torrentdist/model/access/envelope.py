@@ -5,8 +5,6 @@ envelope from outside.
 Never: verify a signature; security/signing/signatures.py does.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import hashlib

@@ -1,7 +1,5 @@
 """What the API says about hosts, their certificates and invitations."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 import msgspec

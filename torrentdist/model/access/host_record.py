@@ -3,8 +3,6 @@
 Always: they hold a hash of an invitation's secret, and no key but public ones.
 """
 
-from __future__ import annotations
-
 from torrentdist.model.ids import JobId
 from torrentdist.model.records import Record
 

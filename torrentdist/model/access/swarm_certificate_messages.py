@@ -1,7 +1,5 @@
 """What the API says about certificates of the swarm CA."""
 
-from __future__ import annotations
-
 import msgspec
 
 from torrentdist.model.wire.view import View

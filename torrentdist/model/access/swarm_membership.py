@@ -3,8 +3,6 @@
 Never: say who the member is, or which bundles it may have.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Final
 

@@ -1,7 +1,5 @@
 """What the API says about tokens and about the sender of a request."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 import msgspec

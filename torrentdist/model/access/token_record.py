@@ -3,8 +3,6 @@
 Always: it holds a hash of the token's secret, never the secret.
 """
 
-from __future__ import annotations
-
 from torrentdist.model.records import Record
 
 

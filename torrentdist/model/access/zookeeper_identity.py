@@ -6,8 +6,6 @@ Always: an identity that was shut out is never given again: the next one has ano
 Pure: no I/O and no clock.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ Always: one release still honours a configured value, with a warning; the next o
 Never: list a key that the documentation tells operators to change.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Final
 

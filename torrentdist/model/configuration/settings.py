@@ -6,8 +6,6 @@ value of a lower one, lists and tables included. Never: hold a secret; read_secr
 its file when needed. Longer than most files: layers, types and their complaints belong together.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import stat

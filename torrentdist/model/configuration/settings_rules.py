@@ -3,8 +3,6 @@
 Pure: no file and no network is used, so that a daemon and `config show` judge in the same way.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterator

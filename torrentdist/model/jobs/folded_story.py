@@ -4,8 +4,6 @@ Always: nothing is folded across another event of the job, and a single start or
 is. Pure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 

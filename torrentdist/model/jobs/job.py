@@ -4,8 +4,6 @@ Always: an unknown key, a wrong type or a bad value is an error that names the p
 Never: check the bundle for the files that it names; the caller does.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import shlex

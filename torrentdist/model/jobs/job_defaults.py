@@ -4,8 +4,6 @@ Always: a key that the file sets stays as it is.
 Pure: no I/O and no clock.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping
 from typing import Any

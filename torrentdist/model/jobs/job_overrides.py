@@ -4,8 +4,6 @@ Always: the result is a job that could have been written as job.toml.
 Pure: no I/O and no clock.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

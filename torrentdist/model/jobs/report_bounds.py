@@ -5,8 +5,6 @@ writes these texts into the records of jobs, whose size ZooKeeper limits.
 Never: refuse a report. The rest of it is still good.
 """
 
-from __future__ import annotations
-
 import re
 
 import msgspec

@@ -4,8 +4,6 @@ Always: everything that it names is a file of its own bundle.
 Never: look into the bundle.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import PurePosixPath

@@ -1,7 +1,5 @@
 """How a host fetches a bundle: the limit and the order that its distribution gives."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 import msgspec

@@ -4,8 +4,6 @@ Always: all times are by ZooKeeper's clock.
 Never: hold progress. The hosts announce it, and every master has it in memory.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 import msgspec

@@ -5,8 +5,6 @@ Always: a key may be added.
 Never: change the meaning of a key.
 """
 
-from __future__ import annotations
-
 import msgspec
 
 from torrentdist.model.ids import BundleId

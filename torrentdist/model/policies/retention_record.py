@@ -1,7 +1,5 @@
 """The record of a retention rule in ZooKeeper: how many versions of a bundle the cluster keeps."""
 
-from __future__ import annotations
-
 from torrentdist.model.records import Record
 
 

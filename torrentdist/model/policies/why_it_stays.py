@@ -3,8 +3,6 @@
 Always: a code that a newer release has added is shown as it is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Final
 

@@ -4,8 +4,6 @@ Pure.
 Always: the error for a refused input names the accepted forms.
 """
 
-from __future__ import annotations
-
 import math
 import re
 

@@ -1,7 +1,5 @@
 """Answers about bundles, and about uploads that send their bytes through the leader."""
 
-from __future__ import annotations
-
 import msgspec
 
 from torrentdist.model.access.envelope import Envelope

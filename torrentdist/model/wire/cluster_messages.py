@@ -1,8 +1,6 @@
 """Answers about the cluster as a whole: masters, supervisors, counts, and the health of a
 daemon."""
 
-from __future__ import annotations
-
 from torrentdist.model.ids import MasterId, SupervisorId
 from torrentdist.model.wire.view import View
 

@@ -3,8 +3,6 @@
 Always: warnings never fail a command. docs/operations.md promises the keys.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from enum import StrEnum
 

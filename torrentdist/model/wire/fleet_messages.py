@@ -1,8 +1,6 @@
 """The progress of bundles on hosts: the request and the answers of `bundle distribute`, the history
 of distributions, and a supervisor's answers about its own bundles."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 import msgspec

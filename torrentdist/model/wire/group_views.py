@@ -1,7 +1,5 @@
 """Answers of the `group` commands."""
 
-from __future__ import annotations
-
 import msgspec
 
 from torrentdist.model.wire.view import View

@@ -6,8 +6,6 @@ Always: a key may be added.
 Never: change the meaning of a key.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 import msgspec

@@ -6,8 +6,6 @@ cluster of that transaction, and for how long the master has been cut off from Z
 Pure: no I/O and no clock.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

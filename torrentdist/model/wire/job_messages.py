@@ -1,7 +1,5 @@
 """Messages about jobs and their workers."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 import msgspec

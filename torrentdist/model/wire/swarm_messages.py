@@ -3,8 +3,6 @@
 One announce covers all swarms of a peer. Tags let each side omit what the other already knows.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 from torrentdist.model.ids import Digest, PeerId

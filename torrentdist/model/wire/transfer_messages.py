@@ -1,7 +1,5 @@
 """The running transfers of a host, and the results of `upload` and `download`."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 from torrentdist.model.ids import BundleId, Digest

@@ -7,8 +7,6 @@ Never: use files or clocks; the caller passes bytes and moments. Only this packa
 `cryptography`, which takes long to import, so no module that a help page needs may import this one.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import ipaddress

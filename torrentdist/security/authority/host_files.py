@@ -3,8 +3,6 @@
 Always: a file that is there and still good stays as it is. Never: replace a key.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from torrentdist.model.access.host_messages import CertificateView

@@ -4,8 +4,6 @@ Always: it carries the fingerprint of the CA, so that whoever answers at a maste
 pass for the cluster. Pure: no I/O.
 """
 
-from __future__ import annotations
-
 import base64
 from typing import Final
 

@@ -4,8 +4,6 @@ Always: the key is read when it is needed, from a file of its owner alone. Never
 anyone but another master that has proven by its certificate that it is one.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from torrentdist.model.configuration.config import TlsConfig

@@ -3,8 +3,6 @@
 Always: the file is for its owner alone, and is replaced as a whole.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final

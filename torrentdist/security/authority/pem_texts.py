@@ -3,8 +3,6 @@
 Pure: no files. Always: a key is ECDSA, as all keys that we make are.
 """
 
-from __future__ import annotations
-
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec

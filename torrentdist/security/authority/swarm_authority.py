@@ -7,8 +7,6 @@ CA tells nothing about the key that it is made from.
 Never: name the holder in a certificate. It proves membership and nothing else.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass

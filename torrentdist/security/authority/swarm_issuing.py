@@ -4,8 +4,6 @@ Any master can: nothing is recorded, because a certificate says nothing but that
 member. Always: the key is read when it is needed, from a file of its owner alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path

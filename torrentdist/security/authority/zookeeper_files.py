@@ -5,8 +5,6 @@
 Always: what is there stays as it is. A file has mode 0600 from its first byte on.
 """
 
-from __future__ import annotations
-
 import secrets
 from pathlib import Path
 from typing import Final

@@ -7,8 +7,6 @@ number of workers: masters decide how many run, where and when.
 Pure: no I/O and no clock.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any

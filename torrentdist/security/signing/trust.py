@@ -6,8 +6,6 @@ matches has the strictest mode of the table and no key, so that a table never le
 Pure: no I/O and no clock.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase

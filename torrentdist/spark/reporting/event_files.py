@@ -6,8 +6,6 @@ at that moment.
 Never: guess about a path that only Spark can reach, or change a file.
 """
 
-from __future__ import annotations
-
 import glob
 import os
 import re

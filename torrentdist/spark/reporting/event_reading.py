@@ -5,8 +5,6 @@ of model/events.py, so that the two cannot drift apart.
 Never: bring rows of events to the driver.
 """
 
-from __future__ import annotations
-
 import enum
 import types
 from collections.abc import Collection

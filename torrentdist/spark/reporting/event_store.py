@@ -6,8 +6,6 @@ that it replaces, so that a crash at any moment neither loses nor doubles an eve
 Never: merge a batch that Spark may run again.
 """
 
-from __future__ import annotations
-
 import shutil
 import time
 from collections.abc import Iterable

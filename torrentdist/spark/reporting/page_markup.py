@@ -4,8 +4,6 @@ Always: text from outside is escaped. A page shows the first rows of a table; th
 have all of them.
 """
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Callable, Mapping, Sequence
 from html import escape

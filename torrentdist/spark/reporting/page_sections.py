@@ -4,8 +4,6 @@ Always: a section says what its chart leaves out, and what it says when there is
 Never: decide the order of sections; report_page.py does.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any

@@ -5,8 +5,6 @@ Always: lines are parsed once. Few lines stay in memory; many go into a store be
 Never: change the files of events.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import threading

@@ -6,8 +6,6 @@ complete.
 Never: write into a directory that holds something else.
 """
 
-from __future__ import annotations
-
 import contextlib
 import tempfile
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Always: the page needs no script, no font and no network. Text from outside is e
 Never: compute what a table can; report_tables.py does that.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from html import escape
 from importlib.resources import files

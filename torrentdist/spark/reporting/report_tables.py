@@ -7,8 +7,6 @@ Spark sorts all rows to find a smallest text.
 Never: collect rows, or call Python for a row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 from pyspark.sql import Column, DataFrame, Window

@@ -3,8 +3,6 @@
 Never: bring a large table to the driver.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

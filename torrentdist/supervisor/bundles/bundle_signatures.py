@@ -5,8 +5,6 @@ needed to use the bundle again. Nothing that a master says is believed without o
 Never: decide what happens to a bundle that is refused; callers get an error.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from pathlib import Path

@@ -5,8 +5,6 @@ used meanwhile stays.
 Never: decide what goes. retention.py does.
 """
 
-from __future__ import annotations
-
 import asyncio
 
 from torrentdist.bundle.store.retention import StoreMarks

@@ -3,8 +3,6 @@
 Always: a view that says `done` has been checked against the files on disk.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 

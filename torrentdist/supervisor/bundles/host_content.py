@@ -6,8 +6,6 @@ error.
 Never: fetch a bundle; the keeper does.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import time

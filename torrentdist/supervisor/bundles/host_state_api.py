@@ -4,8 +4,6 @@ not arrive.
 Always: values come from memory, so that an answer never waits for the disk.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from starlette.requests import Request

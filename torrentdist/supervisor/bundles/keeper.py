@@ -6,8 +6,6 @@ failure.
 Longer than most files: fetches and the plan's other actions share one table.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 import time

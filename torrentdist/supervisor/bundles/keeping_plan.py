@@ -5,8 +5,6 @@ longer assigned stays in the store until its room is needed.
 Pure: no I/O and no clock.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """The bundles of this host, for its daemon."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torrentdist.host.process.host_daemon import HostDaemon

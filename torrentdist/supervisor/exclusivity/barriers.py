@@ -8,8 +8,6 @@ Never: decide which barriers are wanted.
 Longer than most files: the barriers and the lease change together.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time

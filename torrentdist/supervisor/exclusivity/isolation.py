@@ -8,8 +8,6 @@ proof was still valid. The argument is in docs/decisions/0008-isolation.md.
 Never: stop a worker. worker_plan.py decides that.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Mapping

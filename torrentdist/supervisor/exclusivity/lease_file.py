@@ -5,8 +5,6 @@ Always: it never allows more than the barriers and proofs do. A job that may run
 more time only from a supervisor that is alive.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -6,8 +6,6 @@ long for the event loop.
 Never: decide which workers run.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time

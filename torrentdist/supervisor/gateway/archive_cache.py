@@ -5,8 +5,6 @@ to a bundle. A reader gets a whole archive or an error.
 Never: keep an archive beyond the process. What a crash leaves behind is deleted at the start.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil

@@ -6,8 +6,6 @@ as the disk.
 Never: open files. The caller passes a function that reads them.
 """
 
-from __future__ import annotations
-
 import asyncio
 import io
 import stat

@@ -6,8 +6,6 @@ is cut off, never ended.
 Never: decide how long anything is kept.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator

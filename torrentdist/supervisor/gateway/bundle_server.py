@@ -5,8 +5,6 @@ finds the reason in that URL.
 Never: decide how long anything is kept.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import AsyncIterator, Iterator
 from urllib.parse import quote

@@ -5,8 +5,6 @@ the role `job` for the jobs that run as it; a job's token narrows that to one jo
 to all.
 """
 
-from __future__ import annotations
-
 import asyncio
 import ipaddress
 import pwd

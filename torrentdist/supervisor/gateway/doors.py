@@ -5,8 +5,6 @@ Always: both are bound before anything else of the daemon starts, and answer onc
 built.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Callable, Iterable

@@ -5,8 +5,6 @@ Always: only published content leaves it, confined to its bundle.
 Never: listen beyond loopback.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from starlette.requests import Request

@@ -5,8 +5,6 @@ Always: if the cluster has a token or certificates, only `/livez` is answered wi
 Never: change anything.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from starlette.datastructures import QueryParams

@@ -4,8 +4,6 @@ other libraries know.
 A new door is a room of its own, and one of DOORS.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torrentdist.host.process.host_daemon import HostDaemon

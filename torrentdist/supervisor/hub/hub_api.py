@@ -7,8 +7,6 @@ error carries the header by which the library tells a missing repository, revisi
 Never: upload, or ask the internet.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice

@@ -6,8 +6,6 @@ Never: do I/O, or show `.cache/huggingface`, in which the library itself keeps n
 directory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 

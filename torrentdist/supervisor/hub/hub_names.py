@@ -6,8 +6,6 @@ bundle's digest, since a digest is the only version of a bundle there is.
 Pure: no I/O.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

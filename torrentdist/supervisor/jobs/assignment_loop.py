@@ -5,8 +5,6 @@ Always: without an answer, the last answer stands. The local state describes one
 Never: start or stop a worker.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 

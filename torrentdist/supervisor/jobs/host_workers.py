@@ -5,8 +5,6 @@ Always: everything that the previous process started is found before anything ne
 Never: fetch a bundle, or send anything to a master.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Callable, Collection

@@ -4,8 +4,6 @@ Always: under `enforce`, every bundle of the job is verified, and its specificat
 the verified bundle (security/signing/signed_jobs.py).
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 

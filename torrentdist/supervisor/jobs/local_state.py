@@ -6,8 +6,6 @@ is set aside and counts as empty. The session's password is in a file that only 
 Functions that take a directory block: call them in threads.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Awaitable, Callable

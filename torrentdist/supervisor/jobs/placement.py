@@ -5,8 +5,6 @@ of a job starts with fresh worker lives.
 Pure: no I/O and no clock.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 
 import msgspec

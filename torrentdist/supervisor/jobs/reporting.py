@@ -5,8 +5,6 @@ Always: one request reports all workers. The leader's last answer stands until t
 Never: draw conclusions from a missing answer.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time

@@ -1,7 +1,5 @@
 """The jobs of this host, for its daemon: workers, their output, and the reports to the masters."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torrentdist.host.process.host_daemon import HostDaemon

@@ -1,8 +1,6 @@
 """The workers of this host, over the gateway: their state, their heartbeats, and what isolation
 decides about them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 

@@ -4,8 +4,6 @@ Always: an end is in the local state before the worker can start again. An end t
 caused does not count as the worker's failure.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 

@@ -4,8 +4,6 @@ Always: every action comes from worker_plan.py.
 Never: fetch bundles (the keeper does), or use ZooKeeper except through `Barriers`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time

@@ -6,8 +6,6 @@ failed start, whatever the error, is recorded with its reason and retried after 
 Never: decide which worker starts.
 """
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 

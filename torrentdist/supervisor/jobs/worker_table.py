@@ -4,8 +4,6 @@ Always: a snapshot shows all three at the same moment.
 Never: change any of them.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping

@@ -5,8 +5,6 @@ registers in another cluster, no worker of the previous one runs here.
 Never: decide what the assignment's bundles and workers need; their rooms do.
 """
 
-from __future__ import annotations
-
 from torrentdist.cluster.records.registration import OtherCluster, Registration
 from torrentdist.cluster.session.arrival import enter
 from torrentdist.cluster.session.znode_operations import SessionState

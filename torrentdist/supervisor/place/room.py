@@ -1,7 +1,5 @@
 """This host's place in the cluster, for its daemon."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torrentdist import __version__

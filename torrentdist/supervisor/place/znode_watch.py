@@ -7,8 +7,6 @@ registered at that write (docs/decisions/0008-isolation.md).
 Never: leave a watch on any znode but the assignment.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import random

@@ -6,8 +6,6 @@ process of the run remains. `sweep` and the functions that take a directory bloc
 threads. The others read one small file of /proc.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

@@ -5,8 +5,6 @@ as root, and as the supervisor's own user only where isolation is not required.
 `isolation_of` reads the host's list of users: call it in threads.
 """
 
-from __future__ import annotations
-
 import fnmatch
 import zlib
 from collections.abc import Collection, Mapping

@@ -6,8 +6,6 @@ Never: decide what happens to the worker. Functions that take a directory block:
 threads.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from torrentdist.model.wording import printable

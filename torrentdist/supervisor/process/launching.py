@@ -7,8 +7,6 @@ Orders are on disk before the guardian starts.
 Never: decide what starts. All functions block: call them in threads.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import shutil

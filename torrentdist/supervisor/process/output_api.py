@@ -3,8 +3,6 @@
 Never: read anything but the files that guardians keep of their workers' output.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Iterator

@@ -4,8 +4,6 @@ Always: an offset refers to the same byte forever. Deleted bytes are skipped, ne
 functions block: call them in threads.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path

@@ -6,8 +6,6 @@ loop: they must not wait for a thread, and need only one small file of /proc.
 Never: decide what runs, or look at barriers.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -8,8 +8,6 @@ Never: ask other ports, which could confuse the programs that listen there. A jo
 likes there, so no answer is read for long, and only a short id is taken.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import ipaddress

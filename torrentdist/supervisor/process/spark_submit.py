@@ -5,8 +5,6 @@ Executors get the job's files from the gateways of their own hosts, unless the j
 Never: start anything.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import shutil
 import sys

@@ -14,8 +14,6 @@ It blocks: call it in threads.
 A job sees of these its working directory, `sign` and `told`.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import time

@@ -5,8 +5,6 @@ to any size. An archive that cannot be read now is an error, and is not remember
 Never: raise for an archive that is damaged or strange. It counts as one without metadata.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import hashlib

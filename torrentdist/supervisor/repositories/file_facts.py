@@ -5,8 +5,6 @@ that many ask for at once is computed once. What cannot be written to disk is co
 Never: decide what content is handed out. A wrong fact on disk makes a client refuse a file.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import os

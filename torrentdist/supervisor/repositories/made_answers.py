@@ -3,8 +3,6 @@
 Always: the entity tag is the hash of the answer, so a client that has it gets 304.
 """
 
-from __future__ import annotations
-
 import hashlib
 
 from starlette.requests import Request

@@ -4,8 +4,6 @@ one bundle, with checksums and lists of versions where the bundle has none.
 Always: a file of the bundle comes before what is made for it.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from typing import Final

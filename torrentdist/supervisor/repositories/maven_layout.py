@@ -4,8 +4,6 @@ Always: the top of the bundle is the top of the repository.
 Pure: no I/O.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Final
 from xml.sax.saxutils import escape

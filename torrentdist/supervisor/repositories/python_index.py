@@ -6,8 +6,6 @@ bundle is escaped before it is part of a page or a link.
 Pure: no I/O.
 """
 
-from __future__ import annotations
-
 import html
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -5,8 +5,6 @@ have arrived. Until then it sends blanks, which HTML and JSON allow. The other f
 may arrive later. A file comes from bundle_reader.py, as under /bundles/.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
 from typing import Final

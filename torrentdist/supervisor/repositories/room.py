@@ -1,7 +1,5 @@
 """The package indexes and Maven repositories of this host, for its daemon."""
 
-from __future__ import annotations
-
 from torrentdist.host.process.host_daemon import HostDaemon
 from torrentdist.host.process.room import Room
 from torrentdist.supervisor.gateway.bundle_reader import BundleReader

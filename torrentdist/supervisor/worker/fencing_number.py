@@ -6,8 +6,6 @@ one epoch the number grows with ZooKeeper's zxid. A restored tree, whose ensembl
 anew, has a greater epoch than any tree before it.
 """
 
-from __future__ import annotations
-
 from torrentdist.model.errors import TorrentdistError
 
 WITHIN_EPOCH_BITS = 44

@@ -5,8 +5,6 @@ Always: silence counts only what this process has observed, so neither its resta
 clock makes a worker silent. The first heartbeat may take longer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -2,8 +2,6 @@
 Pure: no I/O and no clock.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import replace
 

@@ -6,8 +6,6 @@ been given its place. A barrier is released only when no process of the worker r
 Pure: no I/O and no clock.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

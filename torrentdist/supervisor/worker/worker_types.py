@@ -2,8 +2,6 @@
 Pure: no I/O and no clock.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from enum import StrEnum
 

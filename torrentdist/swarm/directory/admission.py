@@ -5,8 +5,6 @@ first forgets silent peers.
 Never: change the directory in any other way.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import ip_address

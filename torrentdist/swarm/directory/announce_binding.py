@@ -7,8 +7,6 @@ master speaks for a master.
 Pure: no I/O and no clock.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

@@ -6,8 +6,6 @@ last answer. Equal answers have equal tags, whatever the order of their peers.
 Never: omit anything that the peer may not know.
 """
 
-from __future__ import annotations
-
 import hashlib
 from operator import attrgetter
 

@@ -6,8 +6,6 @@ handed out to itself. A refused announce changes nothing.
 Pure: no I/O and no clock. Seemingly random choices are functions of ids and time.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence, Set

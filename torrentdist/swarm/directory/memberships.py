@@ -5,8 +5,6 @@ a master holds, as long as it announces at all. The counters agree with the tabl
 Pure: no I/O and no clock.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from typing import Final

@@ -7,8 +7,6 @@ the master.
 Pure: no I/O and no clock. Liveness is passed in by the caller.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Final
 

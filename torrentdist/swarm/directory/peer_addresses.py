@@ -5,8 +5,6 @@ names the tag of its list is not sent it again.
 Never: know a peer or a swarm.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from ipaddress import IPv6Address, ip_address

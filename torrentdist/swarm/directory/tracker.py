@@ -7,8 +7,6 @@ names.
 Never: read a clock, do I/O, or keep state.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 from collections.abc import Callable, Iterable, Sequence

@@ -5,8 +5,6 @@ compared in one canonical form.
 Never: choose peers. The directory names them.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import ipaddress

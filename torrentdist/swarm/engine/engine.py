@@ -6,8 +6,6 @@ Never: delete files, choose peers, or know what a bundle is for.
 Longer than most files: it is the engine's whole interface.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence

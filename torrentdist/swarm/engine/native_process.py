@@ -8,8 +8,6 @@ Always: without glibc or thread priorities, nothing happens. Only threads starte
 Never: call this from outside the engine, since it affects the whole process.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import socket

@@ -5,8 +5,6 @@ this host waits for precedes all others.
 Never: set priority 0. libtorrent considers a torrent finished when no missing piece has a priority.
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 from typing import Final

@@ -7,8 +7,6 @@ truncated to their size, so that every good byte is kept.
 Never: follow a symlink, or change a file that the metafile does not name.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Sequence

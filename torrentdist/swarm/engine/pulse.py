@@ -5,8 +5,6 @@ happen in a thread.
 Never: decide anything about pieces or peers. The transfer and the conductor do.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable

@@ -6,8 +6,6 @@ slows its swarm down.
 Never: talk to libtorrent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

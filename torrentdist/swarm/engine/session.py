@@ -5,8 +5,6 @@ Opening and closing end within seconds, whatever the disk does.
 Never: poll, or use an alert after its handler has returned: libtorrent frees it at the next pop.
 """
 
-from __future__ import annotations
-
 import asyncio
 import ctypes
 import socket

@@ -5,8 +5,6 @@ are in EngineConfig, or depend on the number of processors.
 Never: hold a value without a reason.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import os
 import socket

@@ -7,8 +7,6 @@ sent after the last reading.
 Pure: no I/O, no clock, no libtorrent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 import msgspec

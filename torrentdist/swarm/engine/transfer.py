@@ -6,8 +6,6 @@ Never: publish or delete anything.
 Longer than most files, because this one object handles all of libtorrent's events about a torrent.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import errno

@@ -5,8 +5,6 @@ are equal in a swarm without TLS. A removal ends within a deadline.
 Never: delete files, or touch the session except to add and remove torrents.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final, NewType

@@ -7,8 +7,6 @@ that it began with.
 Never: get certificates. The daemon or the command does, and passes them on.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Sequence

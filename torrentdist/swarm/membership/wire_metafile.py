@@ -5,8 +5,6 @@ hashes. Our digest is that of the metafile without a CA. Pure: the wire hash is 
 metafile and the CA.
 """
 
-from __future__ import annotations
-
 import hashlib
 from typing import Final
 

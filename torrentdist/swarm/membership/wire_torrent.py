@@ -5,8 +5,6 @@ valid.
 Never: change what is on disk, or the digest that the rest of us knows the bundle by.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import libtorrent as lt

@@ -8,8 +8,6 @@ swarm from finishing.
 Never: do I/O, read a clock, or trust the plan more than what the receiver sees.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache

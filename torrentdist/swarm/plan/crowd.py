@@ -6,8 +6,6 @@ place reserved for it, or a place at the end.
 Never: decide by other rules than those of conductor.py and neighbours.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Final

@@ -5,8 +5,6 @@ Always: the graph is connected, and both ends of an edge know it.
 Never: depend on anything but the set of members, so that every master computes the same graph.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 FULL_MESH: Final = 24

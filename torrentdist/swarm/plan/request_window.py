@@ -5,8 +5,6 @@ data. It is wide only if a narrow window would slow down a connection that is fa
 Pure: no I/O, no clock, no libtorrent.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Final
 

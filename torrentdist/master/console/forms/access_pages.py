@@ -5,8 +5,6 @@ Always: a secret is made by a command, never by a page. What a sender may not se
 is not shown.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Iterator, Sequence

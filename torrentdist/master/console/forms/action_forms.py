@@ -4,8 +4,6 @@ Pure: values in, HTML out.
 Always: a distribution says what it will do before its button is there.
 """
 
-from __future__ import annotations
-
 import secrets
 import shlex
 from collections.abc import Collection

@@ -6,8 +6,6 @@ form that is sent twice changes once.
 Never: change anything on a GET.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from urllib.parse import urlencode
 

@@ -4,8 +4,6 @@ what its form asks for.
 Pure: a table.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final

@@ -3,8 +3,6 @@
 Pure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from torrentdist.cluster.records.snapshot import ClusterSnapshot

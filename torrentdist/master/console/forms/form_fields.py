@@ -5,8 +5,6 @@ Always: a form that says nothing means the same as the command without options; 
 wrong field names it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 

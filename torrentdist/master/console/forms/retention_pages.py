@@ -1,7 +1,5 @@
 """The console's page of retention rules: what each keeps, what it removes next, and its forms."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator, Sequence
 from urllib.parse import urlencode

@@ -5,8 +5,6 @@ Pure: values in, HTML out.
 Always: what is not known is called unknown.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from torrentdist.master.console import console_markup as m

@@ -1,7 +1,5 @@
 """The console's list of bundles, and the page of one bundle with its live distribution."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Iterator, Sequence

@@ -1,8 +1,6 @@
 """The console's pages of distributions: the list of running and ended ones, and a page with the
 history of one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from starlette.requests import Request

@@ -1,8 +1,6 @@
 """The console's page of what happened and who did it: events and audit in one list, filtered by
 who, what and when."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from urllib.parse import urlencode

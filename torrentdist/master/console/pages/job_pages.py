@@ -1,7 +1,5 @@
 """The console's pages of jobs: the list, and one job with its workers and its story."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from starlette.requests import Request

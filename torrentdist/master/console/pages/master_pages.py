@@ -1,7 +1,5 @@
 """The console's pages of masters, and of masters and hosts that are gone."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """The console's page of what the workers of a job write, live."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from urllib.parse import urlencode
 

@@ -1,7 +1,5 @@
 """The overview of the console: the health, what needs attention, and running distributions."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from urllib.parse import urlencode

@@ -4,8 +4,6 @@ Pure.
 Always: the pace is what records say: the bytes that the host was told to keep within the last week.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from torrentdist.cluster.records.snapshot import ClusterSnapshot

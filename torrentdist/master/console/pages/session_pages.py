@@ -1,7 +1,5 @@
 """Signing in and out of the console, and the two files that its pages load."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from importlib.resources import files
 
