@@ -154,9 +154,10 @@ class JobLoad:
                 return
             await asyncio.sleep(0.1)
 
-    def stints(self) -> int:
-        lines = [line for worker in range(MOST_WORKERS) for line in self.oracle.lines(self.id, worker)]
-        return sum(line["event"] == "start" for line in lines)
+    def restarts(self) -> int:
+        """Returns how often a worker started again."""
+        every = [[line["event"] for line in self.oracle.lines(self.id, worker)] for worker in range(MOST_WORKERS)]
+        return sum(max(0, events.count("start") - 1) for events in every)
 
     def _overlaps(self) -> list[str]:
         return [

@@ -94,7 +94,7 @@ async def _judge(world: World, load: Load, job: JobLoad, injector: Injector, rep
     await ask("well", verdict.well(world))
     found += load.findings + injector.failed
     await ask("job", job.judge())
-    report.job = {**job.done, "stints": job.stints(), "waited": job.waited}
+    report.job = {**job.done, "restarts": job.restarts(), "waited": job.waited}
     await ask("replicated", verdict.replicated(world, load))
     await ask("repaired", verdict.repaired(world))
     await ask("ledger", verdict.ledger_kept(world, load))

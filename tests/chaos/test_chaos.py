@@ -45,6 +45,6 @@ def test_two_minutes_of_chaos_lose_nothing() -> None:
     assert report["findings"] == []
     assert (report["lost"], done.returncode) == (0, 0)
     assert report["epochs"] > 1, "the faults changed nothing"
-    assert report["job"]["stints"] > 8, "hardly any worker was restarted or moved"
+    assert report["job"]["restarts"] > 0, "no worker was restarted or moved"
     assert report["rotation"]["upload"] > 0, "nothing was done while certificates were replaced"
     assert report["work"]["upload"] >= LEAST_UPLOADS, "hardly anything was done"
