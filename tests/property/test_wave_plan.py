@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from property_size import examples
+from records_of import snapshot
 
+from torrentdist.cluster.records.snapshot import PresenceEntry
 from torrentdist.master.policies.wave_plan import (
     AwaitHosts,
     EndDistribution,
     HostOutcome,
     TellHosts,
+    current_wave,
     newcomers,
     next_step,
+    waits_since,
     waves,
 )
+from torrentdist.model.access.host_record import PresenceRecord
 from torrentdist.model.ids import BundleId, SupervisorId
 from torrentdist.model.policies.distribution_record import DistributionRecord, DistributionState
-from torrentdist.model.wire.fleet_messages import HostState
+from torrentdist.model.wire.fleet_messages import HostProgress, HostState
 
 PATIENCE = 30.0
 LONG = 10_000.0
@@ -136,3 +142,65 @@ def test_a_standing_order_tells_newcomers() -> None:
     assert ("n1", "n2") == newcomers(order, new, {order.hosts[0]}, pending=0)
     assert () == newcomers(order, new, {order.hosts[0]}, pending=2)
     assert steps
+
+
+def test_only_the_last_wave_waits_long() -> None:
+    """If this fails, a broken host holds up the waves behind it, or a distribution ends while its
+    last host is still likely to get the bundle."""
+    first, second = record(2, concurrency=1).hosts
+    late = {first: HostOutcome(HostState.DONE), second: HostOutcome(HostState.STUCK, 19 * PATIENCE)}
+    very_late = {**late, second: HostOutcome(HostState.STUCK, 20 * PATIENCE)}
+    stuck = {first: HostOutcome(HostState.STUCK, PATIENCE)}
+
+    assert AwaitHosts() == next_step(record(2, concurrency=1), {first, second}, late, PATIENCE)
+    assert isinstance(next_step(record(2, concurrency=1), {first, second}, very_late, PATIENCE), EndDistribution)
+    assert isinstance(next_step(record(2, concurrency=1), {first}, stuck, PATIENCE), EndDistribution)
+    assert isinstance(next_step(record(1, canary=1), {first}, stuck, PATIENCE), EndDistribution)
+
+
+def test_a_host_of_which_nothing_is_known_is_waited_for() -> None:
+    """If this fails, a wave counts as complete before its hosts have said anything."""
+    first, second = record(2).hosts
+    assert AwaitHosts() == next_step(record(2), {first, second}, {first: HostOutcome(HostState.DONE)}, PATIENCE)
+    end = next_step(record(2), {first, second}, dict.fromkeys((first, second), HostOutcome(HostState.DONE)), PATIENCE)
+    assert EndDistribution(DistributionState.COMPLETE) == end
+
+
+def test_the_end_names_who_lacks_it() -> None:
+    """If this fails, an order is called complete, and nobody learns which hosts lack the bundle."""
+    hosts = record(8).hosts
+    ends = {host: outcome(HostState.STUCK if n else HostState.DONE) for n, host in enumerate(hosts)}
+    end = next_step(record(8), hosts, ends, PATIENCE / LONG)
+
+    assert isinstance(end, EndDistribution)
+    assert end.reason.startswith("these hosts lack it: h01 (its disk is full), h02")
+    assert end.reason.endswith("h05 (its disk is full) and 2 more")
+
+
+def test_the_number_of_the_wave_is_that_of_the_last_host_told() -> None:
+    """If this fails, a page says "wave 1 of 3" until the end."""
+    order = record(5, canary=1, concurrency=2)
+
+    assert [0, 1, 2, 2, 3, 3] == [current_wave(order, order.hosts[:n]) for n in range(6)]
+
+
+def test_zookeeper_tells_since_when_a_host_gets_nowhere() -> None:
+    """If this fails, each new leader is patient anew, or gives up a host that was at work."""
+    gone, stuck = SupervisorId("gone"), SupervisorId("stuck")
+    seen = snapshot(assigned={"stuck": ["etl"], "gone": ["etl"]}, known=[PresenceRecord(id="gone", absent_at=7.0)])
+    seen = replace(seen, assignments={id_: replace(entry, mtime=5.0) for id_, entry in seen.assignments.items()})
+
+    def since(host: SupervisorId, state: HostState, bundle: str = "etl", done: int = 0) -> float | None:
+        return waits_since(seen, HostProgress(supervisor=host, state=state, done=done), BundleId(bundle))
+
+    assert 7.0 == since(gone, HostState.GONE)
+    assert 5.0 == since(stuck, HostState.STUCK)
+    assert [None] * 5 == [
+        since(stuck, HostState.GONE),
+        since(stuck, HostState.STUCK, done=1),
+        since(stuck, HostState.STUCK, bundle="other"),
+        since(stuck, HostState.FETCHING),
+        since(SupervisorId("new"), HostState.STUCK),
+    ]
+    here = replace(seen, known_supervisors={gone: PresenceEntry(PresenceRecord(id="gone"), 0)})
+    assert waits_since(here, HostProgress(supervisor=gone, state=HostState.GONE), BundleId("etl")) is None

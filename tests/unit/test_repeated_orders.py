@@ -22,7 +22,7 @@ from torrentdist.master.policies.distribution_orders import DistributionOrder, o
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, SupervisorId
 from torrentdist.model.policies.bundle_terms import BundleTerms
-from torrentdist.model.policies.distribution_record import DistributionState
+from torrentdist.model.policies.distribution_record import DistributionRecord, DistributionState
 
 ETL = BundleId("etl")
 ALL = tuple(SupervisorId(id_) for id_ in ("a", "b", "c", "d"))
@@ -149,3 +149,87 @@ def test_new_terms_reach_the_hosts_of_later_waves() -> None:
     seen = predicted(seen, retell_ops(seen, seen.distributions[ETL].record))
 
     assert [{}] * 4 == [seen.assignments[host].record.terms for host in ALL]
+
+
+def record_of(seen: ClusterSnapshot) -> DistributionRecord:
+    return seen.distributions[ETL].record
+
+
+def test_a_standing_order_is_renewed_with_the_same_labels() -> None:
+    """If this fails, a standing order can't be given twice, or keeps the end of the first."""
+    standing = {"labels": {"rack": "r1"}, "everywhere": True}
+    seen = complete(ordered(hosts(), 0.0, **standing), 10.0)
+    seen = ordered(seen, 20.0, keep_secs=DAY, **standing)
+
+    assert (True, {"rack": "r1"}, 20 + DAY) == (
+        record_of(seen).everywhere,
+        record_of(seen).labels,
+        record_of(seen).ends_at,
+    )
+
+
+def test_a_standing_order_takes_over_from_one_for_hosts() -> None:
+    """If this fails, an order for all that later ones join is not standing."""
+    seen = ordered(hosts(), 0.0, A, labels={})
+    seen = ordered(seen, 20.0, labels={"rack": "r1"}, everywhere=True, keep_secs=DAY)
+
+    assert (True, {"rack": "r1"}, 20 + DAY) == (
+        record_of(seen).everywhere,
+        record_of(seen).labels,
+        record_of(seen).ends_at,
+    )
+
+
+def test_a_standing_order_for_every_host_says_so_when_it_refuses() -> None:
+    """If this fails, the refusal names no labels at all."""
+    seen = complete(ordered(hosts(), 0.0, everywhere=True), 10.0)
+
+    with pytest.raises(TorrentdistError, match="any labels"):
+        ordered(seen, 20.0, labels={"rack": "r1"}, everywhere=True)
+
+
+@pytest.mark.parametrize(
+    ("first", "is_over", "second", "expected"),
+    [
+        pytest.param((2, 3), False, (0, 0), (2, 3), id="none asked: the waves that run stay"),
+        pytest.param((2, 3), False, (1, 0), (1, 0), id="a canary alone replaces them"),
+        pytest.param((2, 3), False, (0, 1), (0, 1), id="a concurrency alone replaces them"),
+        pytest.param((2, 3), True, (0, 0), (0, 3), id="a canary that is over is not asked for again"),
+    ],
+)
+def test_waves_of_an_order_that_joins(
+    first: tuple[int, int], is_over: bool, second: tuple[int, int], expected: tuple[int, int]
+) -> None:
+    """If this fails, a new order drops the waves of one that runs, or can't have its own."""
+    seen = ordered(hosts(), 0.0, everywhere=True, canary=first[0], concurrency=first[1])
+    seen = complete(seen, 10.0) if is_over else seen
+    seen = ordered(seen, 20.0, A, canary=second[0], concurrency=second[1])
+
+    assert expected == (record_of(seen).canary, record_of(seen).concurrency)
+
+
+def test_a_standing_order_speaks_for_its_own_hosts() -> None:
+    """If this fails, naming a host beside a standing order writes down ends that nobody asked
+    for."""
+    seen = complete(ordered(hosts(), 0.0, everywhere=True), 10.0)
+    seen = ordered(seen, 20.0, A, B, keep_secs=DAY)
+
+    assert () == record_of(seen).other_ends
+
+
+def test_ends_of_hosts_that_are_named_again_are_forgotten() -> None:
+    """If this fails, a host has two ends, or a group without hosts stays in the record."""
+    seen = ordered(hosts(), 0.0, A, B, keep_secs=DAY)
+    seen = ordered(seen, 1.0, C, keep_secs=2 * DAY)
+    assert [((A, B), DAY)] == [(group.hosts, group.ends_at) for group in record_of(seen).other_ends]
+
+    seen = ordered(seen, 2.0, B, keep_secs=3 * DAY)
+    assert [((A,), DAY), ((C,), 1 + 2 * DAY)] == [(g.hosts, g.ends_at) for g in record_of(seen).other_ends]
+    seen = ordered(seen, 3.0, A, C, keep_secs=3 * DAY)
+    assert [((B,), 2 + 3 * DAY)] == [(group.hosts, group.ends_at) for group in record_of(seen).other_ends]
+
+
+def test_what_hosts_keep_for_good_needs_no_record_after_the_end() -> None:
+    """If this fails, the record of an order grows with each order before it."""
+    seen = complete(ordered(hosts(), 0.0, A), 10.0)
+    assert () == record_of(ordered(seen, 20.0, B, keep_secs=DAY)).other_ends
