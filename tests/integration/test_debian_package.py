@@ -25,17 +25,31 @@ def dpkg(root: Path, *arguments: str) -> str:
     return run.stdout
 
 
-def test_the_package_installs_runs_and_goes(tmp_path: Path) -> None:
-    """If this fails, a Debian host gets an environment that does not start, no users, units or
-    manual pages, or a removal that deletes data."""
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Returns the path of the package."""
     if shutil.which("dpkg-deb") is None or not os.access("/usr/bin/python3", os.X_OK):
         pytest.skip("this machine has no dpkg, or no Python of its own")
-    env = {**os.environ, "PIP_PYTHON": sys.executable}
+    env, out = {**os.environ, "PIP_PYTHON": sys.executable}, tmp_path_factory.mktemp("deb")
     built = subprocess.run(
-        [str(ROOT / "scripts/deb"), str(tmp_path)], env=env, capture_output=True, text=True, timeout=240, check=False
+        [str(ROOT / "scripts/deb"), str(out)], env=env, capture_output=True, text=True, timeout=240, check=False
     )
     assert built.returncode == 0, built.stderr
-    package = built.stdout.strip()
+    return built.stdout.strip()
+
+
+def test_lintian_has_no_complaint(package: str) -> None:
+    """A repository would refuse the package. It takes long: lintian reads every file."""
+    if shutil.which("lintian") is None:
+        pytest.skip("there is no lintian")
+    run = subprocess.run(["lintian", "--allow-root", package], capture_output=True, text=True, timeout=120, check=False)
+
+    assert "" == run.stdout
+
+
+def test_the_package_installs_runs_and_goes(package: str, tmp_path: Path) -> None:
+    """If this fails, a Debian host gets an environment that does not start, no users, units or
+    manual pages, or a removal that deletes data."""
     root = tmp_path / "root"
     for directory in ("var/lib/dpkg/updates", "var/lib/dpkg/info", "etc", "var/lib/torrentdist/master"):
         (root / directory).mkdir(parents=True)

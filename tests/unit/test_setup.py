@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 TOOLS = ("sh", "cat", "cmp", "dirname", "rm", "id", "sed", "grep", "tr", "sleep", "kill")
-TEST_TOOLS = ("bwrap", "mkfs.xfs", "mkfs.btrfs", "chromium")
+TEST_TOOLS = ("bwrap", "mkfs.xfs", "mkfs.btrfs", "lintian", "chromium")
 
 
 @pytest.fixture
@@ -43,7 +43,8 @@ def make_ready(clone: Path) -> None:
         program(clone, tool, "exit 1")
     (clone / ".venv" / "bin").mkdir(parents=True)
     (clone / ".venv" / "bin" / "python").symlink_to("/bin/false")
-    (clone / ".venv" / "bin" / "promtool").symlink_to("/bin/true")
+    for tool in ("promtool", "prometheus"):
+        (clone / ".venv" / "bin" / tool).symlink_to("/bin/true")
     (clone / ".venv" / "ready").write_text(f"{clone}\n{(clone / 'pyproject.toml').read_text()}")
     classes = clone / ".venv" / "share" / "torrentdist" / "zookeeper.jsa"
     classes.parent.mkdir(parents=True)
