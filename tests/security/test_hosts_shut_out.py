@@ -53,6 +53,33 @@ async def test_a_revoked_host_loses_its_lease_first_and_then_its_barrier(site: S
     await acl.check_tree(site.master.zk)
 
 
+async def test_a_new_leader_waits_for_what_is_left_of_a_lease(site: Site) -> None:
+    """Under leaders that change all the time, the workers of a revoked host would run nowhere."""
+    for host in ("a", "b"):
+        await site.place(host)
+    await site.assign("a", "etl")
+    (_, first), (_, second) = await site.barriers("a"), await site.barriers("b")
+    first.take(ETL)
+    await eventually(lambda: first.state_of(ETL) is Barrier.HELD)
+    await site.revoke("a")
+
+    async def lease_ended() -> bool:
+        host = await site.master.zk.get(paths.host("a"))
+        gone = await site.master.zk.exists(paths.place("a")) is None
+        return gone and host is not None and (site.master.zk.server_now() or 0.0) > host[1].mtime + LEASE_SECS
+
+    await site.stop_grants()
+    await eventually_async(lease_ended)
+    await site.assign("a")
+    await site.assign("b", "etl")
+    second.take(ETL)
+    began = clock()
+    site.start_grants()
+    await eventually(lambda: second.state_of(ETL) is Barrier.HELD)
+
+    assert clock() - began < LEASE_SECS * 0.9
+
+
 @pytest.mark.case("F6")
 async def test_the_next_host_of_an_id_is_another_user(site: Site, zookeeper: EmbeddedZooKeeper, chroot: str) -> None:
     """If this fails, the thief of a revoked host works on beside the host that replaced it."""

@@ -47,7 +47,7 @@ def test_an_upload_is_forgotten_when_nobody_is_in_its_swarm_for_long() -> None:
 def test_a_new_leader_forgets_no_upload_that_it_has_not_listened_for() -> None:
     """A20: right after a failover the directory is empty, and every running upload would look
     abandoned."""
-    assert [] == due(bundle("a", state=BundleState.UPLOADING, mtime=0.0), led_for=99.0)
+    assert [] == due(bundle("a", state=BundleState.UPLOADING, mtime=0.0), led_for=59.0)
 
 
 def test_a_tombstone_stays_until_every_registered_master_has_seen_it() -> None:

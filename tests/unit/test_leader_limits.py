@@ -164,7 +164,7 @@ CONFIG = ReplicationConfig(abandon_secs=100.0, tombstone_secs=1000.0)
 
 
 @pytest.mark.parametrize(
-    ("age", "led_for", "forgotten"), [(100.1, 100.1, True), (100.0, 100.1, False), (100.1, 100.0, False)]
+    ("age", "led_for", "forgotten"), [(100.1, 60.1, True), (100.0, 100.1, False), (100.1, 60.0, False)]
 )
 def test_an_upload_is_forgotten_only_after_its_whole_time(age: float, led_for: float, forgotten: bool) -> None:
     """A20: an upload would be forgotten while its sender is about to go on."""

@@ -252,6 +252,9 @@ class ClusterRecord(Record, frozen=True, kw_only=True):
     id: str
     announce_key: str
     """Part of the secret behind passes and the keys in tracker URLs. Every host can read it."""
+    newer_since: float = 0.0
+    """ZooKeeper's time since which every registered daemon can read a newer schema; 0: none is that
+    new."""
 
 
 class RequestRecord(Record, frozen=True, kw_only=True):

@@ -32,6 +32,7 @@ class TrimTombstone(Duty): ...
 class MarkLost(Duty): ...
 
 
+LISTEN_SECS = 60.0
 UNFINISHED = (BundleState.UPLOADING, BundleState.LOST)
 """States that a change of any record may end. A tombstone ends only by its age, and an available
 bundle becomes lost only after it was absent for a while."""
@@ -51,7 +52,7 @@ def duties(
 
     `among`: the bundles to look at; None: all. `active`: digests with a peer in their swarm.
     `lost`: bundles that were absent for too long. `led_for`: seconds since the election; a new
-    leader has not heard the peers yet.
+    leader has not heard the peers yet, and hears those that are there within LISTEN_SECS.
     """
     due: list[Duty] = []
     for bundle in snapshot.bundles if among is None else sorted(among):
@@ -61,7 +62,7 @@ def duties(
         if state in (BundleState.UPLOADING, BundleState.LOST) and snapshot.holders(bundle):
             due.append(MarkAvailable(bundle))
         elif state is BundleState.UPLOADING:
-            silent = entry.record.digest not in active and led_for > config.abandon_secs
+            silent = entry.record.digest not in active and led_for > min(LISTEN_SECS, config.abandon_secs)
             if silent and age > config.abandon_secs and not entry.replicas:
                 due.append(ForgetUpload(bundle))
         elif state is BundleState.AVAILABLE and bundle in lost and not snapshot.holders(bundle):

@@ -2,11 +2,11 @@
 the cluster's schema and rewrites the older records.
 
 Always: the schema is raised only after all daemons have run the newer release for a while, so that
-a daemon that is just restarting is waited for. The schema never falls. Every step goes through the
+a daemon that is just restarting is waited for. The cluster's record says since when they have, so
+that a new leader does not count anew. The schema never falls. Every step goes through the
 fence. Never: change the meaning of a record.
 """
 
-import time
 from collections.abc import Iterator
 from itertools import islice
 
@@ -53,7 +53,6 @@ class Upgrade:
     def __init__(self, zookeeper: ZooKeeper, settle_secs: float) -> None:
         self._zookeeper = zookeeper
         self._settle_secs = settle_secs
-        self._newer_since: float | None = None
         self._clean_at = -1
         """Version of the newest snapshot in which no record was outdated."""
 
@@ -70,19 +69,21 @@ class Upgrade:
             log.info("records written in the cluster's schema", schema=snapshot.schema, records=count)
             return 0.0
         newest = newest_for_all(snapshot.masters.values(), snapshot.supervisors.values())
-        if newest <= snapshot.schema:
-            self._newer_since = None
+        since, now = 0.0 if snapshot.cluster is None else snapshot.cluster.newer_since, self._zookeeper.server_now()
+        if now is None or (newest <= snapshot.schema and not since):
             return self._settle_secs
-        now = time.monotonic()
-        self._newer_since = since = now if self._newer_since is None else self._newer_since
+        if newest <= snapshot.schema or not since:
+            await self._write(fence, snapshot.schema, 0.0 if since else now)
+            return self._settle_secs
         if now - since < self._settle_secs:
             return since + self._settle_secs - now
-        await self._raise_to(newest, fence)
+        await self._write(fence, newest, 0.0)
+        log.info("every daemon is of this release: the records' schema is raised", schema=newest)
         return 0.0
 
-    async def _raise_to(self, schema: int, fence: Fence) -> None:
+    async def _write(self, fence: Fence, schema: int, newer_since: float) -> None:
         found = await self._zookeeper.get(paths.CLUSTER)
         if found is not None:
-            record = msgspec.structs.replace(decode(found[0], ClusterRecord, path=paths.CLUSTER), schema=schema)
+            before = decode(found[0], ClusterRecord, path=paths.CLUSTER)
+            record = msgspec.structs.replace(before, schema=max(before.schema, schema), newer_since=newer_since)
             await fence.commit([Set(paths.CLUSTER, msgspec.json.encode(record), found[1].version)])
-            log.info("every daemon is of this release: the records' schema is raised", schema=schema)

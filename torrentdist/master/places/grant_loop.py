@@ -8,7 +8,6 @@ ended. A watch reports when an owner has released its own.
 """
 
 import asyncio
-import time
 from collections.abc import Iterable
 from functools import partial
 
@@ -24,6 +23,7 @@ from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.master_session import MasterSession
 from torrentdist.master.places.grant_plan import GrantChange, grant_changes, grant_path, wanted_of
 from torrentdist.master.places.place_operations import is_shut_out
+from torrentdist.model.access.zookeeper_identity import host_of
 from torrentdist.model.ids import SupervisorId
 
 log = get_logger()
@@ -36,9 +36,8 @@ _IN_FLIGHT = 64
 
 class GrantLoop:
     def __init__(self, session: MasterSession, leadership: Leadership, lease_secs: float = LONGEST_LEASE_SECS) -> None:
+        self._session = session
         self._lease_secs = lease_secs
-        self._left_at: dict[str, float] = {}
-        """The users that were shut out, and when this leader first saw that they have no place."""
         self._zookeeper = session.zookeeper
         self._mirror = session.mirror
         self._leadership = leadership
@@ -133,10 +132,10 @@ class GrantLoop:
         snapshot, user = self._mirror.snapshot, change.before
         if user is None or not is_shut_out(snapshot, user) or user in snapshot.places.values():
             return False
-        now = time.monotonic()
-        due = self._left_at.setdefault(user, now) + self._lease_secs
-        if now < due:
-            asyncio.get_running_loop().call_later(due - now, self._released, change.resource)
+        host = await self._zookeeper.get(paths.host(str(host_of(user))))  # PlaceRemoval writes it with the loss
+        left = 0.0 if host is None else self._lease_secs - (self._session.server_now() - host[1].mtime)
+        if left > 0:
+            asyncio.get_running_loop().call_later(left, self._released, change.resource)
             return False
         held = paths.held(grant_path(change.resource))
         try:

@@ -2,7 +2,8 @@
 
 Always: the host's rights end first, then what it has put into its place goes, then the place; it is
 nobody's place if something in it is closed to masters. From then on the host cannot renew its
-lease, so its workers end by its own clock.
+lease, so its workers end by its own clock. The host's record is written anew with that, so that
+ZooKeeper knows the moment.
 Never: touch the place of a host that is not shut out.
 """
 
@@ -11,7 +12,7 @@ from functools import partial
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.election.fence import Fence
-from torrentdist.cluster.records.snapshot import ClusterSnapshot
+from torrentdist.cluster.records.snapshot import ClusterSnapshot, HostEntry
 from torrentdist.cluster.session.znode_operations import Delete, NoNode, Set, TransactionFailed
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.log import get_logger
@@ -20,6 +21,7 @@ from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.master_session import MasterSession
 from torrentdist.master.places.place_operations import NOBODY, is_shut_out
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.records import encode
 
 log = get_logger()
 
@@ -44,20 +46,21 @@ class PlaceRemoval:
 
     async def _step(self, snapshot: ClusterSnapshot) -> float:
         for id_ in to_remove(snapshot) if self._leadership.is_leader() else ():
-            await self._loop.attempt(id_, partial(self._remove, id_))
+            await self._loop.attempt(id_, partial(self._remove, id_, snapshot.hosts[id_]))
         return LOOK_SECS
 
-    async def _remove(self, id_: str) -> None:
+    async def _remove(self, id_: str, host: HostEntry) -> None:
         fence, own = self._leadership.fence(), [self._zookeeper.identity.table.own]
         place, members = paths.place(id_), paths.host_members(id_)
+        lost = Set(paths.host(id_), encode(host.record), host.version)
         for parent in (members, place):
             await self._zookeeper.ensure(parent)
             await self._zookeeper.secure(parent, own)
         if all([await self._is_emptied(fence, parent) for parent in (members, place)]):
-            await fence.commit([Delete(members), Delete(place)])
+            await fence.commit([Delete(members), Delete(place), lost])
         else:  # It is closed to masters, and in the way of nothing but the next host with this id.
             log.warning("a host that was shut out has left znodes that only a super user can delete", path=place)
-            await fence.commit([Set(place, NOBODY)])
+            await fence.commit([Set(place, NOBODY), lost])
         log.info("a host that was shut out has lost its place", host=id_)
 
     async def _is_emptied(self, fence: Fence, parent: str, depth: int = 0) -> bool:
