@@ -1,9 +1,9 @@
 # Everything here works from a clean clone: each target sets up what it needs, and that is quick when nothing is missing.
 
 PY := .venv/bin/python
-# Chaos first, since it mostly waits, and then the rings, the fastest first. Spark needs a processor for itself: two of them run at
+# Chaos and the night first, since they mostly wait, and then the rings, the fastest first. Spark needs a processor for itself: two of them run at
 # a time. What is marked `alone` (the benchmark, the lab, what else looks at a clock) comes last, one at a time.
-RINGS := $(addprefix tests/,chaos unit property contract security integration browser)
+RINGS := $(addprefix tests/,chaos night unit property contract security integration browser)
 ALONE = $(shell grep -rl --include='test_*.py' 'mark.alone' $(RINGS))
 SOURCES := torrentdist cli scripts tests $(if $(wildcard bench/*.py),bench)
 PYTEST_ARGS ?=
@@ -14,7 +14,7 @@ MAPPED ?= tests/unit tests/property
 DURATIONS := --durations=25 --durations-min=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast breaks coverage-map lint style format docs site bench bench-short bench-spark bench-versions swarm chaos cases size property fuzz wheel deb lock sbom clean
+.PHONY: help setup demo test test-fast breaks coverage-map lint style format docs site bench bench-short bench-spark bench-versions swarm chaos night cases size property fuzz wheel deb lock sbom clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.* ## /  make \1 \t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -77,6 +77,9 @@ bench-spark: setup ## Spark's own --archives beside ours: make bench-spark [HOST
 
 chaos: setup ## random faults over a cluster under load: make chaos [TIME=600] [SEED=n]
 	@PYTHONPATH=tests $(PY) -m chaos.run --time $(or $(TIME),600) $(if $(SEED),--seed $(SEED))
+
+night: setup ## break a cluster in 25 ways, and measure how soon each is named: make night [ONLY=disk,clock] or [ORDINARY=3600]
+	@PYTHONPATH=tests $(PY) -m night.run $(if $(ONLY),--only $(ONLY)) $(if $(ORDINARY),--ordinary $(ORDINARY))
 
 property: setup ## every property test with 50 times its examples, about an hour: make property [TIMES=50] [PYTEST_ARGS=...]
 	@TORRENTDIST_PROPERTY_TIMES=$(or $(TIMES),50) $(PY) -m pytest -q -n 2 --dist worksteal $(PYTEST_ARGS) \

@@ -77,9 +77,12 @@ class LinkedCluster(DevCluster):
 
 
 class World:
-    def __init__(self, directory: Path, network: Network | None) -> None:
+    def __init__(
+        self, directory: Path, network: Network | None, settings: dict[str, dict[str, object]] = SETTINGS
+    ) -> None:
         """`network`: the network of the namespaces that we are in. Without it some faults are
-        impossible."""
+        impossible. `settings`: of every daemon."""
+        self._settings = settings
         self.dir = directory
         self.network = network
         self.zookeeper = EmbeddedZooKeeper(directory / "zookeeper", servers=3)
@@ -102,9 +105,9 @@ class World:
         for name in DAEMONS:
             self.links[name] = Links(self.zookeeper.addresses, BRIDGE if self.network else LOOPBACK)
             await self.links[name].start()
-        settings = SETTINGS
+        settings = self._settings
         if self.network is not None:
-            settings = {**SETTINGS, "api": {"token_file": str(self.network.token), "insecure_listen": True}}
+            settings = {**settings, "api": {"token_file": str(self.network.token), "insecure_listen": True}}
         spec = DevSpec(
             dir=self.dir / "cluster",
             zookeeper=",".join(self.zookeeper.addresses),
