@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 
 import pytest
 from hypothesis import settings
@@ -15,8 +16,10 @@ from torrentdist.cluster import paths
 from torrentdist.cluster.records.record_index import PerBundle, RecordIndex
 from torrentdist.cluster.records.snapshot import Changes, ClusterSnapshot, ReadTree, updated
 from torrentdist.cluster.session.znode_operations import Stat
+from torrentdist.master.presence.open_bundles import OpenBundles
 from torrentdist.master.replication.replication_plan import Local, is_settled, plan
-from torrentdist.model.ids import BundleId, Digest, JobId, MasterId, SupervisorId
+from torrentdist.model.ids import BundleId, Digest, JobId, MasterId, PeerId, SupervisorId
+from torrentdist.model.policies.distribution_record import DistributionRecord, DistributionState
 from torrentdist.model.records import (
     AssignmentRecord,
     BundleState,
@@ -26,6 +29,8 @@ from torrentdist.model.records import (
     WorkerAssignment,
     encode,
 )
+from torrentdist.model.wire.swarm_messages import PeerRole, SwarmAnnounce, SwarmEntry
+from torrentdist.swarm.directory.directory import SwarmDirectory
 
 BUNDLES = [BundleId(f"b{n}") for n in range(5)]
 HOSTS = [SupervisorId(f"h{n}") for n in range(3)]
@@ -47,6 +52,8 @@ class Machine(RuleBasedStateMachine):
         self.snapshot = ClusterSnapshot()
         self.index = RecordIndex()
         self.held = PerBundle(holders_of)
+        self.directory = SwarmDirectory()
+        self.open = OpenBundles(self.directory)
         self._write(paths.CLUSTER, ClusterRecord(id="c", announce_key="k"))
 
     def _write(self, path: str, record: Record | None) -> None:
@@ -92,6 +99,21 @@ class Machine(RuleBasedStateMachine):
     def write_job(self, id_: JobId, needs: list[BundleId], over: bool) -> None:
         self._write(paths.job(id_), job(id_, list(needs), JobStatus.FAILED if over else JobStatus.ACTIVE).record)
 
+    @rule(id_=st.sampled_from(BUNDLES), hosts=st.sets(st.sampled_from(HOSTS)), over=st.booleans())
+    def order(self, id_: BundleId, hosts: set[SupervisorId], over: bool) -> None:
+        state = DistributionState.COMPLETE if over else DistributionState.RUNNING
+        record = DistributionRecord(bundle=id_, hosts=tuple(sorted(hosts)), state=state)
+        self._write(paths.distribution(id_), record if hosts else None)
+
+    @rule(host=st.sampled_from(HOSTS), has=st.sets(st.sampled_from(CONTENTS)), problem=st.sampled_from(["", "no room"]))
+    def announce(self, host: SupervisorId, has: set[str], problem: str) -> None:
+        entries = [
+            SwarmEntry(digest=digest_of(name), complete=name in has, problem="" if name in has else problem)
+            for name in CONTENTS
+        ]
+        said = SwarmAnnounce(peer=PeerId(host), role=PeerRole.SUPERVISOR, port=7000, swarms=entries, left=not has)
+        self.directory.announce(said, source_host=f"10.0.0.{host[1:]}", now=0.0)
+
     @rule()
     def look(self) -> None:
         """Looks only sometimes: a reader that skips versions learns of all changes in between."""
@@ -100,6 +122,8 @@ class Machine(RuleBasedStateMachine):
 
         held = {id_: holders for id_ in seen.bundles if (holders := seen.holders(id_))}
         assert held == self.held.of(seen)
+        assert Counter(held.values()) == +self.held.tally
+        assert OpenBundles(self.directory).of(seen) == self.open.of(seen)
         for digest in map(digest_of, CONTENTS):
             same = sorted(id_ for id_, entry in seen.bundles.items() if entry.record.digest == digest)
             assert same == self.index.bundles_of(digest)

@@ -7,9 +7,11 @@ import socket
 from collections import Counter
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from torrentdist.http.connection_pool import Http
+from torrentdist.http.http_values import Answer, Headers, SentRequest
 from torrentdist.model.ids import Digest, PeerId
 from torrentdist.model.swarm_place import SwarmPlace
 from torrentdist.model.wire.swarm_messages import (
@@ -20,6 +22,7 @@ from torrentdist.model.wire.swarm_messages import (
     SwarmEntry,
     SwarmPeers,
 )
+from torrentdist.swarm import agent
 from torrentdist.swarm.agent import LocalPeer, MasterAccess, SwarmAgent
 from torrentdist.swarm.announce_schedule import AnnounceSchedule
 from torrentdist.swarm.swarm_picture import SwarmPicture, merge
@@ -121,11 +124,11 @@ def test_a_dead_master_is_asked_ever_less_often() -> None:
             unused.bind(("127.0.0.1", 0))
             url = f"http://127.0.0.1:{unused.getsockname()[1]}"
         async with Http() as http:
-            agent = agent_of(http, url)
+            one = agent_of(http, url)
             waits = []
             for _ in range(8):
-                await agent.announce()
-                waits.append(agent.statistics()[0].next_in)
+                await one.announce()
+                waits.append(one.statistics()[0].next_in)
         return waits
 
     waits = asyncio.run(play())
@@ -219,3 +222,37 @@ def test_news_that_can_wait_travels_with_news_that_cannot() -> None:
         due.append(master.due)
 
     assert [10.5, 10.0] == due
+
+
+class BusyMaster(Http):
+    """A master that holds the first announce until it is released."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: list[SwarmAnnounce] = []
+        self.asked, self.released = asyncio.Event(), asyncio.Event()
+
+    async def exchange(self, asked: SentRequest, connect_secs: float, silence_secs: float) -> Answer:
+        self.asked.set()
+        await self.released.wait()
+        self.heard.append(msgspec.json.decode(asked.content or b"", type=SwarmAnnounce))
+        body = msgspec.json.encode(SwarmAnswer(interval=60.0, you="127.0.0.1"))
+        return Answer(200, Headers({}), body, asked.url)
+
+
+def test_a_goodbye_waits_for_the_announce_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If this fails, a daemon that stops while a master is busy counts as gone for a week."""
+    monkeypatch.setattr(agent, "LEAVE_SECS", 0.05)
+
+    async def play() -> list[bool]:
+        async with BusyMaster() as http:
+            one = agent_of(http, OWN)
+            running = asyncio.create_task(one.run())
+            await http.asked.wait()
+            leaving = asyncio.create_task(one.leave())
+            await asyncio.wait({leaving}, timeout=0.15)
+            http.released.set()
+            await asyncio.gather(leaving, running)
+        return [announce.left for announce in http.heard]
+
+    assert [False, True] == asyncio.run(play())

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import msgspec
 import pytest
 from records_of import job, snapshot, supervisor
+from scripted_http import ScriptedHttp
 
 from torrentdist.host.telemetry.metric_table import ATTENTION
 from torrentdist.master.bundles.bundle_views import cluster_view
 from torrentdist.master.jobs.heartbeats import Heartbeats
 from torrentdist.master.jobs.job_views import failing_jobs
 from torrentdist.master.presence.attention import PAGES, Troubles, attention, health, unheard
+from torrentdist.master.presence.attention_sight import AttentionSight
 from torrentdist.model.access.host_record import HostRecord
+from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import JobId, MasterId, PeerId, SupervisorId
-from torrentdist.model.records import JobStatus
+from torrentdist.model.records import FailoverRecord, JobStatus
 from torrentdist.model.wire.cluster_messages import ClusterView, GoneView
 from torrentdist.model.wire.job_messages import HeartbeatBody, WorkerReport, WorkerState
+from torrentdist.security.principal import Principal, Proof, Role
+from torrentdist.swarm.directory.directory import SwarmDirectory
+from torrentdist.swarm.directory.directory_values import HostConditions
+
+OPERATOR = Principal(name="op", role=Role.OPERATOR, how=Proof.TOKEN)
 
 NOBODY = ClusterView(
     leader=MasterId("m1"), epoch=1, masters=[], supervisors=[], jobs=[],
@@ -55,7 +65,7 @@ def test_hosts_with_one_trouble_are_one_entry() -> None:
     bundles = [f"etl-{n}" for n in range(4)]
     cut_off = {"etl-0": {"x1": "no peer answers"}, "etl-1": {"x1": "no peer answers", "x2": "no peer answers"}}
     stuck = {bundle: dict.fromkeys(names, "no room") | cut_off.get(bundle, {}) for bundle in bundles}
-    view = cluster_view(seen, MasterId("m1"), 0.0, full=full)
+    view = cluster_view(seen, MasterId("m1"), 0.0, said=HostConditions(full=full))
 
     assert [
         "full: 20 hosts: the disk is full: 0 bytes free; 4 bundles wait for room: h00, h01, h02, h03, h04 and 15 more",
@@ -69,14 +79,22 @@ ENDS = (("h3", "supervisor", 86_400.0), ("m3", "master", -1.0))
 def test_the_worst_comes_first_and_each_entry_names_its_page() -> None:
     """If this fails, an operator overlooks a lost bundle among lesser troubles."""
     silent = {SupervisorId("a"): 31.0}
-    view = cluster_view(snapshot(supervisors=[supervisor("a")]), None, 0.0, silent, full={PeerId("m2"): "no disk"})
+    view = cluster_view(
+        snapshot(supervisors=[supervisor("a")]),
+        None,
+        0.0,
+        silent,
+        said=HostConditions({PeerId("m2"): "no disk"}, {PeerId("a"): -3600.0}, fills_in={PeerId("a"): 9.0}),
+    )
     view = msgspec.structs.replace(view, gone=[missed("h1")], problem="there is no cluster")
     troubles = Troubles(
         lost=["b1"], short={"b2": "1 of 2 copies"}, stopped={"b3": "a canary failed"}, jobs={"j": "it failed: x"},
         expiring=[HostRecord(id=id_, role=role, expires_at=end) for id_, role, end in ENDS],
+        restarting={"supervisor": {"h2": "it started 4 times within 3 min"}},
+        elections=[FailoverRecord(previous=None, current=MasterId("m2"), at=0.0, reason="died")] * 4,
     )  # fmt: skip
     found = attention(view, troubles, 0.0)
-    kinds = [*ATTENTION[:2], *ATTENTION[3:9], *ATTENTION[10:], "expiring"]
+    kinds = [*ATTENTION[:2], *ATTENTION[3:11], *ATTENTION[12:], "expiring"]
 
     assert kinds == [entry.what for entry in found]
     assert ["its certificate has ended", "its certificate ends in 1 day"] == [entry.detail for entry in found[-2:]]
@@ -146,3 +164,22 @@ def test_a_restart_is_remembered_after_the_worker_runs_again() -> None:
 
 def _body(*reports: WorkerReport) -> HeartbeatBody:
     return HeartbeatBody(supervisor=SupervisorId("a"), generation=1, workers=[*reports])
+
+
+@pytest.mark.parametrize(("error", "expected"), [("not_found", []), ("not_ready", ["unheard"])])
+def test_a_leader_of_the_last_release_is_not_unheard(error: str, expected: list[str]) -> None:
+    """If this fails, every new standby warns of the leader throughout a rolling upgrade."""
+    seen = snapshot(masters=["m1", "m2"])
+    answer = TorrentdistError(error, what="/v1/attention", detail="x").to_wire()
+    http = ScriptedHttp(lambda _: httpx.Response(404, json=answer))
+    records: Any = SimpleNamespace(
+        snapshot=lambda: seen, server_now=lambda: 0.0, stale_secs=lambda: None, lacks_cluster=lambda: False
+    )
+    leads: Any = SimpleNamespace(
+        leader_id=lambda: MasterId("m1"), me=MasterId("m2"), elections=SimpleNamespace(recent=[])
+    )
+    heard: Any = SimpleNamespace(silent_secs=lambda _: None, recent=dict, restart_loops=list)
+    swarms: Any = SimpleNamespace(directory=SwarmDirectory(), held=lambda _: None)
+    found = asyncio.run(AttentionSight(records, leads, heard, swarms, http).attention(OPERATOR))
+
+    assert expected == [entry.what for entry in found]

@@ -62,16 +62,16 @@ def test_a_peer_without_room_is_known_until_it_has_room_or_leaves() -> None:
     older = SwarmAnnounce(peer=PeerId("s2"), role=PeerRole.SUPERVISOR, port=2)
     for announced in (said, older):
         here.announce(announced, source_host="10.0.0.1", now=0.0)
-    full, before = dict(here.full), here.revisions.states
+    full, before = dict(here.conditions.full), here.revisions.states
     here.announce(said, source_host="10.0.0.1", now=1.0)
     again = here.revisions.states
     here.announce(msgspec.structs.replace(said, full=""), source_host="10.0.0.1", now=2.0)
-    emptied, after = dict(here.full), here.revisions.states
+    emptied, after = dict(here.conditions.full), here.revisions.states
     here.announce(said, source_host="10.0.0.1", now=3.0)
     here.expire(1000.0)
 
     assert {PeerId("s1"): "its disk is full"} == full
-    assert ({}, {}) == (emptied, here.full)
+    assert ({}, {}) == (emptied, here.conditions.full)
     assert before == again < after
 
 

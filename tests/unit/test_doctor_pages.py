@@ -125,7 +125,7 @@ def test_tokens_that_read_everything_in_spite_of_a_pattern_are_named() -> None:
 
 @pytest.mark.parametrize(
     ("used", "running", "expected"),
-    [(0, 0, []), (89, 1, []), (90, 0, ["90% of its 100 bytes are used"]), (0, 2, ["all of its 2 distributions run"])],
+    [(0, 0, []), (89, 1, []), (90, 0, ["90% of its 100 B are used"]), (0, 2, ["all of its 2 distributions run"])],
 )
 def test_quotas_that_are_reached_or_nearly_are_named(used: int, running: int, expected: list[str]) -> None:
     """The owner of a quota would learn of it from a refused upload in the middle of the night."""

@@ -52,7 +52,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "supervisor": SWARM_SIDE | {"host", "http", "launcher"},
     "launcher": {"model"},
     # A client is a peer, so it makes bundles and takes part in swarms.
-    "client": {"model", "bundle", "swarm", "http", "security", "traces"},
+    "client": {"model", "bundle", "swarm", "http", "security", "traces", "charts"},
     "api": {"model", "bundle", "client", "security", "traces"},
     "doors": {"model", "bundle", "client", "api"},
     "cli": {"model", "bundle", "client", "api", "http", "spark", "security"},

@@ -12,8 +12,9 @@ from records_of import job, snapshot, supervisor
 from torrentdist.cluster import paths
 from torrentdist.cluster.records.snapshot import AssignmentEntry, ClusterSnapshot, HostEntry, PresenceEntry
 from torrentdist.cluster.session.znode_operations import Create, Delete, Op, Set
+from torrentdist.master.console.event_lines import lane_of, of_absence
 from torrentdist.master.presence import presence_plan
-from torrentdist.master.presence.presence_plan import forget_ops, gone, presence_ops
+from torrentdist.master.presence.presence_plan import Heard, forget_ops, gone, presence_ops, restarting, returned
 from torrentdist.model.access.host_record import HostRecord, PresenceRecord
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import JobId, SupervisorId
@@ -34,7 +35,7 @@ def host(id_: str, absent_at: float = 0.0) -> PresenceRecord:
 
 
 def due(of: ClusterSnapshot, now: float = 1000.0, left: Collection[str] = (), forget_after: float = WEEK) -> list[Op]:
-    return presence_ops(of, left, now, forget_after)
+    return presence_ops(of, Heard(left), now, forget_after)
 
 
 def after(before: ClusterSnapshot, ops: Sequence[Op]) -> ClusterSnapshot:
@@ -133,3 +134,64 @@ def test_a_host_that_moved_is_remembered_at_its_new_address() -> None:
 
     assert isinstance(op, Set)
     assert "10.0.0.9" == decode(op.data, PresenceRecord, path=op.path).host
+
+
+def test_a_host_that_returned_is_remembered_with_its_absences() -> None:
+    """If this fails, a night in which a host died and came back looks like any other."""
+    now, records = 1000.0, seen("h1", known=[host("h1")])
+    for _ in range(presence_plan.MOST_ABSENCES + 1):
+        records = after(records, due(dataclasses.replace(records, supervisors={}), now))
+        records = after(records, due(records, now + 60.0))
+        now += 1000.0
+
+    assert [(1000.0 * n, 1000.0 * n + 60.0) for n in range(2, 7)] == [
+        (left, back) for _, _, left, back in returned(records)
+    ]
+    assert {("supervisor", "h1")} == {(role, id_) for role, id_, _, _ in returned(records)}
+    lines = [line for absence in returned(records) for line in of_absence(*absence)]
+    assert ["Gone"] * 10 == [lane_of(line) for line in lines]
+    assert ("is back", "h1", "hosts", "it was gone for 60 s") == (
+        lines[-1].what, lines[-1].about, lines[-1].page, lines[-1].detail,
+    )  # fmt: skip
+
+
+def test_a_short_absence_is_none() -> None:
+    """A session that ends and begins anew would fill the timeline."""
+    left = after(seen("h1", known=[host("h1")]), due(seen(known=[host("h1")])))
+
+    assert [] == [*returned(after(left, due(left, 1000.0 + presence_plan.ABSENT_SECS - 1)))]
+
+
+def test_a_host_that_starts_again_and_again_is_named_until_it_runs_for_a_while() -> None:
+    """If this fails, a daemon in a loop of crashes counts as up, because each of its registrations
+    replaces the last one."""
+    records, named = after(seen("h1"), due(seen("h1"))), []
+    for start in range(presence_plan.LOOP_STARTS + 1):
+        restarted = msgspec.structs.replace(records.supervisors[SupervisorId("h1")], started_at=100.0 + start)
+        records = dataclasses.replace(records, supervisors={SupervisorId("h1"): restarted})
+        records = after(records, due(records, 1000.0 + start * 60.0))
+        named.append(restarting(records, 1000.0 + start * 60.0)["supervisor"])
+
+    assert [{}, {}, {}, {}, {"h1": "it started 4 times within 3 min"}] == named
+    assert [] == due(records)
+    assert {} == restarting(records, 1060.0 + presence_plan.LOOP_SECS + 1)["supervisor"]
+
+
+def test_since_when_a_host_is_silent_is_noted_until_it_is_heard() -> None:
+    """If this fails, the next leader does not know that a host hangs."""
+    here = seen("h1", known=[host("h1")])
+    noted = after(here, presence_ops(here, Heard(unheard={SupervisorId("h1"): 990.0}), 1000.0, WEEK))
+    (known,) = noted.known_supervisors.values()
+    later = presence_ops(noted, Heard(unheard={SupervisorId("h1"): 1500.0}), 1510.0, WEEK)
+    (heard,) = after(noted, due(noted)).known_supervisors.values()
+
+    assert 990.0 == known.record.silent_since
+    assert [] == later, "the first leader's word counts"
+    assert 0.0 == heard.record.silent_since
+
+
+def test_a_record_in_the_schema_of_the_release_before_is_not_written_again_and_again() -> None:
+    """If this fails, the leader writes without end for as long as a rolling upgrade takes."""
+    older = msgspec.structs.replace(host("h1"), schema=1)
+
+    assert [] == due(seen("h1", known=[older]))

@@ -24,13 +24,25 @@ def test_only_what_a_leader_could_have_heard_counts() -> None:
     assert frozenset() == silence.of([H1, H2], 101.0, LONG)
     assert 29.0 == silence.due_in(101.0)
     assert {H1} == silence.of([H1, H2], 130.5, LONG)
-    assert [30.5, 29.5] == [silence.secs(id_, 130.5, LONG) for id_ in (H1, H2)]
-    assert 7.0 == silence.secs(H1, 130.5, listened=7.0)
+    assert {H1: 100.0, H2: 101.0} == silence.began([H1, H2], 130.5, LONG, {})
+    assert {H1: 123.5} == silence.began([H1], 130.5, 7.0, {})
     assert frozenset() == silence.of([H1, H2], 200.0, listened=30.0)
     silence.heard(H1, 200.0)
     assert {H2} == silence.of([H1, H2], 201.0, LONG)
     assert frozenset() == silence.of([H1], 202.0, LONG)
     assert frozenset() == silence.of([H1, H2], 203.0, LONG), "one that registers again begins anew"
+
+
+def test_a_new_leader_counts_a_silence_on_once_it_has_listened() -> None:
+    """Under leaders that change every 20 s, the workers of a host that hangs would never move."""
+    silence, noted = Silence(30.0), {H1: 75.0, H2: 75.0}
+
+    assert frozenset() == silence.of([H1, H2], 100.0, 0.0, noted)
+    silence.heard(H2, 104.0)
+    assert frozenset() == silence.of([H1, H2], 108.9, 8.9, noted), "three heartbeats may still come"
+    assert {H1} == silence.of([H1, H2], 109.0, 9.0, noted)
+    silence.heard(H1, 110.0)
+    assert frozenset() == silence.of([H1, H2], 111.0, 11.0, noted)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from torrentdist.charts.quantities import size
 from torrentdist.client.zookeeper_probe import TreeAccess
 from torrentdist.model.access.token_messages import QuotaView, TokenState, TokenView
 from torrentdist.model.configuration.config import ZooKeeperConfig
@@ -134,7 +135,7 @@ def judge_disk(disk: DiskFacts, reserve: int) -> Finding:
     if not disk.writable:
         return failure("disk", disk.path, "it is not writable", "Check the owner and the mount.", EXIT_DISK)
     if disk.free <= reserve:
-        detail = f"{disk.free} bytes free, {reserve} are kept in reserve"
+        detail = f"{size(disk.free)} free, {size(reserve)} are kept in reserve"
         return failure(
             "disk",
             disk.path,
@@ -148,10 +149,10 @@ def judge_disk(disk: DiskFacts, reserve: int) -> Finding:
         return warning(
             "disk",
             disk.path,
-            f"{disk.free} of {disk.total} bytes free",
+            f"{size(disk.free)} of {size(disk.total)} free",
             f"Free some space soon: {DISK_PAGE}",
         )
-    return Finding(check="disk", subject=disk.path, detail=f"{disk.free} of {disk.total} bytes free")
+    return Finding(check="disk", subject=disk.path, detail=f"{size(disk.free)} of {size(disk.total)} free")
 
 
 def judge_open_files(soft: int, hard: int) -> Finding:
@@ -372,9 +373,13 @@ CHECKS: Final = {
     "gone": "hosts",
     "silent": "hosts",
     "full": "room",
+    "filling": "room",
     "stuck": "distributions",
     "stopped": "distributions",
     "failing": "jobs",
+    "elections": "leader",
+    "restarting": "hosts",
+    "clock": "clock",
     "expiring": "certificate",
 }
 """The check to which each kind of what needs attention belongs. The other kinds have checks of
@@ -418,7 +423,7 @@ def judge_quotas(quotas: Sequence[QuotaView]) -> list[Finding]:
     for quota in quotas:
         share = quota.bytes / quota.max_bytes if quota.max_bytes else 0.0
         if share >= NEAR_QUOTA:
-            detail = f"{share:.0%} of its {quota.max_bytes} bytes are used"
+            detail = f"{share:.0%} of its {size(quota.max_bytes)} are used"
             hint = f"Remove bundles of {quota.name}, or raise `torrentdist token quota {quota.name} --max-bytes`."
             findings.append(warning("quotas", quota.name, detail, hint))
         if 0 < quota.max_distributions <= quota.distributions:

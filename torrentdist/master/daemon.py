@@ -119,7 +119,8 @@ class Master:
         host = self.core.host
         if self._is_joining:
             await self.leading.hand_over()
-        await host.agent.leave()
+        if not host.background.has_failed:  # one that fails is missed, like one that dies
+            await host.agent.leave()
         await host.background.stop()
         if self._is_joining:
             await self.leading.say_goodbye()

@@ -103,7 +103,8 @@ class Supervisor:
         host, workers = self._host, None if self._jobs is None else self._jobs.workers
         if host is None:
             return
-        await host.agent.leave()
+        if not host.background.has_failed:  # one that fails is missed, like one that dies
+            await host.agent.leave()
         leaves_workers = workers is not None and workers.busy
         if workers is not None and leaves_workers:
             await workers.prolong()
@@ -121,7 +122,6 @@ class Supervisor:
         assert self._host is not None
         yield from host_samples(self._host)
         yield Sample("assigned_bundles", 0 if self._bundles is None else len(self._bundles.keeper.assigned()))
-        yield Sample("masters_answering", self._host.agent.picture.answered)
         yield Sample("archive_bytes", 0 if self._gateway is None else self._gateway.archives.held_bytes())
 
     # callbacks of HostDaemon

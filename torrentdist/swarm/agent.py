@@ -26,7 +26,7 @@ from torrentdist.http.http_errors import HttpError
 from torrentdist.http.http_values import Answer
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import PeerId
-from torrentdist.model.wire.swarm_messages import PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry
+from torrentdist.model.wire.swarm_messages import HostCondition, PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry
 from torrentdist.swarm.announce_schedule import AnnouncedMaster, AnnounceSchedule, MasterContact
 from torrentdist.swarm.directory.announce_delta import completed
 from torrentdist.swarm.directory.peer_addresses import address_of
@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 DEADLINE_SECS = 2.0
 """For one request to one master: longer than a busy master needs, shorter than a user waits."""
 LEAVE_SECS = 1.0
+"""For the last request to one master."""
 ADDRESS_LINGER_SECS = 120.0
 """How long an address stays known that no master names. A restarted master knows few."""
 LOOK_SECS = 5.0
@@ -56,8 +57,7 @@ class LocalPeer:
     swarms: Callable[[], list[SwarmEntry]]
     host: str = ""
     """Address or name at which others reach it. If empty, masters use the address that they see."""
-    full: Callable[[], str] = lambda: ""
-    """Says why the store has no room for more bundles; empty: it has."""
+    condition: Callable[[], HostCondition] = HostCondition
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,8 +148,8 @@ class SwarmAgent:
         return self._picture
 
     async def leave(self) -> None:
-        """Tells every master that this peer leaves, within a second. Nothing is announced after
-        that, and `run` ends."""
+        """Tells every master that this peer leaves, within a second after the announce that is on
+        its way. Nothing is announced after that, and `run` ends."""
         self._left = True
         self._wake.set()
         goodbye = SwarmAnnounce(peer=self._peer.id, role=self._peer.role, port=0, host=self._address, left=True)
@@ -157,11 +157,10 @@ class SwarmAgent:
         async def say(master: AnnouncedMaster) -> None:
             async with self._turn_of(master):
                 with contextlib.suppress(*_FAILURES):
-                    await self._post(master, goodbye)
+                    async with asyncio.timeout(LEAVE_SECS):
+                        await self._post(master, goodbye)
 
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LEAVE_SECS):
-                await asyncio.gather(*(say(master) for master in self._schedule.masters()))
+        await asyncio.gather(*(say(master) for master in self._schedule.masters()))
 
     async def _sleep_until(self, due: float) -> None:
         with contextlib.suppress(TimeoutError):
@@ -203,7 +202,7 @@ class SwarmAgent:
                 swarms=self._peer.swarms(),
                 addresses=master.answer.addresses_tag if master.answer else "",
                 known=master.answer.tag if master.answer else "",
-                full=self._peer.full(),
+                **msgspec.structs.asdict(self._peer.condition()),
             )
             try:
                 self._answered(master, self._access.here(master.url, request) or await self._asked(master, request))

@@ -90,6 +90,16 @@ def why_full(usage: StoreUsage, marks: StoreMarks, taken: int) -> str:
     return ""
 
 
+def room_for(usage: StoreUsage, marks: StoreMarks, taken: int) -> int:
+    """Returns the bytes of bundles for which a store has room, as for why_full()."""
+    rooms = [usage.free_bytes - usage.reserve_bytes]
+    if usage.limit_bytes:
+        rooms.append(usage.limit_bytes - usage.published_bytes)
+    if marks.high:
+        rooms.append(marks.high - taken)
+    return max(0, min(rooms) - usage.arriving_bytes)
+
+
 IDLE_SECS = 600.0
 """A bundle that was used more recently is not removed for a mark: a reader may still be at it."""
 

@@ -7,6 +7,7 @@ Never: decide anything, or do I/O.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Generic, TypeVar
 
@@ -33,23 +34,27 @@ class Follower:
 
 
 class PerBundle(Generic[V]):
-    """A value per bundle that depends only on the bundle's record and its live holders."""
+    """A value per bundle that depends only on the bundle's record and its live holders. `tally`:
+    how many bundles have each value."""
 
     def __init__(self, derive: Callable[[ClusterSnapshot, BundleId], V | None]) -> None:
         self._derive = derive
         self._follower = Follower()
         self._values: dict[BundleId, V] = {}
+        self.tally: Counter[V] = Counter()
 
     def of(self, snapshot: ClusterSnapshot) -> Mapping[BundleId, V]:
         news = self._follower.news(snapshot)
         if news is None or news.any_bundle:
-            self._values = {}
+            self._values, self.tally = {}, Counter()
         for bundle in snapshot.bundles if news is None or news.any_bundle else news.bundles:
             value = self._derive(snapshot, bundle) if bundle in snapshot.bundles else None
-            if value is None:
-                self._values.pop(bundle, None)
-            else:
+            before = self._values.pop(bundle, None)
+            if before is not None:
+                self.tally[before] -= 1
+            if value is not None:
                 self._values[bundle] = value
+                self.tally[value] += 1
         return self._values
 
 
@@ -73,6 +78,9 @@ class _Reverse(Generic[K, V]):
 
     def namers(self, value: V) -> frozenset[K]:
         return frozenset(self._namers.get(value, ()))
+
+    def values(self, key: K) -> frozenset[V]:
+        return self._named.get(key, frozenset())
 
     def count(self, value: V) -> int:
         return len(self._namers.get(value, ()))
@@ -137,6 +145,10 @@ class RecordIndex:
     def told_to_keep(self, bundle: BundleId) -> list[SupervisorId]:
         """Returns all supervisors whose assignments name a bundle, registered or not."""
         return sorted(self._hosts.namers(bundle))
+
+    def kept(self, host: SupervisorId) -> frozenset[BundleId]:
+        """Returns the bundles that a supervisor's assignment names."""
+        return self._hosts.values(host)
 
     def told(self, bundle: BundleId) -> frozenset[SupervisorId]:
         """Returns the same in no order."""

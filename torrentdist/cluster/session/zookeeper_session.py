@@ -89,7 +89,8 @@ class ZooKeeper:
         """The schema in which records are written; the oldest readable one until the cluster's is
         known."""
         self._guards: tuple[Op, ...] = (Check(paths.CLUSTER),)
-        self._clock: tuple[float, float] | None = None
+        self._clock: tuple[float, float, float] | None = None
+        """ZooKeeper's time of our last `set`, when that was sent and acknowledged (monotonic)."""
         self._driver: AsyncKazoo | None = None
         self._changed = asyncio.Event()
         self._revival = Retry(_FIRST_REVIVAL_SECS, _LONGEST_REVIVAL_SECS)
@@ -168,6 +169,15 @@ class ZooKeeper:
         before the first."""
         return None if self._clock is None else self._clock[0] + time.monotonic() - self._clock[1]
 
+    def clock_error(self) -> float:
+        """Returns the seconds by which this host's clock is ahead of ZooKeeper's; 0 if the
+        difference may come from the time that the answer took, or is unknown."""
+        if self._clock is None:
+            return 0.0
+        written, sent, acknowledged = self._clock
+        ahead = time.time() - (written + time.monotonic() - sent)
+        return 0.0 if abs(ahead) <= acknowledged - sent else ahead
+
     # reading
 
     async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat] | None:
@@ -232,7 +242,7 @@ class ZooKeeper:
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
         sent = time.monotonic()
         stat = cast(Stat, await self._commit_one(Set(path, data, version)))
-        self._clock = (stat.mtime, sent)
+        self._clock = (stat.mtime, sent, time.monotonic())
         return stat
 
     async def _commit_one(self, op: Op) -> Result:

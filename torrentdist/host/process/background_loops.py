@@ -34,6 +34,11 @@ class Background:
             if task.done() and not task.cancelled():
                 task.result()
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether a loop has ended that should not."""
+        return any(task.done() and not task.cancelled() for task in self._tasks)
+
     async def stop(self) -> None:
         tasks = [*self._tasks, *self._passing]
         for task in tasks:

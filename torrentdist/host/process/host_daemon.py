@@ -23,7 +23,7 @@ from typing import Protocol
 from starlette.types import ASGIApp
 
 from torrentdist import __version__
-from torrentdist.bundle.store.retention import StoreMarks, why_full
+from torrentdist.bundle.store.retention import StoreMarks
 from torrentdist.bundle.store.store import KeepReason, Store, StoreUsage
 from torrentdist.cluster.session.znode_operations import SessionId
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
@@ -42,6 +42,7 @@ from torrentdist.host.master_links import MasterLinks, http_client
 from torrentdist.host.plugin_services import BundleSources, LoopServices
 from torrentdist.host.process.background_loops import Background
 from torrentdist.host.process.daemon_address import DaemonAddress, announced, withdraw_address
+from torrentdist.host.process.host_condition import ConditionWatch
 from torrentdist.host.process.port_guard import PortGuard, open_guard
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.host.scrub import scrub
@@ -57,7 +58,13 @@ from torrentdist.model.configuration.config import Config
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.events import DaemonStarted, Writer
 from torrentdist.model.ids import BundleId, Digest, PeerId
-from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry
+from torrentdist.model.wire.swarm_messages import (
+    PeerAddress,
+    PeerRole,
+    SwarmAnnounce,
+    SwarmAnswer,
+    SwarmEntry,
+)
 from torrentdist.security.live_tls import LiveTls
 from torrentdist.swarm.agent import LocalPeer, MasterAccess, SwarmAgent
 from torrentdist.swarm.engine.engine import Engine
@@ -159,8 +166,6 @@ class HostDaemon:
         self.metrics.cluster = config.cluster_label
         self._role = role
         self._blocked_at = float("-inf")
-        self._full = ""
-        """Why the store has no room for more bundles; empty: it has."""
         self._closing = contextlib.AsyncExitStack()
         self.background = Background()
         self.sockets = taken.sockets
@@ -186,11 +191,13 @@ class HostDaemon:
             host=identity.address,
             ports=lambda: (engine.port, engine.tls_port),
             swarms=role.swarm_entries,
-            full=lambda: self._full,
+            condition=lambda: self._condition.last,
         )
         access_here = MasterAccess(http=self.http, masters=role.masters, here=role.hear_own)
         self.agent = SwarmAgent(peer, access_here, self._on_picture)
-        parts = HostParts(HostStore(taken.store, role.claims, role.make_room), engine, events, self.agent.poke)
+        store = HostStore(taken.store, role.claims, role.make_room)
+        self._condition = _open_condition(store, taken, self.marks, identity.role)
+        parts = HostParts(store, engine, events, self.agent.poke)
         known = KnownSwarms(engine)
         transfers = SwarmTransfers(parts, known, role.peers_at_hand)
         sources = BundleSources(role.holders, role.metafile_for_plugin)
@@ -290,16 +297,12 @@ class HostDaemon:
         while True:
             with contextlib.suppress(TorrentdistError):  # Keep the last value.
                 await self.runtime.store.measure()
-                await self._say_whether_full()
+                await self._note_condition()
             await asyncio.sleep(MEASURE_SECS)
 
-    async def _say_whether_full(self) -> None:
-        # Only supervisors keep their store below its mark.
-        marks = self.marks if self.identity.role is PeerRole.SUPERVISOR else StoreMarks()
-        store = self.runtime.store
-        taken = await store.taken_bytes() if marks.high else 0
-        before, self._full = self._full, why_full(store.usage(), marks, taken)
-        if self._full != before:
+    async def _note_condition(self) -> None:
+        before, now = self._condition.last, await self._condition.look()
+        if (before.full, before.clock) != (now.full, now.clock):
             self.agent.poke()
 
     def _on_blocked(self, _: str) -> None:
@@ -313,6 +316,11 @@ class HostDaemon:
     def _on_picture(self, picture: SwarmPicture) -> None:
         self.runtime.known.apply(picture)
         self._role.hear_picture(picture)
+
+
+def _open_condition(store: HostStore, taken: Taken, marks: StoreMarks, role: PeerRole) -> ConditionWatch:
+    watched = marks if role is PeerRole.SUPERVISOR else StoreMarks()  # only supervisors keep their store below its mark
+    return ConditionWatch(store, taken.store.data_dir, taken.zookeeper, watched)
 
 
 def _open_store(config: Config, data_dir: Path) -> Store:

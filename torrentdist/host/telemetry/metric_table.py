@@ -19,8 +19,8 @@ WAIT_SECS: Final = (0.005, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0)
 SIZE_CLASSES: Final = {"1MiB": 2**20, "16MiB": 2**24, "256MiB": 2**28, "4GiB": 2**32}
 """The largest size of each class. What is larger is in the class `larger`."""
 ATTENTION: Final = (
-    *("problem", "leader", "unheard", "lost", "gone", "silent", "stopped", "failing"),
-    *("full", "stuck", "under-replicated", "expiring"),
+    *("problem", "leader", "unheard", "lost", "gone", "silent", "stopped", "failing", "elections", "restarting"),
+    *("full", "stuck", "filling", "under-replicated", "clock", "expiring"),
 )
 """Kinds of what needs attention, the worst first."""
 LARGER: Final = "larger"
@@ -99,6 +99,7 @@ _EVERY: Final = [
             "fetches": "Fetches in progress",
             "fetches_failing": "Bundles whose last fetch failed",
             "fetch_silence_seconds": "Longest time since a fetch in progress got its last bytes; 0 without fetches",
+            "masters_answering": "Masters that answered the last announce",
             "zookeeper_connected": "1 while this daemon has a session with ZooKeeper",
             "certificate_expiry_timestamp_seconds": "When this daemon's certificate expires; absent without TLS",
         },
@@ -180,7 +181,6 @@ _SUPERVISOR: Final = _rows(
     FoundOn.SUPERVISOR,
     gauges={
         "assigned_bundles": "Bundles assigned to this host",
-        "masters_answering": "Masters that answered the last announce",
         "archive_bytes": "Bytes of the gateway's archives",
     },
 )

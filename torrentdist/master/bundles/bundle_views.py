@@ -5,7 +5,6 @@ Longer than most files: every view is one small function.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
 
 import msgspec
 
@@ -22,8 +21,9 @@ from torrentdist.model.wire.fleet_messages import LATER_WAVE, FleetView, HostPro
 from torrentdist.model.wire.ha_views import FailoverView
 from torrentdist.model.wire.swarm_messages import SwarmEntry
 from torrentdist.model.wire.view import view_of
-from torrentdist.swarm.directory.directory_values import HeldBundles
+from torrentdist.swarm.directory.directory_values import HeldBundles, HostConditions
 
+NOTHING_SAID = HostConditions()
 NOT_RUNNING = "its supervisor is not running"
 EXPIRING_SECS = 7 * 86400.0
 ALIVE = (BundleState.UPLOADING, BundleState.AVAILABLE, BundleState.LOST)
@@ -144,12 +144,12 @@ def cluster_view(
     now: float,
     silent_secs: Mapping[SupervisorId, float] | None = None,
     held: Callable[[PeerId], HeldBundles | None] = lambda peer: None,
-    full: Mapping[PeerId, str] = MappingProxyType({}),
+    said: HostConditions = NOTHING_SAID,
+    counts: BundleCounts | None = None,
 ) -> ClusterView:
     """Returns the view of the whole cluster.
 
-    `held` returns the bundles that a peer has announced. `full`: the peers whose store has no room,
-    and why.
+    `held` returns the bundles that a peer has announced. `counts`: None: count them.
     """
     masters = [
         view_of(
@@ -157,7 +157,7 @@ def cluster_view(
             m,
             uptime_secs=round(max(0.0, now - m.started_at), 1),
             is_leader=m.id == leader,
-            full=full.get(PeerId(m.id), ""),
+            **_condition(said, PeerId(m.id)),
         )
         for _, m in sorted(snapshot.masters.items())
     ]
@@ -165,9 +165,9 @@ def cluster_view(
         leader=leader,
         epoch=snapshot.epoch,
         masters=masters,
-        supervisors=supervisor_list(snapshot, now, silent_secs, held, full),
+        supervisors=supervisor_list(snapshot, now, silent_secs, held, said),
         jobs=sorted(snapshot.jobs),
-        bundles=bundle_counts(snapshot),
+        bundles=counts or bundle_counts(snapshot),
         expiring={record.id: round(record.expires_at - now, 1) for record in expiring_hosts(snapshot, now)},
     )
 
@@ -183,7 +183,7 @@ def supervisor_list(
     now: float,
     silent_secs: Mapping[SupervisorId, float] | None,
     held: Callable[[PeerId], HeldBundles | None],
-    full: Mapping[PeerId, str],
+    said: HostConditions,
     among: Iterable[SupervisorId] | None = None,
 ) -> list[SupervisorView]:
     """Returns the views of supervisors: of all, or of those `among` that are registered."""
@@ -206,10 +206,19 @@ def supervisor_list(
                 draining=assignment is not None and assignment.record.draining,
                 uptime_secs=round(max(0.0, now - s.started_at), 1),
                 silent_secs=None if silent_secs is None else silent_secs.get(id_, 0.0),
-                full=full.get(PeerId(id_), ""),
+                **_condition(said, PeerId(id_)),
             )
         )
     return views
+
+
+def _condition(said: HostConditions, peer: PeerId) -> dict[str, object]:
+    return {
+        "full": said.full.get(peer, ""),
+        "free_bytes": said.free.get(peer),
+        "fills_in_secs": said.fills_in.get(peer),
+        "clock": said.clocks.get(peer, 0.0),
+    }
 
 
 def failover_view(record: FailoverRecord) -> FailoverView:

@@ -51,7 +51,7 @@ class ConsoleSight:
 
     def states(self, seen: ClusterSnapshot) -> dict[SupervisorId, str]:
         """Returns the state of each registered host: silent, full, draining or up."""
-        silent, full = self._heartbeats.silent_secs(seen) or {}, self._swarms.directory.full
+        silent, full = self._heartbeats.silent_secs(seen) or {}, self._swarms.directory.conditions.full
         states = dict.fromkeys(seen.supervisors, "up")
         states |= {id_: "draining" for id_, a in seen.assignments.items() if a.record.draining and id_ in states}
         states |= {SupervisorId(peer): "full" for peer in full if SupervisorId(peer) in states}
@@ -62,8 +62,8 @@ class ConsoleSight:
         everything sees what keeps bundles from them, because that may name a bundle."""
         snapshot = self.snapshot()
         silent = self._heartbeats.silent_secs(snapshot)
-        full = self._swarms.directory.full
-        views = bundle_views.supervisor_list(snapshot, time.time(), silent, self._swarms.held, full, among)
+        said = self._swarms.directory.conditions
+        views = bundle_views.supervisor_list(snapshot, time.time(), silent, self._swarms.held, said, among)
         return [self._with_problem(view) for view in views] if reads_everything(sender) else views
 
     def _with_problem(self, view: SupervisorView) -> SupervisorView:

@@ -89,13 +89,15 @@ class DistributionView(View, frozen=True, kw_only=True):
 
 
 class GrowthView(View, frozen=True, kw_only=True):
-    week_bytes: int
-    """The bytes that the host was told to keep within the last week, and still is."""
+    """When the store of a host or a master is full."""
+
+    free_bytes: int | None
+    """Bytes of bundles for which it has room. Null: it has not told this master yet."""
+    fills_in_secs: float | None
+    """Seconds until that is used up at the pace of the last week. Null: it does not get less, or
+    nobody can tell yet."""
     freed_bytes: int
     """The bytes of its bundles that retention rules remove next."""
-    mark_secs: float | None
-    """Seconds until its disk reaches its mark at this pace. Null: it does not grow, or does not
-    say its room."""
 
 
 class HostPageView(View, frozen=True, kw_only=True):

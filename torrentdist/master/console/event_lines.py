@@ -115,6 +115,14 @@ def of_gone(view: GoneView) -> EventLine:
     return EventLine(at=view.since, who="leader", what="gone", about=view.id, page=page, result="gone")
 
 
+def of_absence(role: str, id_: str, left_at: float, back_at: float) -> Iterator[EventLine]:
+    """Yields the lines of a daemon that was gone and is back."""
+    page = "masters" if role == "master" else "hosts"
+    detail = f"it was gone for {back_at - left_at:,.0f} s"
+    yield EventLine(at=left_at, who="leader", what="gone", about=id_, page=page, result="gone")
+    yield EventLine(at=back_at, who="leader", what="is back", about=id_, page=page, result="ok", detail=detail)
+
+
 def lane_of(line: EventLine) -> str:
     """Returns the lane of the timeline to which a line belongs."""
     if line.what in ("gone", "is back"):

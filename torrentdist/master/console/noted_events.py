@@ -12,6 +12,7 @@ from torrentdist.master.access.audit_trail import MOST_ENTRIES, AuditTrail
 from torrentdist.master.console.console_sight import ConsoleSight
 from torrentdist.master.console.event_lines import (
     EventLine,
+    of_absence,
     of_audit,
     of_distribution,
     of_fact,
@@ -24,6 +25,7 @@ from torrentdist.master.console.host_asking import HostAsking
 from torrentdist.master.history.distribution_history import DistributionHistory
 from torrentdist.master.http.mutation_requests import LONGEST_WAIT
 from torrentdist.master.presence.attention_sight import READS
+from torrentdist.master.presence.presence_plan import returned
 from torrentdist.master.reads.readable_records import readable
 from torrentdist.model.events import Fact
 from torrentdist.security.authorization import may_read, reads_everything
@@ -67,7 +69,9 @@ class Happenings:
         lines = [*self.own(sender), *others, *map(of_failover, failovers or ())]
         told = (one for one in self.history.summaries() if may_read(sender, one.bundle))
         lines += [line for one in told for line in of_distribution(one)]
-        lines += map(of_gone, self.sight.attention.gone(readable(self.sight.snapshot(), sender)))
+        seen = readable(self.sight.snapshot(), sender)
+        lines += map(of_gone, self.sight.attention.gone(seen))
+        lines += [line for absence in returned(seen) for line in of_absence(*absence)]
         return [*without_repeats(lines)], silent
 
     def own(self, sender: Principal) -> list[EventLine]:

@@ -82,7 +82,7 @@ async def console_room(core: MasterCore, shown: Shown, api: Iterable[Operation])
             BundlePages(visits, sight, feeds, history, earlier, room),
             DistributionPages(visits, feeds, history),
             HostPages(visits, sight, asking, room),
-            MasterPages(visits, sight, shown.leading.roles),
+            MasterPages(visits, sight, shown.leading.roles, room),
             JobPages(visits, jobs, records),
             OutputPages(visits, jobs, records, asking, feeds),
             RetentionPages(visits, sight),

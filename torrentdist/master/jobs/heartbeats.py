@@ -3,13 +3,15 @@
 A silent supervisor is registered in ZooKeeper, but has sent this leader no heartbeat for too long.
 Always: reports are soft state. A new leader hears them again within a heartbeat. The time of a
 supervisor's silence begins anew when this leader is elected, when it reaches ZooKeeper again after
-a gap, and when it first sees the supervisor. The texts of a report are short.
+a gap, and when it first sees the supervisor; unless a leader before has noted in ZooKeeper since
+when it is silent, and this one does not hear it either. The texts of a report are short.
 Never: move workers. The job loop does.
 """
 
 import asyncio
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
 
 import msgspec
 
@@ -45,6 +47,10 @@ LOOP_RESTARTS = 3
 MOST_RESTARTED = 10_000
 
 
+Since = Mapping[SupervisorId, float]
+NOTHING_NOTED: Since = MappingProxyType({})
+
+
 class Silence:
     """`limit`: seconds without a heartbeat after which a supervisor is silent; 0: never. Every
     `now` is of one monotonic clock."""
@@ -52,6 +58,10 @@ class Silence:
     def __init__(self, limit: float) -> None:
         self._limit = limit or float("inf")
         self._since: dict[SupervisorId, float] = {}
+        """When each supervisor was heard last, or was seen first."""
+        self._heard: dict[SupervisorId, float] = {}
+        self._began: dict[SupervisorId, float] = {}
+        """Since when each has been silent, at the last look."""
         self._silent: frozenset[SupervisorId] = frozenset()
 
     def heartbeat_secs(self, supervisors: int) -> float:
@@ -63,27 +73,36 @@ class Silence:
         return max(HEARTBEAT_SECS, min(longest, supervisors / HEARTBEATS_PER_SEC))
 
     def heard(self, supervisor: SupervisorId, now: float) -> None:
-        self._since[supervisor] = now
+        self._since[supervisor] = self._heard[supervisor] = now
 
-    def of(self, registered: Collection[SupervisorId], now: float, listened: float) -> frozenset[SupervisorId]:
+    def of(
+        self, registered: Collection[SupervisorId], now: float, listened: float, noted: Since = NOTHING_NOTED
+    ) -> frozenset[SupervisorId]:
         """Returns the silent supervisors. `listened`: seconds for which we have heard without a
-        gap."""
+        gap. `noted`: since when some were silent under the leader before, by the same clock."""
         self._since = {id_: self._since.get(id_, now) for id_ in registered}
-        silent = frozenset(id_ for id_, since in self._since.items() if min(now - since, listened) > self._limit)
+        self._began = self.began(registered, now, listened, noted)
+        silent = frozenset(id_ for id_, began in self._began.items() if now - began > self._limit)
         for id_ in sorted(silent - self._silent):
             log.warning(
-                "a supervisor is silent, its workers move", supervisor=id_, seconds=round(now - self._since[id_])
+                "a supervisor is silent, its workers move", supervisor=id_, seconds=round(now - self._began[id_])
             )
         self._silent = silent
         return silent
 
-    def secs(self, supervisor: SupervisorId, now: float, listened: float) -> float:
-        """Returns for how many seconds nothing was heard of a supervisor."""
-        return max(0.0, min(now - self._since.get(supervisor, now), listened))
+    def began(
+        self, registered: Collection[SupervisorId], now: float, listened: float, noted: Since
+    ) -> dict[SupervisorId, float]:
+        """Returns since when each supervisor has not been heard."""
+        own = {id_: max(self._since.get(id_, now), now - listened) for id_ in registered}
+        if listened < OWED_AFTER * self.heartbeat_secs(len(registered)):  # it may be heard yet
+            return own
+        unheard = {id_ for id_ in noted.keys() & own.keys() if self._heard.get(id_, 0.0) <= now - listened}
+        return own | {id_: min(own[id_], noted[id_]) for id_ in unheard}
 
     def due_in(self, now: float) -> float:
         """Returns the seconds until another supervisor may count as silent."""
-        waits = (since + self._limit - now for id_, since in self._since.items() if id_ not in self._silent)
+        waits = (began + self._limit - now for id_, began in self._began.items() if id_ not in self._silent)
         return max(0.0, min(waits, default=float("inf")))
 
 
@@ -91,6 +110,7 @@ class Heartbeats:
     def __init__(
         self, session: MasterSession, leadership: Leadership, reachability: ZooKeeperReachability, silent_secs: float
     ) -> None:
+        self._session = session
         self._mirror = session.mirror
         self._leadership = leadership
         self._reachability = reachability
@@ -151,9 +171,32 @@ class Heartbeats:
         if not self._leadership.is_leader():
             return None
         now, listened = time.monotonic(), self.listened_for()
-        heard = {id_: self.silence.secs(id_, now, listened) for id_ in snapshot.supervisors}
+        began = self.silence.began(snapshot.supervisors, now, listened, self._noted(snapshot, now))
         owed = OWED_AFTER * self.silence.heartbeat_secs(len(snapshot.supervisors))
-        return {id_: round(secs, 1) if secs > owed else 0.0 for id_, secs in heard.items()}
+        return {id_: round(now - at, 1) if now - at > owed else 0.0 for id_, at in began.items()}
+
+    def silent(self, snapshot: ClusterSnapshot) -> frozenset[SupervisorId]:
+        """Returns the supervisors whose workers move."""
+        now = time.monotonic()
+        return self.silence.of(snapshot.supervisors, now, self.listened_for(), self._noted(snapshot, now))
+
+    def _noted(self, snapshot: ClusterSnapshot, now: float) -> Since:
+        known = snapshot.known_supervisors.items()
+        noted = {id_: entry.record.silent_since for id_, entry in known if entry.record.silent_since}
+        server_now = self._session.zookeeper.server_now() if noted else None
+        return {} if server_now is None else {id_: now - max(0.0, server_now - at) for id_, at in noted.items()}
+
+    def unheard(self, snapshot: ClusterSnapshot, server_now: float) -> dict[SupervisorId, float]:
+        """Returns since when, by ZooKeeper's clock, each supervisor has owed its leader heartbeats.
+        One that owed them to the leader before does so until this one has heard it."""
+        owed = {id_: server_now - secs for id_, secs in (self.silent_secs(snapshot) or {}).items() if secs}
+        elected = time.monotonic() - self.listened_for()
+        kept = {
+            id_: entry.record.silent_since
+            for id_, entry in snapshot.known_supervisors.items()
+            if entry.record.silent_since and self._heard.get(id_, (0.0, None))[0] <= elected
+        }
+        return owed | kept
 
     def reports(self, snapshot: ClusterSnapshot) -> Reports:
         """Returns what is known of each worker from the host that it has its place on."""

@@ -143,7 +143,7 @@ class JobLoop:
 
     def _look(self, snapshot: ClusterSnapshot) -> Picture:
         listened = self._heartbeats.listened_for()
-        silent = self._heartbeats.silence.of(snapshot.supervisors, time.monotonic(), listened)
+        silent = self._heartbeats.silent(snapshot)
         return Picture(
             epoch=self._leadership.fence().epoch,
             version=snapshot.version,

@@ -1,4 +1,5 @@
 """Writes elections to the log of events: the new leader, the previous one, and the time between.
+It knows the last ones of all masters.
 
 Always: the master that ends the time without a leader measures it, on its own clock.
 Never: influence an election.
@@ -21,7 +22,9 @@ class Elections:
     ) -> None:
         self._mirror = mirror
         self._tell = tell
-        self._last_failover = last
+        self._last_failovers = last
+        self.recent: list[FailoverRecord] = []
+        """The last failovers, the newest first."""
         self._vacant_since: float | None = None
         self._won: asyncio.Queue[tuple[int, float | None]] = asyncio.Queue()
 
@@ -39,8 +42,11 @@ class Elections:
             watching.cancel()
 
     async def _watch(self) -> None:
+        epoch = -1
         while True:
             snapshot = self._mirror.snapshot
+            if snapshot.epoch != epoch:
+                epoch, self.recent = snapshot.epoch, await self._read() or self.recent
             if snapshot.leader is not None or not snapshot.present:
                 self._vacant_since = None
             elif self._vacant_since is None:
@@ -48,10 +54,14 @@ class Elections:
             await self._mirror.changed(snapshot.version)
 
     async def _tell_won(self, epoch: int, vacant: float | None) -> None:
-        try:
-            found = await self._last_failover()
-        except (TorrentdistError, ZNodeError):  # told without what cannot be read now
-            found = []
+        found = await self._read()
         last = found[0] if found else None
         previous, reason = ("", "") if last is None else (last.previous or "", last.reason)
         self._tell(LeaderElected(epoch=epoch, previous=previous, reason=reason, vacant_secs=vacant))
+
+    async def _read(self) -> list[FailoverRecord]:
+        """Returns nothing while they cannot be read."""
+        try:
+            return await self._last_failovers()
+        except (TorrentdistError, ZNodeError):
+            return []

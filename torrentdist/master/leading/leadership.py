@@ -34,6 +34,8 @@ from torrentdist.model.wire.ha_views import LeaderView, MasterState
 
 log = get_logger()
 
+RECENT = 10
+"""How many of the last failovers are kept at hand."""
 CATCH_UP_LOOK_SECS = 10.0
 """How long a master that catches up waits to look again if no record changes."""
 
@@ -59,7 +61,7 @@ class Leadership:
         self._tell = tell
         self._missing: list[BundleId] = []
         """The missing bundles that were logged last."""
-        self.elections = Elections(mirror, tell, lambda: self.failovers(1))
+        self.elections = Elections(mirror, tell, lambda: self.failovers(RECENT))
         self._elector = Elector(zookeeper, session.me, self._ready, on_gained=self._on_gained, on_lost=self._on_lost)
 
     async def run(self) -> None:

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from torrentdist.host.telemetry.metric_table import ATTENTION
 from torrentdist.model.access.host_record import HostRecord
+from torrentdist.model.records import FailoverRecord
 from torrentdist.model.wire.cluster_messages import AttentionView, ClusterView, GoneView
 from torrentdist.model.wording import counted
 
@@ -32,13 +33,22 @@ PAGES = {
     "silent": "host-silent",
     "stopped": "distribution-stalled",
     "failing": "job-fails",
+    "elections": "leader-changes",
+    "restarting": "restarts",
     "full": "disk-nearly-full",
     "stuck": "distribution-stalled",
+    "filling": "disk-nearly-full",
     "under-replicated": "under-replicated",
+    "clock": "clock",
     "expiring": "certificate-expires",
 }
 """The section of docs/operations.md about each kind."""
-_SEVERE = ATTENTION[:8]
+FILLS_SECS = 86_400.0
+"""A disk that is full within this time is worth a look, as for TorrentdistDiskFillsSoon."""
+_SEVERE = ATTENTION[:10]
+LOOP_SECS = 900.0
+LOOP_ELECTIONS = 4
+"""As many elections within LOOP_SECS are too many, as in the alert TorrentdistLeaderChanges."""
 _NUMBER = re.compile(r"\d[\d.,]*")
 
 
@@ -57,6 +67,10 @@ class Troubles:
     """Hosts whose certificate ends soon."""
     jobs: Mapping[str, str] = field(default_factory=dict)
     """Jobs that failed or fail again and again, and why."""
+    restarting: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Masters and supervisors that start again and again, by role, and how often."""
+    elections: Sequence[FailoverRecord] = ()
+    """The last ones, the newest first."""
 
 
 def attention(cluster: ClusterView, troubles: Troubles, now: float) -> list[AttentionView]:
@@ -86,6 +100,9 @@ def _entry(what: str, kind: str, subjects: Sequence[str], detail: str) -> Attent
 def _of_cluster(cluster: ClusterView) -> Iterator[AttentionView]:
     if cluster.problem:
         yield _entry("problem", "cluster", ["cluster"], cluster.problem)
+    elif (cluster.stale_secs or 0.0) > SILENT_SECS:
+        detail = f"ZooKeeper has been out of reach for {cluster.stale_secs:.0f} s, so nothing can be changed"
+        yield _entry("problem", "cluster", ["ZooKeeper"], detail)
     if cluster.leader is None:
         yield _entry("leader", "cluster", ["leader"], "nobody leads")
     for role, kind in (("master", "masters"), ("supervisor", "hosts")):
@@ -96,6 +113,14 @@ def _of_cluster(cluster: ClusterView) -> Iterator[AttentionView]:
         most = max(secs or 0.0 for secs in late.values())
         detail = f"{'its heartbeat is' if len(late) == 1 else 'heartbeats are up to'} {most:.0f} s late"
         yield _entry("silent", "hosts", [*late], detail)
+    for kind, wrong in (
+        ("masters", {str(master.id): master.clock for master in cluster.masters if master.clock}),
+        ("hosts", {str(host.id): host.clock for host in cluster.supervisors if host.clock}),
+    ):
+        if wrong:
+            most = max(wrong.values(), key=abs)
+            way = "ahead of" if most > 0 else "behind"
+            yield _entry("clock", kind, [*wrong], f"up to {abs(most):,.0f} s {way} ZooKeeper's clock")
 
 
 def gone_sentence(gone: Sequence[GoneView]) -> str:
@@ -119,6 +144,13 @@ def _of_room(cluster: ClusterView, troubles: Troubles) -> Iterator[AttentionView
         for detail, ids in _by_cause(full):
             bundles = {bundle for id_ in ids for bundle in waits.get(id_, ())} if kind == "hosts" else set()
             yield _entry("full", kind, ids, detail + _waiting(bundles, "for room"))
+    for kind, soon in (("masters", cluster.masters), ("hosts", cluster.supervisors)):
+        ends = {str(one.id): one.fills_in_secs for one in soon if one.fills_in_secs and not one.full}
+        ends = {id_: secs for id_, secs in ends.items() if secs <= FILLS_SECS}
+        if ends:
+            hours = min(ends.values()) / 3600
+            detail = f"{'its' if len(ends) == 1 else 'the first'} disk is full in {hours:.0f} h at the last week's pace"
+            yield _entry("filling", kind, [*ends], detail)
     reasons = {(host, bundle): why for bundle, hosts in troubles.stuck.items() for host, why in hosts.items()}
     for detail, pairs in _by_cause({pair: why for pair, why in reasons.items() if pair[0] not in full_hosts}):
         bundles = {bundle for _, bundle in pairs}
@@ -139,6 +171,13 @@ def _of_records(troubles: Troubles, now: float) -> Iterator[AttentionView]:
         yield _entry("stopped", "bundles", bundles, f"its distribution was stopped: {detail}")
     for detail, jobs in _by_cause(troubles.jobs):
         yield _entry("failing", "jobs", jobs, detail)
+    lately = [record for record in troubles.elections if now - record.at <= LOOP_SECS]
+    if len(lately) >= LOOP_ELECTIONS:
+        detail = f"the leader changed {len(lately)} times within 15 min, the last time because: {lately[0].reason}"
+        yield _entry("elections", "masters", [*{record.current: None for record in lately}], detail)
+    for role, kind in (("master", "masters"), ("supervisor", "hosts")):
+        for detail, ids in _by_cause(troubles.restarting.get(role, {})):
+            yield _entry("restarting", kind, ids, detail)
     for detail, bundles in _by_cause(troubles.short):
         yield _entry("under-replicated", "bundles", bundles, detail)
     for kind in ("masters", "hosts"):

@@ -1,38 +1,40 @@
 """What this master knows of the whole cluster: its view, running distributions, and what needs
 attention.
 
-Always: an answer is made of `seen`, the records as its reader may see them. A look costs one walk
-over the bundles at most: an index that follows the records' changes tells which are on their way.
+Always: an answer is made of `seen`, the records as its reader may see them. What a look costs
+depends on what changed since the last one; only a reader of some bundles pays for a count of them.
 Never: change anything.
 """
 
 import dataclasses
 import time
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Mapping
 
 import msgspec
 
-from torrentdist.cluster.records.record_index import RecordIndex
-from torrentdist.cluster.records.snapshot import BundleEntry, ClusterSnapshot
+from torrentdist.cluster.records.record_index import PerBundle
+from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.http.api_calls import Broken, Request, ask
 from torrentdist.http.connection_pool import Http
 from torrentdist.master.bundles import bundle_views
 from torrentdist.master.jobs.heartbeats import Heartbeats
 from torrentdist.master.jobs.job_views import failing_jobs
 from torrentdist.master.leading.leadership import Leadership
-from torrentdist.master.presence.attention import Troubles, attention, unheard
-from torrentdist.master.presence.presence_plan import gone
+from torrentdist.master.presence.attention import FILLS_SECS, Troubles, attention, unheard
+from torrentdist.master.presence.open_bundles import OpenBundle, OpenBundles
+from torrentdist.master.presence.presence_plan import gone, restarting
 from torrentdist.master.reads.readable_records import readable
 from torrentdist.master.reads.saved_records import Records
 from torrentdist.master.swarm.swarms import Swarms
 from torrentdist.model.errors import NO_CLUSTER, TorrentdistError
-from torrentdist.model.ids import BundleId, PeerId, SupervisorId
+from torrentdist.model.ids import BundleId, SupervisorId
 from torrentdist.model.policies.distribution_record import DistributionState
 from torrentdist.model.records import BundleState
-from torrentdist.model.wire.cluster_messages import AttentionView, ClusterView, GoneView
+from torrentdist.model.wire.cluster_messages import AttentionView, BundleCounts, ClusterView, GoneView
 from torrentdist.model.wire.fleet_messages import DistributionLine
 from torrentdist.security.principal import Principal
 
+Copies = tuple[BundleState, bool]
 PATH = "/v1/attention"
 READS = "reads"
 """The parameter with the patterns of the bundles that the answer may name."""
@@ -51,7 +53,9 @@ class AttentionSight:
         self._heartbeats = heartbeats
         self._swarms = swarms
         self._http = http
-        self._index = RecordIndex()
+        self._open = OpenBundles(swarms.directory)
+        self._copies: PerBundle[Copies] = PerBundle(_copies)
+        self._ill: PerBundle[Copies] = PerBundle(_ill)
 
     def snapshot(self) -> ClusterSnapshot:
         return self.records.snapshot()
@@ -81,17 +85,21 @@ class AttentionSight:
         return self._view(seen, seen)
 
     def outline(self, seen: ClusterSnapshot) -> ClusterView:
-        """Returns the cluster with those supervisors only that are silent or full. Pages that show
-        no others need not pay for them."""
-        silent, full = self._heartbeats.silent_secs(seen), self._swarms.directory.full
-        named = {id_ for id_, secs in (silent or {}).items() if secs} | {SupervisorId(peer) for peer in full}
+        """Returns the cluster with those supervisors only that are silent or full, or will be
+        soon, or whose clock is wrong. Pages that show no others need not pay for them."""
+        silent, said = self._heartbeats.silent_secs(seen), self._swarms.directory.conditions
+        named = {id_ for id_, secs in (silent or {}).items() if secs}
+        filling = (peer for peer, secs in said.fills_in.items() if secs <= FILLS_SECS)
+        named |= {SupervisorId(peer) for peer in (*said.full, *said.clocks, *filling)}
         some = {id_: seen.supervisors[id_] for id_ in named & seen.supervisors.keys()}
         return self._view(seen, dataclasses.replace(seen, supervisors=some))
 
     def _view(self, seen: ClusterSnapshot, shown: ClusterSnapshot) -> ClusterView:
-        silent, full = self._heartbeats.silent_secs(seen), self._swarms.directory.full
+        silent, said = self._heartbeats.silent_secs(seen), self._swarms.directory.conditions
+        self._copies.of(self.snapshot())
+        counts = _counts(self._copies.tally) if seen is self.snapshot() else None
         view = bundle_views.cluster_view(
-            shown, self.leadership.leader_id(), time.time(), silent, self._swarms.held, full
+            shown, self.leadership.leader_id(), time.time(), silent, self._swarms.held, said, counts
         )
         view = msgspec.structs.replace(
             view,
@@ -114,14 +122,20 @@ class AttentionSight:
             wanted = Request("GET", PATH, params={READS: ",".join(sender.reads)}, timeout=ANSWER_SECS)
             return await ask(self._http, record.url, wanted, list[AttentionView])
         except (Broken, TorrentdistError) as error:
-            return [unheard(record.id, str(error)), *own]
+            of_last_release = isinstance(error, TorrentdistError) and error.code == "not_found"
+            return own if of_last_release else [unheard(record.id, str(error)), *own]
 
     def _troubles(self, seen: ClusterSnapshot) -> Troubles:
-        bundles = sorted(seen.bundles.items())
+        ill = [id_ for id_ in sorted(self._ill.of(self.snapshot())) if id_ in seen.bundles]
+        entries = {id_: seen.bundles[id_].record for id_ in ill}
         workers = [report for body in self._heartbeats.recent().values() for report in body.workers]
         return Troubles(
-            lost=[id_ for id_, entry in bundles if entry.record.state is BundleState.LOST],
-            short=dict(_short_of_copies(seen, bundles)),
+            lost=[id_ for id_, record in entries.items() if record.state is BundleState.LOST],
+            short={
+                id_: f"{len(seen.holders(id_))} of {record.min_replicas} copies"
+                for id_, record in entries.items()
+                if record.state is BundleState.AVAILABLE
+            },
             stopped={
                 str(id_): entry.record.reason
                 for id_, entry in seen.distributions.items()
@@ -130,51 +144,39 @@ class AttentionSight:
             stuck={line.bundle: stuck for line, stuck in self._running(seen) if stuck},
             expiring=bundle_views.expiring_hosts(seen, self.now()),
             jobs=failing_jobs(seen, workers, self._heartbeats.restart_loops()),
+            restarting=restarting(seen, self.now()),
+            elections=self.leadership.elections.recent,
         )
 
     def distributions(self, seen: ClusterSnapshot) -> list[DistributionLine]:
         """Returns the bundles that some live host should have and has not said that it has."""
         return [line for line, _ in self._running(seen)]
 
-    def _running(self, seen: ClusterSnapshot) -> list[tuple[DistributionLine, dict[str, str]]]:
+    def _running(self, seen: ClusterSnapshot) -> list[OpenBundle]:
         """Returns these bundles, each with the hosts that do not get it and why."""
-        self._index.follow(self.snapshot())
-        found = (self._line(seen, id_, entry) for id_, entry in sorted(seen.bundles.items()))
-        return [one for one in found if one is not None]
-
-    def _line(
-        self, snapshot: ClusterSnapshot, bundle: BundleId, entry: BundleEntry
-    ) -> tuple[DistributionLine, dict[str, str]] | None:
-        """Returns how far a bundle is; None if nobody waits for it."""
-        told, order = self._index.told(bundle), snapshot.distributions.get(bundle)
-        waves = order.record.hosts if order is not None and not order.record.is_over else ()
-        directory, digest = self._swarms.directory, entry.record.digest
-        everywhere = directory.complete_on(digest, frozenset(map(PeerId, told)))
-        if (everywhere and told.issuperset(waves)) or entry.record.state not in bundle_views.LISTED:
-            return None
-        hosts = [host for host in told if host in snapshot.supervisors]
-        said = {host: directory.entry(PeerId(host), digest) for host in hosts}
-        stuck = {str(host): one.problem for host, one in said.items() if one is not None and one.problem}
-        first, later = min(stuck, default=None), len(set(waves) - told)
-        done = sum(one is not None and one.complete for one in said.values())
-        if done == len(hosts) and not later:
-            return None
-        line = DistributionLine(
-            bundle=bundle,
-            size=entry.record.size,
-            hosts=len(told) + later,
-            done=done,
-            stuck=len(stuck),
-            reason="" if first is None else f"{first}: {stuck[first]}",
-        )
-        return line, stuck
+        return [one for id_, one in sorted(self._open.of(self.snapshot()).items()) if id_ in seen.bundles]
 
 
-def _short_of_copies(
-    snapshot: ClusterSnapshot, bundles: Iterable[tuple[BundleId, BundleEntry]]
-) -> Iterator[tuple[str, str]]:
-    for id_, entry in bundles:
-        if entry.record.state is BundleState.AVAILABLE:
-            holders = len(snapshot.holders(id_))
-            if holders < entry.record.min_replicas:
-                yield str(id_), f"{holders} of {entry.record.min_replicas} copies"
+def _copies(snapshot: ClusterSnapshot, id_: BundleId) -> Copies:
+    """Returns the state of a bundle, and whether it has too few copies."""
+    record = snapshot.bundles[id_].record
+    is_short = record.state is BundleState.AVAILABLE and len(snapshot.holders(id_)) < record.min_replicas
+    return record.state, is_short
+
+
+def _ill(snapshot: ClusterSnapshot, id_: BundleId) -> Copies | None:
+    """Returns the same of a bundle that is lost or has too few copies."""
+    state, is_short = _copies(snapshot, id_)
+    return (state, is_short) if is_short or state is BundleState.LOST else None
+
+
+def _counts(found: Mapping[Copies, int]) -> BundleCounts:
+    available = found.get((BundleState.AVAILABLE, False), 0) + found.get((BundleState.AVAILABLE, True), 0)
+    lost = found.get((BundleState.LOST, False), 0)
+    return BundleCounts(
+        total=available + lost,
+        available=available,
+        uploading=found.get((BundleState.UPLOADING, False), 0),
+        lost=lost,
+        under_replicated=found.get((BundleState.AVAILABLE, True), 0),
+    )

@@ -1,12 +1,12 @@
 """The leader's loop over what the cluster remembers of its masters and supervisors.
 
 Always: every change is a decision of presence_plan.py, committed through the fence. It writes when
-somebody registers, leaves or is forgotten, and never for a heartbeat.
+somebody registers, leaves, falls silent or is forgotten, and never for a heartbeat.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Collection
+from collections.abc import Callable
 
 from torrentdist.cluster.records.record_index import Follower
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
@@ -14,26 +14,34 @@ from torrentdist.cluster.session.znode_operations import TransactionFailed, fitt
 from torrentdist.log import get_logger
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.master_session import MasterSession
-from torrentdist.master.presence.presence_plan import next_look, presence_ops
+from torrentdist.master.presence.presence_plan import Heard, next_look, presence_ops
 from torrentdist.model.backoff import Retry
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import SupervisorId
 
 log = get_logger()
 
-LOOK_SECS = 60.0
+LOOK_SECS = 5.0
+"""How often it looks who has fallen silent."""
 BATCH = 500
 
 
 class PresenceLoop:
-    """`said_goodbye`: the daemons that told this master that they stop."""
+    """`hear`: returns what this master alone has heard; it gets ZooKeeper's time."""
 
     def __init__(
-        self, session: MasterSession, leadership: Leadership, said_goodbye: Collection[str], forget_after: float
+        self,
+        session: MasterSession,
+        leadership: Leadership,
+        hear: Callable[[ClusterSnapshot, float], Heard],
+        forget_after: float,
     ) -> None:
         self._session = session
         self._mirror = session.mirror
         self._leadership = leadership
-        self._said_goodbye = said_goodbye
+        self._hear = hear
+        self._unheard: frozenset[SupervisorId] = frozenset()
+        """The supervisors that were silent at the last look."""
         self._forget_after = forget_after
         self._follower = Follower()
         self._trouble = Retry(0.1, 10.0)
@@ -60,9 +68,11 @@ class PresenceLoop:
         """Does what is due. Returns the seconds after which to look again though no record
         changes."""
         now, news = self._session.server_now(), self._follower.news(snapshot)
-        wait = next_look(snapshot, now, self._forget_after)
-        if news is None or wait <= 0 or any((news.supervisors, news.masters, news.presence, news.hosts)):
-            ops = presence_ops(snapshot, self._said_goodbye, now, self._forget_after)
+        wait, heard = next_look(snapshot, now, self._forget_after), self._hear(snapshot, now)
+        before, self._unheard = self._unheard, frozenset(heard.unheard)
+        changed = news is None or any((news.supervisors, news.masters, news.presence, news.hosts))
+        if changed or wait <= 0 or before != self._unheard:
+            ops = presence_ops(snapshot, heard, now, self._forget_after)
             while ops:
                 count = fitting(ops, BATCH)
                 await self._leadership.fence().commit(ops[:count])

@@ -7,7 +7,7 @@ Pure: no I/O and no clock.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -24,6 +24,11 @@ from torrentdist.model.wire.cluster_messages import GoneView
 ABSENT_SECS = 10.0
 """How long a daemon may be unregistered before it counts as gone. After an outage of ZooKeeper all
 register again within this time."""
+LOOP_SECS = 900.0
+LOOP_STARTS = 4
+"""A daemon that starts so often again within LOOP_SECS is in a loop. A rolling restart, and one
+more, is none."""
+MOST_ABSENCES = 5
 MOST_KNOWN = 20_000
 MOST_GONE = 1_000
 MOST_JOBS = 20
@@ -47,32 +52,75 @@ def _roles(snapshot: ClusterSnapshot) -> tuple[_Role, _Role]:
     )
 
 
-def presence_ops(snapshot: ClusterSnapshot, said_goodbye: Collection[str], now: float, forget_after: float) -> list[Op]:
-    """Returns the changes that are due. `said_goodbye`: daemons that told this master that they
-    stop."""
-    return [op for role in _roles(snapshot) for op in _role_ops(snapshot, role, said_goodbye, now, forget_after)]
+@dataclass(frozen=True)
+class Heard:
+    """What only this master has heard."""
+
+    goodbyes: Collection[str] = ()
+    """The daemons that told it that they stop."""
+    unheard: Mapping[SupervisorId, float] = field(default_factory=dict)
+    """The supervisors that owe it heartbeats, and since when, by ZooKeeper's clock."""
 
 
-def _role_ops(
-    snapshot: ClusterSnapshot, role: _Role, said_goodbye: Collection[str], now: float, forget_after: float
-) -> Iterator[Op]:
+def presence_ops(snapshot: ClusterSnapshot, heard: Heard, now: float, forget_after: float) -> list[Op]:
+    """Returns the changes that are due."""
+    return [op for role in _roles(snapshot) for op in _role_ops(snapshot, role, heard, now, forget_after)]
+
+
+def _role_ops(snapshot: ClusterSnapshot, role: _Role, heard: Heard, now: float, forget_after: float) -> Iterator[Op]:
+    unheard: Mapping[Any, float] = heard.unheard if role.name == "supervisor" else {}
     for id_ in sorted(role.registered.keys() - role.known.keys())[: max(0, MOST_KNOWN - len(role.known))]:
-        yield Create(role.path(id_), encode(PresenceRecord(id=id_, host=role.registered[id_].host)))
+        yield Create(role.path(id_), encode(_here(PresenceRecord(id=id_), role.registered[id_], now, 0.0)))
     absent = sorted((e.record.absent_at, id_) for id_, e in role.known.items() if e.record.absent_at)
     too_many = {id_ for _, id_ in absent[: max(0, len(absent) - MOST_GONE)]}
     for id_, entry in sorted(role.known.items()):
         before = entry.record
         if id_ in role.registered:
-            here = PresenceRecord(id=id_, host=role.registered[id_].host)
-            if before.absent_at or before.host != here.host:
+            here = _here(before, role.registered[id_], now, unheard.get(id_, 0.0))
+            if here != before:
                 yield Set(role.path(id_), encode(here), entry.version)
-        elif _left_on_purpose(snapshot, id_, said_goodbye) or id_ in too_many:
+        elif _left_on_purpose(snapshot, id_, heard.goodbyes) or id_ in too_many:
             yield Delete(role.path(id_), entry.version)
         elif not before.absent_at:
             absent_now = msgspec.structs.replace(before, absent_at=now, ran=_jobs_on(snapshot, id_))
             yield Set(role.path(id_), encode(absent_now), entry.version)
         elif now - before.absent_at >= forget_after:
             yield Delete(role.path(id_), entry.version)
+
+
+def _here(
+    before: PresenceRecord, registered: MasterRecord | SupervisorRecord, now: float, silent: float
+) -> PresenceRecord:
+    """Returns the record of a daemon that is registered. `silent`: since when it owes
+    heartbeats."""
+    starts, absences = before.starts, before.absences
+    if before.started_at not in (0.0, registered.started_at):
+        starts = (*starts, now)[-LOOP_STARTS:]
+    if before.absent_at and now - before.absent_at >= ABSENT_SECS:
+        absences = (*absences, (before.absent_at, now))[-MOST_ABSENCES:]
+    return msgspec.structs.replace(
+        before,
+        host=registered.host,
+        absent_at=0.0,
+        ran=(),
+        silent_since=(before.silent_since or silent) if silent else 0.0,
+        started_at=registered.started_at,
+        starts=starts,
+        absences=absences,
+    )
+
+
+def restarting(snapshot: ClusterSnapshot, now: float) -> dict[str, dict[str, str]]:
+    """Returns the masters and the hosts that start again and again, by role, and how often each
+    did."""
+    return {
+        role.name: {
+            id_: f"it started {LOOP_STARTS} times within {max(1, round((now - entry.record.starts[0]) / 60))} min"
+            for id_, entry in role.known.items()
+            if len(entry.record.starts) == LOOP_STARTS and now - entry.record.starts[0] <= LOOP_SECS
+        }
+        for role in _roles(snapshot)
+    }
 
 
 def _left_on_purpose(snapshot: ClusterSnapshot, id_: str, said_goodbye: Collection[str]) -> bool:
@@ -108,6 +156,14 @@ def gone(snapshot: ClusterSnapshot, now: float) -> list[GoneView]:
         for id_ in sorted(role.known.keys() - role.registered.keys())
         if 0 < role.known[id_].record.absent_at <= now - ABSENT_SECS
     ]
+
+
+def returned(snapshot: ClusterSnapshot) -> Iterator[tuple[str, str, float, float]]:
+    """Yields role and id of the daemons that were gone and are back, from when and until when."""
+    for role in _roles(snapshot):
+        for id_, entry in role.known.items():
+            for left_at, back_at in entry.record.absences:
+                yield role.name, id_, left_at, back_at
 
 
 def _gone_view(snapshot: ClusterSnapshot, role: _Role, record: PresenceRecord, now: float) -> GoneView:

@@ -68,3 +68,11 @@ class PresenceRecord(Record, frozen=True, kw_only=True):
     """ZooKeeper's time when a leader first saw that it is not registered; 0: it is."""
     ran: tuple[JobId, ...] = ()
     """Jobs with a worker there at that moment; only the start of a long list."""
+    silent_since: float = 0.0
+    """ZooKeeper's time since which it has owed the leader heartbeats; 0: it does not."""
+    absences: tuple[tuple[float, float], ...] = ()
+    """The last times that it was gone, from when until when."""
+    started_at: float = 0.0
+    """The start that its registration tells."""
+    starts: tuple[float, ...] = ()
+    """ZooKeeper's times when a leader saw that it had started again; the last ones."""

@@ -16,6 +16,13 @@ class MasterView(View, frozen=True, kw_only=True):
     swarm_port: int = 0
     full: str = ""
     """Why its store has no room for more bundles; empty: it has, or it says nothing of it."""
+    free_bytes: int | None = None
+    """Bytes of bundles for which its store has room; null: it has not told this master yet."""
+    fills_in_secs: float | None = None
+    """Seconds until that room is used up at the pace of the last week; null: it does not get less,
+    or nobody can tell yet."""
+    clock: float = 0.0
+    """Seconds by which its clock is ahead of ZooKeeper's; 0: it is right, or unknown."""
 
 
 class SupervisorView(View, frozen=True, kw_only=True):
@@ -47,6 +54,13 @@ class SupervisorView(View, frozen=True, kw_only=True):
     does not lead."""
     full: str = ""
     """Why its store has no room for more bundles; empty: it has, or it says nothing of it."""
+    free_bytes: int | None = None
+    """Bytes of bundles for which its store has room; null: it has not told this master yet."""
+    fills_in_secs: float | None = None
+    """Seconds until that room is used up at the pace of the last week; null: it does not get less,
+    or nobody can tell yet."""
+    clock: float = 0.0
+    """Seconds by which its clock is ahead of ZooKeeper's; 0: it is right, or unknown."""
 
 
 class GoneView(View, frozen=True, kw_only=True):
@@ -69,8 +83,8 @@ class AttentionView(View, frozen=True, kw_only=True):
     """What an operator should look at: everything that has one cause."""
 
     what: str
-    """problem, leader, unheard, lost, gone, silent, full, stuck, stopped, failing,
-    under-replicated, expiring."""
+    """problem, leader, unheard, lost, gone, silent, stopped, failing, elections, restarting, full,
+    stuck, filling, under-replicated, clock, expiring."""
     severe: bool
     kind: str
     """What the subjects are: bundles, hosts, masters, jobs, cluster."""

@@ -65,6 +65,21 @@ class SwarmEntry(View, frozen=True, kw_only=True):
     """Why the transfer makes no progress, for display, such as `disk full`; empty if it does."""
 
 
+class HostCondition(View, frozen=True, kw_only=True):
+    """What a peer says of its host."""
+
+    full: str = ""
+    """Why its store has no room for more bundles, for display; empty: it has, or the peer is of an
+    older release."""
+    free: int = -1
+    """Bytes of bundles for which its store has room; -1: it does not say."""
+    fills_in: float = 0.0
+    """Seconds until that room is used up at the pace of the last week; 0: it does not get less, or
+    nobody can tell yet."""
+    clock: float = 0.0
+    """Seconds by which its clock is ahead of ZooKeeper's; 0: it is right, or unknown."""
+
+
 class SwarmAnnounce(View, frozen=True, kw_only=True):
     """A peer's report about all of its swarms. The peer leaves every swarm that it no longer
     names."""
@@ -86,8 +101,13 @@ class SwarmAnnounce(View, frozen=True, kw_only=True):
     known: str = ""
     """The `tag` of this master's last answer."""
     full: str = ""
-    """Why the peer's store has no room for more bundles, for display; empty: it has, or the peer is
-    of an older release."""
+    free: int = -1
+    fills_in: float = 0.0
+    clock: float = 0.0
+
+    @property
+    def condition(self) -> HostCondition:
+        return HostCondition(full=self.full, free=self.free, fills_in=self.fills_in, clock=self.clock)
 
 
 class SwarmPeers(View, frozen=True, kw_only=True):

@@ -54,7 +54,7 @@ class SwarmDirectory:
         self._limits = limits or Limits()
         self._members = Memberships()
         self.revisions = self._members.revisions
-        self.full = self._members.full
+        self.conditions = self._members.conditions
         self._admission = Admission(self._members, self._limits, own_host=own_host, expire=self.expire)
         self._announces = 0
         self._refused = 0

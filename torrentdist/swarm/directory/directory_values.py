@@ -1,7 +1,7 @@
 """The values that the directory of swarms takes and returns, and the intervals at which peers
 announce.
 
-Always: they are immutable.
+Always: they are immutable, but HostConditions, which memberships.py alone changes.
 Pure: no I/O and no clock.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from torrentdist.model.ids import Digest, PeerId
@@ -88,6 +88,20 @@ class HeldBundles(NamedTuple):
         held, others = [e for e in known if e.complete], [e for e in known if not e.complete]
         problem = next((entry.problem for entry in others if entry.problem), "")
         return cls(len(held), sum(e.size for e in held), sum(e.own for e in held), sum(e.rate for e in others), problem)
+
+
+@dataclass(frozen=True)
+class HostConditions:
+    """What peers said last of their hosts, by peer."""
+
+    full: dict[PeerId, str] = field(default_factory=dict)
+    """Peers whose store has no room, and why."""
+    clocks: dict[PeerId, float] = field(default_factory=dict)
+    """Peers whose clock is wrong, and the seconds by which it is ahead."""
+    free: dict[PeerId, int] = field(default_factory=dict)
+    """Bytes of bundles for which each peer has room."""
+    fills_in: dict[PeerId, float] = field(default_factory=dict)
+    """Seconds until the room of those that fill is used up."""
 
 
 class SwarmCounts(NamedTuple):

@@ -5,23 +5,29 @@ a master holds, as long as it announces at all. The counters agree with the tabl
 Pure: no I/O and no clock.
 """
 
+from collections import deque
 from collections.abc import Iterable, Set
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final, TypeVar
 
 import msgspec
 
 from torrentdist.model.ids import Digest, PeerId
-from torrentdist.model.wire.swarm_messages import PeerRole, SwarmAnnounce, SwarmEntry
+from torrentdist.model.wire.swarm_messages import HostCondition, PeerRole, SwarmAnnounce, SwarmEntry
+from torrentdist.swarm.directory.directory_values import HostConditions
 from torrentdist.swarm.directory.peer_addresses import Hosts
 from torrentdist.swarm.directory.roster import Peer, Swarm
 
 MAX_PROBLEM_LENGTH: Final = 300
+MOST_MOVED: Final = 50_000
+"""More changes between two looks make others look at all."""
+T = TypeVar("T")
 
 
 @dataclass
 class Revisions:
-    """Two numbers by which others see whether they have to look again."""
+    """Numbers by which others see whether they have to look again, and at what."""
 
     said: int = 0
     """Grows whenever a peer joins or leaves a swarm, or says something else of one or of its
@@ -29,6 +35,22 @@ class Revisions:
     states: int = 0
     """Grows whenever a peer joins or leaves a swarm, completes it, meets another problem, or has no
     room any more. It does not grow while peers get further."""
+    _moved: deque[Digest | None] = field(default_factory=lambda: deque(maxlen=MOST_MOVED))
+    """The swarm of each of the last changes of `states`; None: it was of no swarm."""
+
+    def moved(self, digest: Digest | None) -> None:
+        self.said += 1
+        self.states += 1
+        self._moved.append(digest)
+
+    def since(self, states: int) -> set[Digest] | None:
+        """Returns the swarms whose state changed since `states` was this; None: it was too long
+        ago."""
+        count = self.states - states
+        if count > len(self._moved):
+            return None
+        recent = islice(reversed(self._moved), count)
+        return {digest for digest in recent if digest is not None}
 
 
 class Memberships:
@@ -41,8 +63,7 @@ class Memberships:
         self.hosts = Hosts()
         self.count = 0
         """Number of pairs of a peer and a swarm."""
-        self.full: dict[PeerId, str] = {}
-        """Peers whose store has no room, and why."""
+        self.conditions = HostConditions()
         self.fetching = 0
         """Number of peers that lack something in a swarm that they named."""
         self.revisions = Revisions()
@@ -69,7 +90,7 @@ class Memberships:
         fetching = any(not peer.entries[digest].complete for digest in peer.named)
         self.fetching += fetching - peer.fetching
         peer.fetching = fetching
-        self._now_full(peer.id, request.full[:MAX_PROBLEM_LENGTH])
+        self._now_is(peer.id, request.condition)
         return peer
 
     def forget(self, peer: PeerId) -> None:
@@ -79,7 +100,7 @@ class Memberships:
         for digest in list(gone.entries):
             self._leave(gone, digest)
         self.fetching -= gone.fetching
-        self._now_full(peer, "")
+        self._now_is(peer, HostCondition())
         self.hosts.drop(gone.host)
 
     def record(self, digest: Digest, holders: frozenset[PeerId]) -> None:
@@ -99,15 +120,14 @@ class Memberships:
         """Returns the bundles that a master holds according to the records."""
         return self._recorded.get(peer, frozenset())
 
-    def _now_full(self, peer: PeerId, why: str) -> None:
-        if why == self.full.get(peer, ""):
-            return
-        if why:
-            self.full[peer] = why
-        else:
-            del self.full[peer]
-        self.revisions.said += 1
-        self.revisions.states += 1
+    def _now_is(self, peer: PeerId, condition: HostCondition) -> None:
+        known = self.conditions
+        _put(known.free, peer, condition.free, -1)
+        _put(known.fills_in, peer, condition.fills_in, 0.0)
+        if _put(known.full, peer, condition.full[:MAX_PROBLEM_LENGTH], "") | _put(
+            known.clocks, peer, condition.clock, 0.0
+        ):
+            self.revisions.moved(None)
 
     def _enter(self, peer: Peer, said: Iterable[SwarmEntry]) -> None:
         named: set[Digest] = set()
@@ -124,9 +144,10 @@ class Memberships:
         old = peer.entries.get(entry.digest)
         if old == entry:
             return
-        self.revisions.said += 1
         if old is None or (old.complete, old.problem) != (entry.complete, entry.problem):
-            self.revisions.states += 1
+            self.revisions.moved(entry.digest)
+        else:
+            self.revisions.said += 1
         peer.entries[entry.digest] = entry
         self.count += old is None
         if old is None or old.complete is not entry.complete:
@@ -144,10 +165,18 @@ class Memberships:
     def _leave(self, peer: Peer, digest: Digest) -> None:
         del peer.entries[digest]
         self.count -= 1
-        self.revisions.said += 1
-        self.revisions.states += 1
+        self.revisions.moved(digest)
         swarm = self.swarms[digest]
         for complete in (True, False):
             swarm.roster(peer.role, complete=complete).discard(peer)
         if not len(swarm):
             del self.swarms[digest]
+
+
+def _put(known: dict[PeerId, T], peer: PeerId, value: T, nothing: T) -> bool:
+    """Notes what a peer says; `nothing` is not kept. Returns whether it said something else
+    before."""
+    before = known.pop(peer, nothing)
+    if value != nothing:
+        known[peer] = value
+    return value != before

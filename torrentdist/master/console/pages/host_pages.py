@@ -15,18 +15,17 @@ from torrentdist.host.http.web import number_parameter
 from torrentdist.master.console import console_markup as m
 from torrentdist.master.console.console_markup import Markup, Visit
 from torrentdist.master.console.console_sight import ConsoleSight
-from torrentdist.master.console.console_views import GrowthView, HostPageView
+from torrentdist.master.console.console_views import HostPageView
 from torrentdist.master.console.forms.action_forms import action_links
 from torrentdist.master.console.host_asking import HostAsking
 from torrentdist.master.console.pages.master_pages import gone_html, gone_table
-from torrentdist.master.console.pages.room_growth import growth, growth_words
+from torrentdist.master.console.pages.room_growth import growth_of, growth_words
 from torrentdist.master.console.visits import Visits, answer
 from torrentdist.master.http.mutation_requests import records_for
 from torrentdist.master.policies.room_outlook import RoomOutlook
 from torrentdist.master.presence.attention import SILENT_SECS
 from torrentdist.model import ids
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import BundleId, SupervisorId
 from torrentdist.model.wire.cluster_messages import GoneView, HostStateView, SupervisorView
 from torrentdist.model.wire.job_messages import WorkerState
 from torrentdist.model.wording import counted
@@ -47,12 +46,13 @@ SORTS: Mapping[str, Callable[[SupervisorView], Any]] = {
     "bundles": lambda host: -(host.bundles or 0),
     "size": lambda host: -(host.bytes or 0),
     "own": lambda host: -(host.own_bytes or 0),
+    "free": lambda host: (host.free_bytes is None, host.free_bytes or 0),
     "rate": lambda host: -(host.rate or 0.0),
     "slots": lambda host: -host.slots_used,
     "up": lambda host: host.uptime_secs,
     "trouble": lambda host: (not (host.full or host.problem), host.id),
 }
-"""The columns by which the hosts can be sorted, the largest first."""
+"""The columns by which the hosts can be sorted, the largest first, or the least room."""
 MOST_BUNDLES = 200
 
 
@@ -121,7 +121,7 @@ class HostPages:
             bundles=kept[:MOST_BUNDLES],
             workers=self._sight.workers(snapshot, id_),
             state=state,
-            growth=await self._growth(principal_of(request), id_, kept, state),
+            growth=await growth_of(self._sight, self._room, principal_of(request), host, kept),
             certificate_serial="" if known is None else known.record.serial,
             certificate_expires_at=None if known is None else known.record.expires_at,
             revoked=known is not None and known.record.is_revoked,
@@ -129,14 +129,6 @@ class HostPages:
         if host is None and missed is not None:
             return answer(request, lambda: gone_html(self._visits.of(request), missed, view.bundles), view)
         return answer(request, lambda: host_html(self._visits.of(request), view), view)
-
-    async def _growth(
-        self, sender: Principal, host: SupervisorId, kept: Sequence[BundleId], state: HostStateView | None
-    ) -> GrowthView | None:
-        snapshot, now = self._sight.snapshot(), self._sight.records.server_now()
-        if now is None or not reads_everything(sender):
-            return None
-        return growth(snapshot, host, await self._room.of(snapshot, kept), state, now)
 
 
 def _readable_state(sender: Principal, state: HostStateView | None) -> HostStateView | None:
@@ -168,6 +160,7 @@ def hosts_html(visit: Visit, page: HostsPage) -> str:
             m.UNKNOWN if host.bundles is None else m.text(host.bundles),
             m.UNKNOWN if host.bytes is None else m.bytes_of(host.bytes),
             m.UNKNOWN if host.own_bytes is None else m.bytes_of(host.own_bytes),
+            m.UNKNOWN if host.free_bytes is None else m.bytes_of(host.free_bytes),
             m.text(f"{m.bytes_of(host.rate)}/s" if host.rate else ""),
             m.text(f"{host.slots_used} of {host.slots}"),
             m.text(_labels(host.labels)),
@@ -177,7 +170,7 @@ def hosts_html(visit: Visit, page: HostsPage) -> str:
         )
         for host in page.hosts
     ]
-    heads = ("Host", "State", "Address", "Bundles", "Size", "Own", "Rate", "Slots", "Labels", "Version", "Up")
+    heads = ("Host", "State", "Address", "Bundles", "Size", "Own", "Free", "Rate", "Slots", "Labels", "Version", "Up")
     kept = {name: value for name, value in page.query.items() if value and name != "page"}
     more = page.number * ROWS < page.total
     following = m.numbered_page(visit, page.number + 1, kept) if more else m.NOTHING

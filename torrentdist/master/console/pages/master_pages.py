@@ -6,16 +6,19 @@ from collections.abc import Iterator, Sequence
 from starlette.requests import Request
 from starlette.responses import Response
 
+from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.operation import Operation
 from torrentdist.master.bundles import bundle_views
 from torrentdist.master.console import console_markup as m
 from torrentdist.master.console.console_markup import Markup, Visit
 from torrentdist.master.console.console_sight import ConsoleSight
-from torrentdist.master.console.console_views import MastersPageView
+from torrentdist.master.console.console_views import GrowthView, MastersPageView
 from torrentdist.master.console.forms.action_forms import action_links
+from torrentdist.master.console.pages.room_growth import growth_of, growth_words
 from torrentdist.master.console.visits import Visits, answer
 from torrentdist.master.http.mutation_requests import records_for
 from torrentdist.master.leading.roles import Roles
+from torrentdist.master.policies.room_outlook import RoomOutlook
 from torrentdist.model import ids
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
@@ -29,7 +32,8 @@ _STATES = {MasterState.LEADER: "good", MasterState.UNREACHABLE: "bad", MasterSta
 
 
 class MasterPages:
-    def __init__(self, visits: Visits, sight: ConsoleSight, roles: Roles) -> None:
+    def __init__(self, visits: Visits, sight: ConsoleSight, roles: Roles, room: RoomOutlook) -> None:
+        self._room = room
         self._visits = visits
         self._sight = sight
         self._roles = roles
@@ -58,7 +62,10 @@ class MasterPages:
             raise TorrentdistError("not_found", what=f"master {id_!r}")
         own = self._roles.own()
         view = own if own.id == id_ else await self._roles.ask(record)
-        return answer(request, lambda: master_html(self._visits.of(request), view), view)
+        store = next((one for one in self._sight.attention.outline(seen).masters if one.id == id_), None)
+        kept = [bundle for bundle, entry in seen.bundles.items() if id_ in entry.replicas]
+        growing = await growth_of(self._sight, self._room, principal_of(request), store, kept)
+        return answer(request, lambda: master_html(self._visits.of(request), view, growing), view)
 
 
 def gone_table(gone: Sequence[GoneView], kind: str) -> Markup:
@@ -139,7 +146,7 @@ def _millis(secs: float | None) -> Markup:
     return m.UNKNOWN if secs is None else m.text(f"{secs * 1000:,.1f} ms")
 
 
-def master_html(visit: Visit, role: RoleView) -> str:
+def master_html(visit: Visit, role: RoleView, growing: GrowthView | None) -> str:
     known = m.facts(
         [
             ("State", m.badge(role.state, _STATES.get(role.state, ""))),
@@ -156,6 +163,7 @@ def master_html(visit: Visit, role: RoleView) -> str:
         visit,
         role.id,
         known,
+        m.NOTHING if growing is None else m.section("Room", Markup(f"<p>{m.text(growth_words(growing))}</p>")),
         action_links(visit, "masters", role.id, {"transfer"} if role.state is MasterState.STANDBY else ()),
         m.command("torrentdist ha roles"),
     )

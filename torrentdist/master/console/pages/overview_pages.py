@@ -9,6 +9,7 @@ from starlette.responses import HTMLResponse, Response
 
 from torrentdist.charts.strips import strip
 from torrentdist.charts.timelines import Lane, timeline
+from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.operation import Operation
 from torrentdist.host.http.web import json_response
@@ -22,6 +23,7 @@ from torrentdist.master.console.noted_events import Happenings
 from torrentdist.master.console.visits import Visits, wants_page
 from torrentdist.master.http.mutation_requests import records_for
 from torrentdist.master.presence.attention import health
+from torrentdist.master.presence.attention_sight import AttentionSight
 from torrentdist.model.wire.cluster_messages import AttentionView
 from torrentdist.security.principal import Role
 
@@ -50,25 +52,8 @@ class OverviewPages:
 
     async def _view(self, request: Request) -> OverviewView:
         sight = self._sight.attention
-        seen = records_for(request, sight.records)
-        cluster, lines = sight.outline(seen), sight.distributions(seen)
         found = await sight.attention(principal_of(request))
-        return OverviewView(
-            leader=cluster.leader,
-            epoch=cluster.epoch,
-            masters=len(cluster.masters),
-            supervisors=len(seen.supervisors),
-            gone_masters=sum(view.role == "master" for view in cluster.gone),
-            gone_supervisors=sum(view.role == "supervisor" for view in cluster.gone),
-            jobs=len(cluster.jobs),
-            bundles=cluster.bundles,
-            health=health(cluster, found),
-            attention=found[:MOST_LISTED],
-            attention_total=len(found),
-            distributions=lines[:MOST_LISTED],
-            distributions_total=len(lines),
-            stale_secs=cluster.stale_secs,
-        )
+        return overview_view(sight, records_for(request, sight.records), found)
 
     async def overview_page(self, request: Request) -> Response:
         view = await self._view(request)
@@ -84,6 +69,27 @@ class OverviewPages:
             return overview_part(await self._view(request))
 
         return await self._feeds.answer(request, "overview", part, self._sight.attention.state)
+
+
+def overview_view(sight: AttentionSight, seen: ClusterSnapshot, found: Sequence[AttentionView]) -> OverviewView:
+    """`found`: what needs attention."""
+    cluster, lines = sight.outline(seen), sight.distributions(seen)
+    return OverviewView(
+        leader=cluster.leader,
+        epoch=cluster.epoch,
+        masters=len(cluster.masters),
+        supervisors=len(seen.supervisors),
+        gone_masters=sum(view.role == "master" for view in cluster.gone),
+        gone_supervisors=sum(view.role == "supervisor" for view in cluster.gone),
+        jobs=len(cluster.jobs),
+        bundles=cluster.bundles,
+        health=health(cluster, found),
+        attention=[*found[:MOST_LISTED]],
+        attention_total=len(found),
+        distributions=lines[:MOST_LISTED],
+        distributions_total=len(lines),
+        stale_secs=cluster.stale_secs,
+    )
 
 
 def overview_html(visit: Visit, view: OverviewView, past: Markup) -> str:
