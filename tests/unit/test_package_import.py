@@ -1,4 +1,5 @@
-"""`import torrentdist` costs a program almost nothing, and gives it the names of the Python API."""
+"""`import torrentdist` costs a program almost nothing, and gives it the names of the Python API. A
+daemon loads no library that it does not use."""
 
 from __future__ import annotations
 
@@ -71,3 +72,12 @@ def test_listing_bundles_does_not_load_libtorrent() -> None:
     program = "import sys, torrentdist; torrentdist.AsyncClient, torrentdist.Client; print('libtorrent' in sys.modules)"
 
     assert "False" == _run(program).strip()
+
+
+def test_a_daemon_loads_no_library_before_it_uses_it() -> None:
+    """If this fails, every host pays for it: `cryptography` alone takes 8 MB, and only TLS uses
+    it."""
+    daemons = "import sys, torrentdist.master.daemon, torrentdist.supervisor.daemon; "
+    needless = "('cryptography', 'httpx')"
+
+    assert "[]" == _run(f"{daemons}print([name for name in {needless} if name in sys.modules])").strip()

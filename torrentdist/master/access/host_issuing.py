@@ -56,7 +56,7 @@ class HostIssuing:
 
     async def redeem(self, id_: str, body: RedemptionBody) -> bytes:
         """Gives the host of an invitation its certificate; the same one again for the same key."""
-        public_key = _refused_unless_sound(lambda: parse_public_key(body.public_key.encode()))
+        public_key = await _refused_unless_sound(lambda: parse_public_key(body.public_key.encode()))
         key = key_fingerprint(public_key)
         snapshot = self.snapshot()
         invitation = hosts.invited(snapshot, id_, body.secret, key, self.now())
@@ -86,7 +86,7 @@ class HostIssuing:
         """Gives the holder of a certificate its successor, for the same key, role, id and
         addresses. Whether the old one has expired does not matter.
         """
-        old = _refused_unless_sound(lambda: parse_certificate(body.certificate.encode()))
+        old = await _refused_unless_sound(lambda: parse_certificate(body.certificate.encode()))
         authority: Authority = await asyncio.to_thread(self.key.authority)
         facts, public_key = facts_of(old), old.public_key()
         identity = facts.identity
@@ -128,8 +128,8 @@ class HostIssuing:
         return await self.changes.make_alone(None, decide, render)
 
 
-def _refused_unless_sound(read: Callable[[], T]) -> T:
+async def _refused_unless_sound(read: Callable[[], T]) -> T:
     try:
-        return read()
+        return await asyncio.to_thread(read)  # the first certificate loads a large library
     except ValueError as exc:
         raise TorrentdistError("certificate_refused", detail=str(exc)) from exc

@@ -11,13 +11,14 @@ is still good.
 Never: overwrite a key.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
-from cryptography import x509
 
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wording import cause_text
@@ -35,6 +36,7 @@ from torrentdist.security.authority.certificates import (
     new_authority,
     new_key,
 )
+from torrentdist.security.authority.lazy_cryptography import x509
 from torrentdist.security.authority.membership_files import make_member
 from torrentdist.security.authority.pem_texts import (
     certificate_pem,

@@ -3,9 +3,10 @@
 Always: a certificate carries exactly the identity and the addresses that the caller names, nothing
 that a requester brings but its public key. A host's certificate serves both ends of a connection, a
 person's only the client's.
-Never: use files or clocks; the caller passes bytes and moments. Only this package needs the library
-`cryptography`, which takes long to import, so no module that a help page needs may import this one.
+Never: use files or clocks; the caller passes bytes and moments.
 """
+
+from __future__ import annotations
 
 import base64
 import hashlib
@@ -14,17 +15,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final
-
-from cryptography import x509
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.security.authority.lazy_cryptography import ec, exceptions, hashes, oid, serialization, x509
 from torrentdist.security.certificate_identity import CertificateIdentity, identity_in
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 
 LIFETIME: Final = timedelta(days=30)
 AUTHORITY_LIFETIME: Final = timedelta(days=3650)
@@ -36,8 +34,8 @@ _HOST_NAME: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*", re.ASCII)
 _LONGEST_NAME: Final = 64
 """X.509 allows no longer names. The full id stands in the URI."""
 
-Key = ec.EllipticCurvePrivateKey
-PublicKey = ec.EllipticCurvePublicKey
+Key: TypeAlias = "ec.EllipticCurvePrivateKey"
+PublicKey: TypeAlias = "ec.EllipticCurvePublicKey"
 
 
 @dataclass(frozen=True)
@@ -96,7 +94,7 @@ def issue(
     not_before: float = 0.0,
 ) -> x509.Certificate:
     """Issues a certificate. `not_before`: the earliest moment from which it may be valid."""
-    if not isinstance(public_key, PublicKey) or not isinstance(public_key.curve, ec.SECP256R1):
+    if not isinstance(public_key, ec.EllipticCurvePublicKey) or not isinstance(public_key.curve, ec.SECP256R1):
         raise TorrentdistError("certificate_refused", detail="the key is no ECDSA key on P-256")
     moment = _moment(now)
     begins = max(moment - SKEW, _moment(not_before), authority.certificate.not_valid_before_utc)
@@ -104,7 +102,9 @@ def issue(
     if ends <= begins:
         raise TorrentdistError("certificate_refused", detail="the CA's own certificate has expired")
     names = [x509.UniformResourceIdentifier(identity.uri), *map(_general_name, checked_addresses(addresses))]
-    purposes = [ExtendedKeyUsageOID.CLIENT_AUTH, *([ExtendedKeyUsageOID.SERVER_AUTH] if identity.has_addresses else [])]
+    purposes = [oid.ExtendedKeyUsageOID.CLIENT_AUTH]
+    if identity.has_addresses:
+        purposes.append(oid.ExtendedKeyUsageOID.SERVER_AUTH)
     subject = _name(identity.id[:_LONGEST_NAME], identity.cluster)
     issuer_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key())
     return (
@@ -169,7 +169,7 @@ def serial_text(number: int) -> str:
 
 def cluster_of(authority_certificate: x509.Certificate) -> str:
     """Returns the cluster that a CA of ours is for. Empty: it is no CA of ours."""
-    names = authority_certificate.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
+    names = authority_certificate.subject.get_attributes_for_oid(oid.NameOID.ORGANIZATION_NAME)
     return str(names[0].value) if len(names) == 1 else ""
 
 
@@ -181,7 +181,7 @@ def fingerprint(certificate: x509.Certificate) -> str:
 def is_issued_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
     try:
         certificate.verify_directly_issued_by(authority)
-    except (ValueError, TypeError, InvalidSignature):
+    except (ValueError, TypeError, exceptions.InvalidSignature):
         return False
     return True
 
@@ -203,11 +203,11 @@ def sign(key: Key, text: bytes) -> str:
 
 def is_signed(text: bytes, signature: str, key: CertificatePublicKeyTypes) -> bool:
     """Whether the holder of this key has signed the text."""
-    if not isinstance(key, PublicKey):
+    if not isinstance(key, ec.EllipticCurvePublicKey):
         return False
     try:
         key.verify(base64.b64decode(signature, validate=True), text, ec.ECDSA(hashes.SHA256()))
-    except (ValueError, InvalidSignature):
+    except (ValueError, exceptions.InvalidSignature):
         return False
     return True
 
@@ -233,8 +233,8 @@ def _builder(
 
 
 def _name(common: str, organization: str) -> x509.Name:
-    common_name = x509.NameAttribute(NameOID.COMMON_NAME, common)
-    return x509.Name([x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization), common_name])
+    common_name = x509.NameAttribute(oid.NameOID.COMMON_NAME, common)
+    return x509.Name([x509.NameAttribute(oid.NameOID.ORGANIZATION_NAME, organization), common_name])
 
 
 def key_usage(*, signs_certificates: bool) -> x509.KeyUsage:

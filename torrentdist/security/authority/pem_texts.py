@@ -3,11 +3,10 @@
 Pure: no files. Always: a key is ECDSA, as all keys that we make are.
 """
 
-from cryptography import x509
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from __future__ import annotations
 
 from torrentdist.security.authority.certificates import Key, PublicKey
+from torrentdist.security.authority.lazy_cryptography import ec, serialization, x509
 
 
 def key_pem(key: Key) -> bytes:
@@ -48,6 +47,6 @@ def parse_key(pem: bytes) -> Key:
 def parse_public_key(pem: bytes) -> PublicKey:
     """Reads a public key on P-256. Raises ValueError."""
     key = serialization.load_pem_public_key(pem)
-    if not isinstance(key, PublicKey) or not isinstance(key.curve, ec.SECP256R1):
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
         raise ValueError("it is no ECDSA key on P-256")
     return key

@@ -7,22 +7,19 @@ CA tells nothing about the key that it is made from.
 Never: name the holder in a certificate. It proves membership and nothing else.
 """
 
+from __future__ import annotations
+
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-
 from torrentdist.model.access.swarm_certificate_messages import IssuedMembership
 from torrentdist.model.access.swarm_membership import SwarmMembership
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.security.authority.certificates import SKEW, Key, PublicKey, has_key, key_usage
+from torrentdist.security.authority.lazy_cryptography import ed25519, hashes, hkdf, oid, x509
 from torrentdist.security.authority.pem_texts import certificate_pem, key_pem, parse_certificate, parse_key
 
 HOST_LIFETIME: Final = timedelta(days=30)
@@ -36,7 +33,7 @@ _END: Final = datetime(2120, 1, 1, tzinfo=UTC)
 @dataclass(frozen=True)
 class SwarmAuthority:
     certificate: x509.Certificate
-    key: Ed25519PrivateKey
+    key: ed25519.Ed25519PrivateKey
 
     @property
     def pem(self) -> str:
@@ -48,8 +45,8 @@ def swarm_authority(key: Key) -> SwarmAuthority:
     random part."""
     number = key.private_numbers().private_value
     secret = number.to_bytes(-(-key.curve.key_size // 8))
-    derived = HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=_PURPOSE).derive(secret)
-    own = Ed25519PrivateKey.from_private_bytes(derived)
+    derived = hkdf.HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=_PURPOSE).derive(secret)
+    own = ed25519.Ed25519PrivateKey.from_private_bytes(derived)
     name = hashlib.sha256(own.public_key().public_bytes_raw()).hexdigest()
     subject = _name(name[:16])
     certificate = (
@@ -73,7 +70,7 @@ def issue_membership(
 ) -> x509.Certificate:
     """Issues a certificate of membership for this key."""
     moment = datetime.fromtimestamp(int(now), UTC)
-    purposes = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
+    purposes = [oid.ExtendedKeyUsageOID.CLIENT_AUTH, oid.ExtendedKeyUsageOID.SERVER_AUTH]
     issuer_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key())
     return (
         x509.CertificateBuilder()
@@ -160,5 +157,5 @@ def pem_parts(text: str) -> list[str]:
 
 
 def _name(common: str) -> x509.Name:
-    organization = x509.NameAttribute(NameOID.ORGANIZATION_NAME, "torrentdist swarm")
-    return x509.Name([organization, x509.NameAttribute(NameOID.COMMON_NAME, common)])
+    organization = x509.NameAttribute(oid.NameOID.ORGANIZATION_NAME, "torrentdist swarm")
+    return x509.Name([organization, x509.NameAttribute(oid.NameOID.COMMON_NAME, common)])
