@@ -112,7 +112,7 @@ def test_a_gateway_is_recognized(answers: Answers, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("command", "missing", "extra"),
     [
-        (["dev", "up"], "kazoo,starlette,uvicorn,httpx,fsspec,prometheus_client", "torrentdist[server]"),
+        (["dev", "up"], "kazoo,starlette,uvicorn,httpx,fsspec", "torrentdist[server]"),
         (["report", "events"], "pyspark,pyarrow", "torrentdist[spark]"),
     ],
 )

@@ -1,22 +1,17 @@
 """Prometheus metrics: values read from the daemon's state at each scrape, and counters and
-histograms of what happens in between.
+histograms of what happens in between, in Prometheus' text format.
 
 Always: every metric is a row of metric_table.py.
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-
-import prometheus_client
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.core import Metric as Family
-from prometheus_client.registry import Collector
 
 from torrentdist.host.telemetry.metric_table import METRICS, PREFIX, MetricKind, MetricRow
 
-prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call] # a series more for each counter
+_ESCAPED = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,71 +23,61 @@ class Sample:
     labels: dict[str, str] = field(default_factory=dict)
 
 
-class Metrics(Collector):
+class Metrics:
     """`read` returns the samples of a scrape."""
 
     def __init__(self, read: Callable[[], Iterable[Sample]]) -> None:
         self.cluster = ""
         """The label `cluster` of every series; empty: none."""
         self._read = read
-        self._registry = CollectorRegistry()
-        self._registry.register(self)
-        self._counters: dict[str, Counter] = {}
-        self._histograms: dict[str, Histogram] = {}
+        self._kept: dict[str, dict[tuple[str, ...], list[float]]] = {}
+        """By the values of the labels: the value of a counter; of a histogram the number of
+        observations up to each limit and above the last one, and their sum."""
 
     def has(self, *names: str) -> None:
         """Shows these counters and histograms from now on, with 0 for every value of a label."""
         for row in (METRICS[name] for name in names):
-            full, labels = PREFIX + row.name, [*row.labels]
-            made: Counter | Histogram
-            if row.kind is MetricKind.HISTOGRAM:
-                made = self._histograms[row.name] = Histogram(
-                    full, row.help, labels, buckets=row.buckets, registry=self._registry
-                )
-            else:
-                made = self._counters[row.name] = Counter(full, row.help, labels, registry=self._registry)
-            if labels:
-                for values in itertools.product(*row.labels.values()):
-                    made.labels(*values)
+            size = len(row.buckets) + 2 if row.buckets else 1
+            self._kept[row.name] = {values: [0.0] * size for values in itertools.product(*row.labels.values())}
 
     def count(self, name: str, by: float = 1.0, **labels: str) -> None:
-        counter = self._counters[name]
-        (counter.labels(**labels) if labels else counter).inc(by)
+        self._kept[name][self._values(name, labels)][0] += by
 
     def observe(self, name: str, value: float, **labels: str) -> None:
-        histogram = self._histograms[name]
-        (histogram.labels(**labels) if labels else histogram).observe(value)
+        kept = self._kept[name][self._values(name, labels)]
+        kept[bisect_left(METRICS[name].buckets, value)] += 1
+        kept[-1] += value
 
-    def describe(self) -> list[Family]:
-        return []  # Which rows this daemon has is known only at the scrape.
-
-    def collect(self) -> Iterator[Family]:
-        families: dict[str, GaugeMetricFamily | CounterMetricFamily] = {}
-        for sample in self._read():
-            family = families.get(sample.name)
-            if family is None:
-                family = families[sample.name] = _family(METRICS[sample.name])
-            family.add_metric([*sample.labels.values()], sample.value)
-        yield from families.values()
+    def _values(self, name: str, labels: Mapping[str, str]) -> tuple[str, ...]:
+        return tuple(labels[label] for label in METRICS[name].labels)
 
     def render(self) -> bytes:
-        return generate_latest(_Labelled(self._registry, self.cluster))
+        """Returns the answer to a scrape."""
+        samples: dict[str, list[Sample]] = {}
+        for sample in self._read():
+            samples.setdefault(sample.name, []).append(sample)
+        for name, kept in self._kept.items():
+            samples[name] = [sample for values, numbers in kept.items() for sample in _series(name, values, numbers)]
+        return "".join(line for name, found in samples.items() for line in self._lines(METRICS[name], found)).encode()
+
+    def _lines(self, row: MetricRow, samples: Iterable[Sample]) -> Iterator[str]:
+        yield f"# HELP {PREFIX}{row.name} {row.help}\n# TYPE {PREFIX}{row.name} {row.kind}\n"
+        for sample in samples:
+            labels = {"cluster": self.cluster, **sample.labels} if self.cluster else sample.labels
+            shown = ",".join(f'{label}="{value.translate(_ESCAPED)}"' for label, value in sorted(labels.items()))
+            yield f"{PREFIX}{sample.name}{'{' if shown else ''}{shown}{'}' if shown else ''} {float(sample.value)!r}\n"
 
 
-class _Labelled(CollectorRegistry):
-    """A registry whose series all have one more label."""
-
-    def __init__(self, registry: CollectorRegistry, cluster: str) -> None:
-        super().__init__()
-        self._inner = registry
-        self._more = {"cluster": cluster} if cluster else {}
-
-    def collect(self) -> Iterator[Family]:
-        for family in self._inner.collect():
-            family.samples = [sample._replace(labels={**self._more, **sample.labels}) for sample in family.samples]
-            yield family
-
-
-def _family(row: MetricRow) -> GaugeMetricFamily | CounterMetricFamily:
-    kind = CounterMetricFamily if row.kind is MetricKind.COUNTER else GaugeMetricFamily
-    return kind(PREFIX + row.name, row.help, labels=[*row.labels])
+def _series(name: str, values: tuple[str, ...], numbers: list[float]) -> Iterator[Sample]:
+    """Returns the samples of a counter or histogram for one set of labels."""
+    row = METRICS[name]
+    labels = dict(zip(row.labels, values, strict=True))
+    if row.kind is not MetricKind.HISTOGRAM:
+        yield Sample(name, numbers[0], labels)
+        return
+    *counts, total = numbers
+    limits = [*map(repr, row.buckets), "+Inf"]
+    for limit, count in zip(limits, itertools.accumulate(counts), strict=True):
+        yield Sample(f"{name}_bucket", count, {**labels, "le": limit})
+    yield Sample(f"{name}_count", sum(counts), labels)
+    yield Sample(f"{name}_sum", total, labels)
