@@ -8,7 +8,7 @@ Always: text from outside is escaped. Never: load anything from elsewhere, or ru
 
 from collections.abc import Sequence
 from html import escape
-from importlib.resources import files
+from pathlib import Path
 
 FIGURE_WIDTH = 860
 """Width of a chart on a page, in pixels."""
@@ -20,7 +20,7 @@ CHARACTER_WIDTH = 7.0
 
 def style() -> str:
     """Returns the CSS that a page with charts needs."""
-    return files("torrentdist.charts").joinpath("charts.css").read_text(encoding="utf-8")
+    return Path(__file__).with_name("charts.css").read_text(encoding="utf-8")
 
 
 def figure(height: float, body: Sequence[str], title: str) -> str:

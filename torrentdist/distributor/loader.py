@@ -10,7 +10,6 @@ import importlib
 import inspect
 import re
 from collections.abc import Mapping
-from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Any, cast
 
@@ -53,6 +52,8 @@ def _class_address(name: str) -> str:
         return name
     if ":" in name:
         raise _invalid(name, "it does not have the form package.module:Class")
+    from importlib.metadata import entry_points  # which a class needs not
+
     installed = entry_points(group=ENTRY_POINTS)
     found = sorted({point.value for point in installed if point.name == name})
     if not found:

@@ -11,6 +11,7 @@ from typing import TypeVar
 from torrentdist.cluster import paths
 from torrentdist.cluster.election.term import queue
 from torrentdist.cluster.paths import GroupPaths, free_group
+from torrentdist.cluster.rebalance.group_agreement import agree_on
 from torrentdist.cluster.rebalance.group_records import (
     MAX_RESOURCES,
     Algorithm,
@@ -21,7 +22,6 @@ from torrentdist.cluster.rebalance.group_records import (
     StatusRecord,
     read,
 )
-from torrentdist.cluster.rebalance.joining import agree_on
 from torrentdist.cluster.session.znode_operations import NodeExists, NoNode
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.model.errors import TorrentdistError

@@ -5,8 +5,8 @@ Pure: no I/O.
 """
 
 import re
+from html import escape
 from typing import Final
-from xml.sax.saxutils import escape
 
 from torrentdist.bundle.bundle_tree import BundleTree, NodeKind
 from torrentdist.bundle.metafile import FileEntry

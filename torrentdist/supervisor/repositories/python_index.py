@@ -13,7 +13,6 @@ from typing import Any
 from urllib.parse import quote
 
 import msgspec
-from packaging.utils import canonicalize_name, is_normalized_name, parse_sdist_filename, parse_wheel_filename
 
 from torrentdist.bundle.bundle_tree import BundleTree
 from torrentdist.bundle.metafile import FileEntry, Metafile
@@ -79,6 +78,8 @@ def _files(meta: Metafile) -> Iterator[tuple[str, FileEntry]]:
 
 
 def _project_and_version(filename: str) -> tuple[str, str] | None:
+    from packaging.utils import is_normalized_name, parse_sdist_filename, parse_wheel_filename
+
     try:
         if filename.endswith(".whl"):
             project, version, _, _ = parse_wheel_filename(filename)
@@ -92,6 +93,8 @@ def _project_and_version(filename: str) -> tuple[str, str] | None:
 
 
 def normalized(project: str) -> str:
+    from packaging.utils import canonicalize_name  # which a host without package indexes needs not
+
     return canonicalize_name(project)
 
 

@@ -94,6 +94,7 @@ class Engine:
         except BaseException:
             await self.close()
             raise
+        self._pulse.beat()  # its end returns the memory that the start has left free
 
     def join(self, memberships: Sequence[SwarmMembership]) -> None:
         """Takes what proves that this process is a member of the swarm, at the start and after each

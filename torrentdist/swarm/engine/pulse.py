@@ -1,7 +1,7 @@
 """Looks after an engine's running transfers at a steady rhythm while there is any traffic.
 
-Always: there is no timer while nothing is transferred. Long waits for libtorrent's network thread
-happen in a thread.
+Always: there is no timer while nothing is transferred, but for a few seconds after the start. Long
+waits for libtorrent's network thread happen in a thread.
 Never: decide anything about pieces or peers. The transfer and the conductor do.
 """
 

@@ -1,7 +1,7 @@
 """Signing in and out of the console, and the two files that its pages load."""
 
 from collections.abc import Iterator
-from importlib.resources import files
+from pathlib import Path
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -12,7 +12,7 @@ from torrentdist.master.console.visits import MOST_FORM_BYTES, Sessions, form_of
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.security.principal import Role
 
-_FILES = files("torrentdist.master.console")
+_FILES = Path(__file__).parents[1]
 
 
 class SessionPages:
