@@ -76,7 +76,8 @@ class Master:
         access = await access_room(core, leading, swarm.swarms)
         presence = self.presence = presence_room(core, leading, jobs.heartbeats, swarm.swarms)
         reads = reads_room(core, presence.sight)
-        api: list[Room] = [reads, leading, bundles, replication, policies, jobs, swarm, access, history, places]
+        # Paths are tried in this order, so what hosts and uploads ask all the time comes first.
+        api: list[Room] = [swarm, bundles, jobs, reads, leading, replication, policies, access, history, places]
         api.append(presence)
         shown = Shown(leading, swarm, bundles, jobs, access, history, presence)
         console = await console_room(core, shown, operations_of(*_routers(api)))
