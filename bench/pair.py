@@ -37,7 +37,13 @@ from torrentdist.model.access.swarm_membership import SwarmMembership
 from torrentdist.model.configuration.config import SwarmConfig
 from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole
 from torrentdist.security.authority.certificates import new_key
-from torrentdist.security.authority.membership_files import MEMBERSHIP, make_member, read_memberships
+from torrentdist.security.authority.membership_files import MEMBERSHIP, keep_memberships, read_memberships
+from torrentdist.security.authority.swarm_authority import (
+    HOST_LIFETIME,
+    issued_for,
+    memberships_of,
+    swarm_authority,
+)
 from torrentdist.swarm.engine.engine import Engine
 from torrentdist.swarm.engine.session_settings import engine_config
 from torrentdist.swarm.membership.wire_metafile import with_swarm_ca
@@ -167,7 +173,9 @@ def seeder(kind: str, metafile: Path, home: Path, *, changed: str = "") -> Itera
 
 def measure(directory: Path, mib: int, files: int, rounds: int, *, tls: bool = False) -> dict[str, Any]:
     if tls:
-        make_member(directory, new_key(), time.time())
+        own = new_key()
+        issued = issued_for([swarm_authority(new_key())], own.public_key(), HOST_LIFETIME, time.time())
+        keep_memberships(directory / MEMBERSHIP, memberships_of(own, issued))
     write_content(directory / "source", mib, files)
     metafile = directory / "metafile"
     metafile.write_bytes(make_metafile(directory / "source" / "content").raw)
@@ -188,6 +196,7 @@ def measure(directory: Path, mib: int, files: int, rounds: int, *, tls: bool = F
         "reference_seconds": round(reference, 3),
         "ours_seconds": round(ours, 3),
         "ratio": round(ours / reference, 3),
+        "pairs": list(zip(seconds["ours"], seconds["reference"], strict=True)),
         "ours_peak_rss_mib": peaks["ours"],
         "reference_peak_rss_mib": peaks["reference"],
     }

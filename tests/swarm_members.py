@@ -11,7 +11,7 @@ import ssl
 import struct
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -23,7 +23,7 @@ from torrentdist.bundle import bencode
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.model.access.swarm_membership import SwarmMembership
 from torrentdist.security.authority.certificates import Key, new_key
-from torrentdist.security.authority.swarm_authority import issued_for, memberships_of, swarm_authority
+from torrentdist.security.authority.swarm_authority import ALL_NAMES, issued_for, memberships_of, swarm_authority
 from torrentdist.swarm.engine.session_settings import SETTINGS
 from torrentdist.swarm.membership.wire_metafile import with_swarm_ca
 from torrentdist.swarm.membership.wire_torrent import show
@@ -36,10 +36,12 @@ OUR_METADATA = 3
 """The number by which a raw peer asks others to send it metadata messages."""
 
 
-def membership(ca_key: Key, *, age: float = 0.0, lives: float = 3600.0) -> SwarmMembership:
+def membership(
+    ca_key: Key, *, age: float = 0.0, lives: float = 3600.0, names: Sequence[str] = ALL_NAMES
+) -> SwarmMembership:
     """Makes a membership that was issued `age` seconds ago."""
     key = new_key()
-    issued = issued_for([swarm_authority(ca_key)], key.public_key(), timedelta(seconds=lives), time.time() - age)
+    issued = issued_for([swarm_authority(ca_key)], key.public_key(), timedelta(seconds=lives), time.time() - age, names)
     return memberships_of(key, issued)[0]
 
 

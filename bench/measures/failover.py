@@ -181,7 +181,7 @@ async def _catch_up(cluster: DevCluster, directory: Path, bundles: int) -> Row:
     config = _client_of(cluster)
     asking = httpx.AsyncClient(trust_env=False, timeout=2.0, headers=cluster.headers())
     async with MasterClient(config.client) as client, asking as http:
-        async with client_peer(client, config.swarm) as peer:
+        async with client_peer(client, config.swarm, ()) as peer:
             turns = asyncio.Semaphore(UPLOADS_AT_ONCE)
 
             async def fill(name: BundleId, stack: contextlib.ExitStack) -> None:

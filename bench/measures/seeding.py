@@ -81,7 +81,7 @@ async def _fill(cluster: DevCluster, directory: Path, bundles: int) -> list[Bund
     names = [BundleId(f"small-{number}") for number in range(bundles)]
     turns = asyncio.Semaphore(UPLOADS_AT_ONCE)
     config = _config(cluster)
-    async with MasterClient(config.client) as client, client_peer(client, config.swarm) as peer:
+    async with MasterClient(config.client) as client, client_peer(client, config.swarm, ()) as peer:
 
         async def upload(name: BundleId, meta: Metafile) -> None:
             async with turns:

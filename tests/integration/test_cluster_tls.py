@@ -101,7 +101,7 @@ def test_a_host_without_a_certificate_of_the_swarm_asks_for_one(mutual: Cluster)
     (after,) = read_memberships(file)
 
     assert before[0].ca == after.ca
-    assert 29 * 86_400 < after.expires_at - time.time()
+    assert 23 * 3600 < after.expires_at - time.time()
 
 
 @pytest.mark.case("F5")
@@ -238,10 +238,7 @@ def test_a_host_joins_by_invitation_and_is_out_within_seconds_of_its_revocation(
         after = host.get(f"{url}/v1/cluster").json()
     taken = mutual.run("host", "join", "--config", config, "--invitation-file", file)
 
-    kept = read_memberships(Path(joined["key_file"]).parent / "swarm.pem")
-
     assert (joined["serial"], "s9") == (again["serial"], again["id"])
-    assert kept[0].expires_at - time.time() > 29 * 86_400
     assert "used, for another key" in second.stderr
     assert ("live", 200, 403) == (states["s9"], before, key.status_code)
     assert "host_revoked" == after["error"]

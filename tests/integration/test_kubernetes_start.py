@@ -9,9 +9,10 @@ import time
 from pathlib import Path
 
 import yaml
+from swarm_members import membership
 
 from torrentdist.security.authority.authority_files import init_authority, issue_files, read_authority
-from torrentdist.security.authority.membership_files import MEMBERSHIP, make_member, read_memberships
+from torrentdist.security.authority.membership_files import MEMBERSHIP, keep_memberships, read_memberships
 from torrentdist.security.certificate_identity import CertificateRole
 from torrentdist.security.private_files import read_private
 from torrentdist.security.tls_contexts import TlsFiles, client_context
@@ -60,14 +61,14 @@ def test_a_master_starts_again_on_a_volume_that_was_opened_to_the_group(tmp_path
     volume = tmp_path / "var/lib/torrentdist/master"
     tls, secrets = volume / "tls", tmp_path / "run/secrets/torrentdist"
     first = start(tmp_path)
-    made = make_member(tls, read_authority(tmp_path / "ca").key, time.time())
+    keep_memberships(tls / MEMBERSHIP, [membership(read_authority(tmp_path / "ca").key)])
     (tls / "certificate.pem").write_text((tls / "certificate.pem").read_text() + "# renewed\n")
     open_to_group(volume)
     second = start(tmp_path)
 
     assert (0, 0) == (first.returncode, second.returncode), first.stderr + second.stderr
     client_context(TlsFiles(tls / "ca.pem", tls / "certificate.pem", tls / "key.pem"))
-    assert (MEMBERSHIP, 1) == (made.name, len(read_memberships(made)))
+    assert 1 == len(read_memberships(tls / MEMBERSHIP))
     assert (tls / "certificate.pem").read_text().endswith("# renewed\n")
     for name in ("token", "ca.key", "zookeeper.auth"):
         read_private(secrets / name)

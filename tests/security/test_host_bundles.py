@@ -10,14 +10,23 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import libtorrent as lt
+import msgspec
 import pytest
 from cluster_clients import trusting
 from cluster_fixtures import Cluster, running_cluster, until
 from kazoo.client import KazooClient
+from swarm_members import joined, stock_session, wire_params
 
-from torrentdist.bundle.metafile import parse_metafile
+from torrentdist.bundle.metafile import Metafile, parse_metafile
+from torrentdist.host.process.daemon_address import read_address
+from torrentdist.model.access.swarm_certificate_messages import SwarmCertificatesView
+from torrentdist.model.access.swarm_membership import SwarmMembership
 from torrentdist.model.access.zookeeper_identity import parse_credentials
 from torrentdist.model.ids import JobId
+from torrentdist.security.authority.certificates import new_key
+from torrentdist.security.authority.pem_texts import public_key_pem
+from torrentdist.security.authority.swarm_authority import memberships_of
 from torrentdist.security.job_token import key_of_host, token_of_job
 from torrentdist.security.passes import host_key, new_pass
 
@@ -160,6 +169,43 @@ def test_an_announce_names_no_peers_of_it(limited: Cluster, thief: httpx.Client)
     answer = thief.post("/v1/swarm", json=announce).json()
 
     assert {digests[0]} == set(answer["swarms"])
+
+
+def arrived(cluster: Cluster, meta: Metafile, shown: SwarmMembership, dest: Path) -> int:
+    """Dials a master as a libtorrent peer. Returns how many bytes it has when it is refused, or has
+    everything."""
+    address = read_address(cluster.dir / "master-1")
+    assert address is not None
+    ends = (lt.peer_disconnected_alert, lt.peer_error_alert)
+    with stock_session(listen_interfaces="127.0.0.1:0s", min_reconnect_time=1) as session:
+        handle = joined(session, wire_params(meta, shown.ca, dest), shown, address.swarm_port)
+
+        def is_over() -> bool:
+            return handle.status().is_seeding or any(isinstance(alert, ends) for alert in session.pop_alerts())
+
+        until(is_over, "it has everything, or is refused")
+        return handle.status().total_done
+
+
+@pytest.mark.case("I6")
+def test_its_certificate_of_the_swarm_opens_no_other_swarm(
+    limited: Cluster, thief: httpx.Client, tmp_path: Path
+) -> None:
+    """If this fails, a thief that has a metafile, or has been dialled once, gets the bundle from
+    any host. The thief is a real libtorrent peer that knows everything else."""
+    key, metas = new_key(), {name: parse_metafile(metafile(limited, name)) for name in ("own-1", "foreign-1")}
+    body = {
+        "public_key": public_key_pem(key.public_key()).decode(),
+        "digests": [meta.digest for meta in metas.values()],
+    }
+    answer = thief.post("/v1/swarm-certificates", json=body).json()
+    (shown,) = memberships_of(key, msgspec.convert(answer, SwarmCertificatesView).memberships)
+    covered = [name for name, meta in metas.items() if shown.covers(meta.digest)]
+    got = {name: arrived(limited, meta, shown, tmp_path / name) for name, meta in metas.items()}
+
+    assert ["own-1"] == covered
+    assert {"own-1": metas["own-1"].size, "foreign-1": 0} == got
+    assert 3600 < shown.expires_at - time.time() <= 86_400
 
 
 def test_its_gateway_streams_what_the_pattern_allows(limited: Cluster, tmp_path: Path) -> None:

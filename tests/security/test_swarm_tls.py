@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import libtorrent as lt
 import pytest
-from engines_in_process import LARGE, address, engines, published, run
+from engines_in_process import LARGE, MiB, address, engines, published, run
 from swarm_members import LOOPBACK, RawPeer, asked_for_metadata, joined, membership, stock_session, wire_params
 from zookeeper_fixtures import eventually
 
 from torrentdist.bundle.metafile import Metafile
-from torrentdist.model.access.swarm_membership import SwarmMembership
+from torrentdist.model.access.swarm_membership import SwarmMembership, names_on_wire
+from torrentdist.model.ids import Digest
 from torrentdist.security.authority.certificates import Key, new_key
 from torrentdist.swarm.engine.engine import Engine, EngineConfig, Transfer
 from torrentdist.swarm.engine.session_settings import new_session, session_pack
 from torrentdist.swarm.membership.wire_metafile import hash_on_wire
+from torrentdist.testing.sample_trees import Tree, some_bytes
 
 TLS = EngineConfig(tls=True)
 
@@ -29,8 +31,13 @@ def ca_key() -> Key:
     return new_key()
 
 
-def seeding(engine: Engine, home: Path) -> Metafile:
-    meta = published(home, LARGE)
+ONE: Tree = {"only.bin": some_bytes(MiB, 7)}
+"""libtorrent names a torrent with a single file after the file."""
+SMALL: Tree = {"only.txt": b"text"}
+
+
+def seeding(engine: Engine, home: Path, tree: Tree = LARGE) -> Metafile:
+    meta = published(home, tree)
     engine.seed(meta, home)
     return meta
 
@@ -69,15 +76,18 @@ def test_members_exchange_a_bundle(tmp_path: Path, ca_key: Key) -> None:
     assert (tmp_path / "a/content/large.bin").read_bytes() == (tmp_path / "b/content/large.bin").read_bytes()
 
 
-def test_a_transfer_waits_for_the_first_certificate(tmp_path: Path, ca_key: Key) -> None:
-    """If this failed, a host that starts before the masters would never seed what it has."""
+@pytest.mark.parametrize("before", [(), ("none",)], ids=["no certificate", "one for other bundles"])
+def test_a_transfer_waits_for_a_certificate_for_its_bundle(before: Sequence[str], tmp_path: Path, ca_key: Key) -> None:
+    """If this failed, a host that starts before the masters, or gets a further bundle, would never
+    exchange it: a peer that refused it three times is not dialled again."""
 
     async def scenario() -> None:
         async with engines(TLS, TLS) as (giver, taker):
             taker.join([membership(ca_key)])
+            giver.join([membership(ca_key, names=before)] if before else [])
             meta = seeding(giver, tmp_path / "a")
             fetch = taker.fetch(meta, tmp_path / "b", [address(giver, complete=True)])
-            giver.join([membership(ca_key)])
+            giver.join([membership(ca_key, names=names_on_wire([meta.digest]))])
             await eventually(lambda: is_ready(giver))
             fetch.add_peers([address(giver, complete=True)])
             await fetch.wait_done()
@@ -89,12 +99,16 @@ STRANGERS: dict[str, Callable[[Key], SwarmMembership | None]] = {
     "another CA": lambda ca_key: membership(new_key()),
     "expired": lambda ca_key: membership(ca_key, age=7200, lives=3600),
     "no certificate": lambda ca_key: None,
+    "other bundles": lambda ca_key: membership(ca_key, names=names_on_wire([Digest("b" * 64)])),
+    "no bundle": lambda ca_key: membership(ca_key, names=names_on_wire([])),
 }
 
 
 @pytest.mark.case("F8")
-@pytest.mark.parametrize("stranger", STRANGERS)
-def test_a_stranger_that_knows_everything_gets_no_byte(stranger: str, tmp_path: Path, ca_key: Key) -> None:
+@pytest.mark.parametrize(
+    ("stranger", "tree"), [*((each, LARGE) for each in STRANGERS), ("other bundles", ONE), ("other bundles", SMALL)]
+)
+def test_a_stranger_that_knows_everything_gets_no_byte(stranger: str, tree: Tree, tmp_path: Path, ca_key: Key) -> None:
     """If this failed, a metafile and an admitted address would be enough to read a bundle. The
     stranger is a real libtorrent peer that knows the metafile and the CA."""
     shown = STRANGERS[stranger](ca_key)
@@ -103,7 +117,7 @@ def test_a_stranger_that_knows_everything_gets_no_byte(stranger: str, tmp_path: 
         async with engines(TLS) as (giver,):
             member = membership(ca_key)
             giver.join([member])
-            meta = seeding(giver, tmp_path / "a")
+            meta = seeding(giver, tmp_path / "a", tree)
             await eventually(lambda: is_ready(giver))
             with stock_session(listen_interfaces=f"{LOOPBACK}:0s", min_reconnect_time=1) as session:
                 handle = joined(session, wire_params(meta, member.ca, tmp_path / "b"), shown, giver.port)
@@ -111,7 +125,8 @@ def test_a_stranger_that_knows_everything_gets_no_byte(stranger: str, tmp_path: 
                 assert (0, 0) == (handle.status().total_payload_download, handle.status().total_done)
             assert 0 == giver.transfers()[0].view().uploaded
             with stock_session(listen_interfaces=f"{LOOPBACK}:0s") as session:  # the same peer, as a member
-                handle = joined(session, wire_params(meta, member.ca, tmp_path / "c"), membership(ca_key), giver.port)
+                own = membership(ca_key, names=names_on_wire([meta.digest]))
+                handle = joined(session, wire_params(meta, member.ca, tmp_path / "c"), own, giver.port)
                 await eventually(lambda: handle.status().is_seeding)
 
     run(scenario())

@@ -14,7 +14,7 @@ from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.model.configuration.config import Config, SwarmConfig, TlsConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.security.authority.certificates import new_key
-from torrentdist.security.authority.membership_files import keep_memberships, make_member, read_memberships
+from torrentdist.security.authority.membership_files import keep_memberships, read_memberships
 from torrentdist.security.authority.pem_texts import key_pem, parse_key, public_key_pem
 from torrentdist.security.authority.swarm_authority import PERSON_LIFETIME, swarm_authority
 from torrentdist.security.authority.swarm_issuing import SwarmIssuing
@@ -82,15 +82,6 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     write_private(tmp_path / "swarm.pem", membership(new_key()).key.encode())
     with pytest.raises(TorrentdistError, match=r"swarm\.pem"):
         read_memberships(tmp_path / "swarm.pem")
-
-
-def test_ca_issue_keeps_a_young_certificate_of_the_swarm(tmp_path: Path) -> None:
-    """If this failed, each run of `ca issue` would replace a host's certificate."""
-    key, now = new_key(), time.time()
-    first = make_member(tmp_path, key, now).read_text()
-
-    assert first == make_member(tmp_path, key, now + 14 * 86_400).read_text()
-    assert first != make_member(tmp_path, key, now + 16 * 86_400).read_text()
 
 
 def test_a_bundle_has_one_digest_and_a_hash_for_each_ca(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def started(home: Path, *, key: bool, kept_in: Path, must_issue: bool = True) ->
 
     async def scenario() -> None:
         async with Http() as http:
-            await SwarmMemberships(config, http, list, told.append).start(must_issue=must_issue)
+            await SwarmMemberships(config, http, list, told.append, list).start(must_issue=must_issue)
 
     asyncio.run(scenario())
     return told
@@ -60,7 +60,7 @@ def test_a_key_that_changes_while_certificates_are_made_is_used(tmp_path: Path) 
 
     async def scenario() -> None:
         async with Http() as http:
-            members = SwarmMemberships(Config(tls=tls), http, list, join)
+            members = SwarmMemberships(Config(tls=tls), http, list, join, list)
             await members.start(must_issue=True)
             following = asyncio.create_task(members.follow())
             try:

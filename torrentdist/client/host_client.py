@@ -118,7 +118,6 @@ async def join(config: Config, invitation: Invitation) -> JoinedView:
             key = await _from_any_master(client, "/v1/issuing-key")
             await asyncio.to_thread(keep_issuing_key, tls, key)
         await _keep_zookeeper_identity(client, config, invitation)
-        await _keep_swarm_certificate(client, config)
     return JoinedView(
         id=view.id,
         role=invitation.role,
@@ -179,20 +178,6 @@ async def _keep_zookeeper_identity(client: MasterClient, config: Config, invitat
             raise
         return
     await asyncio.to_thread(keep_auth, config.zookeeper.auth_file, text)
-
-
-async def _keep_swarm_certificate(client: MasterClient, config: Config) -> None:
-    """Writes this host's certificate of the swarm where none is, so that the daemon can seed before
-    it has found a master. Where the swarm has no TLS, nothing is written."""
-    from torrentdist.client.swarm_access import swarm_memberships
-    from torrentdist.security.authority.membership_files import keep_memberships, membership_file, read_memberships
-
-    path = membership_file(config)
-    held = await asyncio.to_thread(read_memberships, path) if config.swarm_has_tls else ()
-    if held or not config.swarm_has_tls:
-        return
-    if memberships := await swarm_memberships(client):
-        await asyncio.to_thread(keep_memberships, path, memberships)
 
 
 async def _from_any_master(client: MasterClient, path: str) -> bytes:

@@ -60,9 +60,8 @@ def issue_certificate(
     """Issue a certificate for ID: a daemon, a person or a ZooKeeper, valid for 30 days.
 
     OUT gets ca.pem, certificate.pem and key.pem, to be copied to the host and named in its [tls]
-    section; for a host also zookeeper.auth, which zookeeper.auth_file names, and swarm.pem, its
-    certificate of the swarm, to be copied beside key.pem. Run again, it replaces a certificate that
-    is past half of its life, and keeps the key.
+    section; for a host also zookeeper.auth, which zookeeper.auth_file names. Run again, it replaces
+    a certificate that is past half of its life, and keeps the key.
 
     With -q: the path of the certificate.
     """
@@ -74,6 +73,5 @@ def issue_certificate(
     pairs = [(view.role, f"{view.id} ({done})"), ("addresses", ", ".join(view.addresses) or "none")]
     pairs += [("serial", view.serial), ("valid until", until)]
     pairs += [("certificate", view.certificate_file), ("key", view.key_file), ("CA", view.ca_file)]
-    pairs += [("swarm", view.swarm_file)] if view.swarm_file else []
     pairs += [("ZooKeeper", view.zookeeper_auth_file)] if view.zookeeper_auth_file else []
     show(session, view, value=view.certificate_file, table=lambda: facts(pairs))

@@ -14,7 +14,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -127,11 +127,11 @@ class ClientPeer:
 
 @asynccontextmanager
 async def client_peer(
-    client: MasterClient, swarm: SwarmConfig, membership: Path | None = None
+    client: MasterClient, swarm: SwarmConfig, digests: Sequence[Digest], membership: Path | None = None
 ) -> AsyncIterator[ClientPeer]:
-    """`membership`: the file that keeps this command's certificates of the swarm; None: no file
-    does."""
-    memberships = await swarm_memberships(client, membership)
+    """`digests`: the bundles to exchange. `membership`: the file that keeps this command's
+    certificates of the swarm; None: no file does."""
+    memberships = await swarm_memberships(client, digests, membership)
     settings = engine_config(swarm, listen_host(client.masters), tls=bool(memberships))
     engine = Engine(replace(settings, sends_at_once=True))
     engine.join(memberships)
@@ -140,7 +140,7 @@ async def client_peer(
     engine.allow(())
     peer = ClientPeer(client, engine)
     announcing = asyncio.create_task(peer.agent.run(), name="announce")
-    renewing = asyncio.create_task(stay_member(client, engine, memberships), name="swarm membership")
+    renewing = asyncio.create_task(stay_member(client, engine, digests, memberships), name="swarm membership")
     try:
         yield peer
     finally:

@@ -206,7 +206,7 @@ class _Download(msgspec.Struct):
             known = await asyncio.to_thread(part.begin, self.id, meta)
             self._keep(part, meta, known)
             have = await self._take_known(part, meta, dest)
-            async with client_peer(self.client, self.config.client_swarm, part.membership) as peer:
+            async with client_peer(self.client, self.config.client_swarm, [meta.digest], part.membership) as peer:
                 sources = Sources(local=meta.size)
                 if not have or not all(have):
                     transfer = await self._fetch(peer, part, meta, known, have)

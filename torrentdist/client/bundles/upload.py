@@ -160,7 +160,7 @@ class _Upload:
     async def run(self, swarm: SwarmConfig) -> BundleView:
         async with AsyncExitStack() as stack:
             home = await asyncio.to_thread(stack.enter_context, seeding_home(self.meta, self.path))
-            async with client_peer(self.client, swarm) as peer:
+            async with client_peer(self.client, swarm, [self.meta.digest]) as peer:
                 transfer = peer.engine.seed(self.meta, home)
                 await peer.announce()
                 peer.engine.crowd(self.meta.digest, len(peer.agent.picture.masters) or None)

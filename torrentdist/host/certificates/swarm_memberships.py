@@ -1,12 +1,14 @@
 """Keeps a daemon a member of the swarm: gets its certificates of the swarm, and renews them.
 
-A host with the CA's key issues them itself, others ask any master.
+A host with the CA's key issues them itself, others ask any master, again for each bundle that the
+last ones do not cover.
 Always: certificates are kept in a file if it can be written, so that a host that starts without
 masters can seed. A swarm that changes its CA is noticed within minutes.
 Never: end the daemon. Without a new certificate it goes on with the old one.
 """
 
 import asyncio
+import contextlib
 import os
 import random
 import time
@@ -21,13 +23,16 @@ from torrentdist.http.connection_pool import Http
 from torrentdist.http.http_errors import HttpError
 from torrentdist.log import get_logger
 from torrentdist.model.access.swarm_certificate_messages import (
+    MOST_DIGESTS,
     IssuedMembership,
     SwarmCertificatesBody,
     SwarmCertificatesView,
 )
 from torrentdist.model.access.swarm_membership import SwarmMembership
+from torrentdist.model.backoff import Retry
 from torrentdist.model.configuration.config import Config
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import Digest
 from torrentdist.model.wording import cause_text
 from torrentdist.security.authority.certificates import new_key
 from torrentdist.security.authority.membership_files import keep_memberships, membership_file, read_memberships
@@ -46,7 +51,7 @@ Stamp = tuple[tuple[int, int], ...]
 
 
 class SwarmMemberships:
-    """`join` tells the engine of new certificates."""
+    """`join` tells the engine of new certificates. Call `poke` when a bundle comes."""
 
     def __init__(
         self,
@@ -54,7 +59,9 @@ class SwarmMemberships:
         http: Http,
         masters: Callable[[], Sequence[str]],
         join: Callable[[Sequence[SwarmMembership]], None],
+        exchanged: Callable[[], Sequence[Digest]],
     ) -> None:
+        """`exchanged` returns the bundles that this host exchanges, the newest last."""
         self._issuing = SwarmIssuing(config)
         self._path = membership_file(config)
         self._http = http
@@ -62,7 +69,12 @@ class SwarmMemberships:
         self._join = join
         self._held: tuple[SwarmMembership, ...] = ()
         self._stamp: Stamp = ()
+        self._exchanged = exchanged
         self._ask_at = 0.0
+        self._uncovered = Retry(LOOK_SECS, ASK_SECS)
+        self._again_at = 0.0
+        """When to ask again for what is not covered."""
+        self._poked = asyncio.Event()
         self._said = ""
 
     async def start(self, *, must_issue: bool) -> None:
@@ -77,24 +89,40 @@ class SwarmMemberships:
         if self._issuing.key_file:
             await self._renew(time.time())
 
+    def poke(self, _: Digest) -> None:
+        """A bundle has come, which the certificates may not cover."""
+        self._again_at = 0.0
+        self._poked.set()
+
     async def follow(self) -> None:
         """Takes changed files and renews the certificates, for as long as the daemon runs."""
         while True:
+            self._poked.clear()
             try:
                 await self._look(time.time())
                 self._said = ""
             except (TorrentdistError, OSError, ValueError) as exc:
                 self._complain(cause_text(exc))
-            await asyncio.sleep(LOOK_SECS)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECS):
+                    await self._poked.wait()
 
     async def _look(self, now: float) -> None:
         stamp = await asyncio.to_thread(self._stamps)
         if stamp != self._stamp:
             self._stamp, self._ask_at = stamp, 0.0
             self._take(await asyncio.to_thread(read_memberships, self._path))
-        if now >= self._ask_at or not self._held:
+        if now >= self._ask_at or not self._held or (now >= self._again_at and not self._is_covered()):
             self._ask_at = now + ASK_SECS * random.uniform(0.5, 1.5)
             await self._renew(now)
+            if self._is_covered():
+                self._uncovered.succeeded()
+            else:
+                self._uncovered.failed("")
+                self._again_at = now + self._uncovered.pause_secs
+
+    def _is_covered(self) -> bool:
+        return all(each.covers(digest) for digest in self._exchanged() for each in self._held[:1])
 
     async def _renew(self, now: float) -> None:
         """Gets new certificates, if they are due or the swarm's CAs have changed."""
@@ -102,10 +130,10 @@ class SwarmMemberships:
         issued = await self._obtain(public_key_pem(key.public_key()).decode())
         if not issued:
             raise TorrentdistError("swarm_tls_differs")
-        is_same = [each.ca for each in issued] == [each.ca for each in self._held]
+        fresh = memberships_of(key, issued)
+        is_same = [(each.ca, each.names) for each in fresh] == [(each.ca, each.names) for each in self._held]
         if is_same and not any(each.is_due(now) for each in self._held):
             return
-        fresh = memberships_of(key, issued)
         self._take(fresh)
         try:
             await asyncio.to_thread(keep_memberships, self._path, fresh)
@@ -118,7 +146,8 @@ class SwarmMemberships:
     async def _obtain(self, public_key: str) -> Sequence[IssuedMembership]:
         if self._issuing.key_file:
             return await asyncio.to_thread(self._issuing.issue, public_key, HOST_LIFETIME, time.time())
-        content = msgspec.json.encode(SwarmCertificatesBody(public_key=public_key))
+        newest = tuple(self._exchanged())[-MOST_DIGESTS:]
+        content = msgspec.json.encode(SwarmCertificatesBody(public_key=public_key, digests=newest))
         failure = TorrentdistError("unreachable", detail="no master is known")
         for url in self._masters():
             try:

@@ -184,7 +184,9 @@ class HostDaemon:
         tls, plain_too = config.swarm_has_tls, config.swarm_has_both
         settings = engine_config(config.swarm, config.api.listen, tls=tls, plain_too=plain_too)
         engine = Engine(settings, tell=events.emit, on_blocked=self._on_blocked)
-        self._memberships = SwarmMemberships(config, self.http, role.masters, engine.join)
+        exchanged = lambda: [transfer.digest for transfer in engine.transfers()]  # noqa: E731
+        self._memberships = SwarmMemberships(config, self.http, role.masters, engine.join, exchanged)
+        engine.on_entered.append(self._memberships.poke)
         peer = LocalPeer(
             id=PeerId(identity.id),
             role=identity.role,

@@ -60,13 +60,13 @@ class HostBundles:
         claims to have. A person may bring new content, which no bundle has yet."""
         if reads_everything(principal):
             return announce
-        brings = _supervisor(principal) is None
-        kept = [entry for entry in announce.swarms if self._may_join(principal, entry.digest, brings)]
+        kept = [entry for entry in announce.swarms if self.may_join(principal, entry.digest)]
         return msgspec.structs.replace(announce, swarms=kept)
 
-    def _may_join(self, principal: Principal, digest: Digest, brings: bool) -> bool:
+    def may_join(self, principal: Principal, digest: Digest) -> bool:
+        """Whether the sender may exchange this content with others."""
         names = [*self._names(digest)]
-        return may_read_content(principal, names) or (brings and not names)
+        return may_read_content(principal, names) or (not names and _supervisor(principal) is None)
 
 
 def _check(principal: Principal, asked: Iterable[BundleId], named: str) -> None:

@@ -27,7 +27,7 @@ def swarm_room(core: MasterCore) -> SwarmRoom:
         host_bundles=allowed,
         routers=[
             SwarmApi(newer, swarms, allowed, core.config.swarm_is_closed),
-            SwarmCertificateApi(SwarmIssuing(core.config)),
+            SwarmCertificateApi(SwarmIssuing(core.config), allowed, newer),
         ],
         loops=[Loop("directory", swarms.run)],
     )

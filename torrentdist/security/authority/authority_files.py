@@ -3,7 +3,6 @@
     DIR/ca.pem, DIR/ca.key                     the CA; its key can make a certificate of any host
     DIR/zookeeper.auth                         the masters' identity in ZooKeeper
     OUT/ca.pem, certificate.pem, key.pem       what one host needs, as its [tls] section names it
-    OUT/swarm.pem                              its key and certificate of the swarm
     OUT/zookeeper.auth                         its identity in ZooKeeper, for zookeeper.auth_file
 
 Always: a key has mode 0600 from its first byte on. A command that is run again changes nothing that
@@ -37,7 +36,6 @@ from torrentdist.security.authority.certificates import (
     new_key,
 )
 from torrentdist.security.authority.lazy_cryptography import x509
-from torrentdist.security.authority.membership_files import make_member
 from torrentdist.security.authority.pem_texts import (
     certificate_pem,
     key_pem,
@@ -76,8 +74,6 @@ class IssuedView(msgspec.Struct, frozen=True, kw_only=True):
     ca_file: str
     certificate_file: str
     key_file: str
-    swarm_file: str
-    """The host's certificate of the swarm. Empty: a person gets one from the masters."""
     zookeeper_auth_file: str = ""
     """Empty: the CA's directory holds no identity of the masters in ZooKeeper."""
     created: bool
@@ -140,20 +136,19 @@ def issue_files(
     out = out or directory / HOSTS / identity.id
     present = _present(out, identity)
     _make_directory(out)
-    member = str(make_member(out, authority.key, now)) if identity.is_host else ""
     auth = issue_auth(directory, identity, out)
     if present is not None and is_issued_by(present, authority.certificate):
         facts = facts_of(present)
         young = now < (facts.begins_at + facts.expires_at) / 2
         if young and facts.addresses == wanted and (out / KEY).exists() and has_key(present, _key_in(out)):
-            return _issued(out, identity, facts, member, auth, created=False)
+            return _issued(out, identity, facts, auth, created=False)
     key = _key_in(out) if (out / KEY).exists() else new_key()
     certificate = issue(authority, identity, wanted, key.public_key(), now)
     if not (out / KEY).exists():
         write_private(out / KEY, key_pem(key))
     write_public(out / CERTIFICATE, certificate_pem(certificate))
     write_public(out / CA, certificate_pem(authority.certificate))
-    return _issued(out, identity, facts_of(certificate), member, auth, created=True)
+    return _issued(out, identity, facts_of(certificate), auth, created=True)
 
 
 def _identity(cluster: str, role: CertificateRole, id_: str) -> CertificateIdentity:
@@ -204,7 +199,7 @@ def _view(directory: Path, authority: Authority, *, created: bool) -> AuthorityV
 
 
 def _issued(
-    out: Path, identity: CertificateIdentity, facts: CertificateFacts, swarm_file: str, auth: str, *, created: bool
+    out: Path, identity: CertificateIdentity, facts: CertificateFacts, auth: str, *, created: bool
 ) -> IssuedView:
     return IssuedView(
         id=identity.id,
@@ -215,7 +210,6 @@ def _issued(
         ca_file=str(out / CA),
         certificate_file=str(out / CERTIFICATE),
         key_file=str(out / KEY),
-        swarm_file=swarm_file,
         zookeeper_auth_file=auth,
         created=created,
     )

@@ -11,15 +11,7 @@ from torrentdist.model.access.swarm_membership import SwarmMembership
 from torrentdist.model.configuration.config import Config
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wording import cause_text
-from torrentdist.security.authority.certificates import Key, new_key
-from torrentdist.security.authority.swarm_authority import (
-    HOST_LIFETIME,
-    issued_for,
-    memberships_of,
-    memberships_text,
-    parse_memberships,
-    swarm_authority,
-)
+from torrentdist.security.authority.swarm_authority import memberships_text, parse_memberships
 from torrentdist.security.private_files import read_private, replace_private
 
 MEMBERSHIP: Final = "swarm.pem"
@@ -43,14 +35,3 @@ def read_memberships(path: Path) -> tuple[SwarmMembership, ...]:
 
 def keep_memberships(path: Path, memberships: Sequence[SwarmMembership]) -> None:
     replace_private(path, memberships_text(memberships).encode())
-
-
-def make_member(directory: Path, ca_key: Key, now: float) -> Path:
-    """Issues a membership into `directory`, unless a young one of this CA is there. Returns the
-    file."""
-    path, authority = directory / MEMBERSHIP, swarm_authority(ca_key)
-    if not any(each.ca == authority.pem and not each.is_due(now) for each in read_memberships(path)):
-        key = new_key()
-        issued = issued_for([authority], key.public_key(), HOST_LIFETIME, now)
-        keep_memberships(path, memberships_of(key, issued))
-    return path

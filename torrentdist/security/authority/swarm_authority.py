@@ -1,10 +1,12 @@
 """The CA of the swarm, which the cluster makes for itself from a key that its masters have.
 
-libtorrent accepts a peer whose certificate is for the name `*`, and no outside CA signs that.
+libtorrent accepts a peer whose certificate is for the torrent's name or for `*`, and no outside CA
+signs that.
 Always: the CA's certificate is a function of the key alone, byte for byte, so that all masters with
 that key issue for the same swarm, and nothing has to be agreed on or copied. The key of the swarm
 CA tells nothing about the key that it is made from.
-Never: name the holder in a certificate. It proves membership and nothing else.
+Never: name the holder in a certificate. It proves membership in the swarms of some bundles, or of
+all, and nothing else.
 """
 
 from __future__ import annotations
@@ -16,15 +18,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from torrentdist.model.access.swarm_certificate_messages import IssuedMembership
-from torrentdist.model.access.swarm_membership import SwarmMembership
+from torrentdist.model.access.swarm_membership import ANY_BUNDLE, SwarmMembership
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.security.authority.certificates import SKEW, Key, PublicKey, has_key, key_usage
 from torrentdist.security.authority.lazy_cryptography import ed25519, hashes, hkdf, oid, x509
 from torrentdist.security.authority.pem_texts import certificate_pem, key_pem, parse_certificate, parse_key
 
-HOST_LIFETIME: Final = timedelta(days=30)
+HOST_LIFETIME: Final = timedelta(days=1)
+"""A host that may not have everything any more keeps its certificate for everything that long."""
 PERSON_LIFETIME: Final = timedelta(hours=1)
-_ANY_TORRENT: Final = "*"
+ALL_NAMES: Final = (ANY_BUNDLE,)
 _PURPOSE: Final = b"torrentdist swarm CA 1"
 _BEGIN: Final = datetime(2020, 1, 1, tzinfo=UTC)
 _END: Final = datetime(2120, 1, 1, tzinfo=UTC)
@@ -66,9 +69,9 @@ def swarm_authority(key: Key) -> SwarmAuthority:
 
 
 def issue_membership(
-    authority: SwarmAuthority, public_key: PublicKey, lifetime: timedelta, now: float
+    authority: SwarmAuthority, public_key: PublicKey, lifetime: timedelta, now: float, names: Sequence[str]
 ) -> x509.Certificate:
-    """Issues a certificate of membership for this key."""
+    """Issues a certificate of membership for this key, in the swarms of these names on the wire."""
     moment = datetime.fromtimestamp(int(now), UTC)
     purposes = [oid.ExtendedKeyUsageOID.CLIENT_AUTH, oid.ExtendedKeyUsageOID.SERVER_AUTH]
     issuer_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key())
@@ -83,20 +86,24 @@ def issue_membership(
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(key_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(_ANY_TORRENT)]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(list(map(x509.DNSName, names))), critical=False)
         .add_extension(issuer_key, critical=False)
         .sign(authority.key, None)
     )
 
 
 def issued_for(
-    authorities: Sequence[SwarmAuthority], public_key: PublicKey, lifetime: timedelta, now: float
+    authorities: Sequence[SwarmAuthority],
+    public_key: PublicKey,
+    lifetime: timedelta,
+    now: float,
+    names: Sequence[str] = ALL_NAMES,
 ) -> list[IssuedMembership]:
     """Issues a certificate of each CA."""
     return [
         IssuedMembership(
             ca=authority.pem,
-            certificate=certificate_pem(issue_membership(authority, public_key, lifetime, now)).decode(),
+            certificate=certificate_pem(issue_membership(authority, public_key, lifetime, now, names)).decode(),
         )
         for authority in authorities
     ]
@@ -120,9 +127,18 @@ def _membership(key: Key, issued: IssuedMembership) -> SwarmMembership:
         ca=issued.ca,
         certificate=issued.certificate,
         key=key_pem(key).decode(),
+        names=_names_in(certificate),
         begins_at=certificate.not_valid_before_utc.timestamp(),
         expires_at=certificate.not_valid_after_utc.timestamp(),
     )
+
+
+def _names_in(certificate: x509.Certificate) -> frozenset[str]:
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except x509.ExtensionNotFound:
+        return frozenset()
+    return frozenset(found.value.get_values_for_type(x509.DNSName))
 
 
 def memberships_text(memberships: Sequence[SwarmMembership]) -> str:

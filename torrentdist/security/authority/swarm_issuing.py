@@ -1,7 +1,7 @@
 """Issues certificates of the swarm on a master, from the CA's key that it has.
 
-Any master can: nothing is recorded, because a certificate says nothing but that its holder is a
-member. Always: the key is read when it is needed, from a file of its owner alone.
+Any master can: nothing is recorded, because a certificate says nothing but in which swarms its
+holder is a member. Always: the key is read when it is needed, from a file of its owner alone.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,13 @@ from torrentdist.model.configuration.config import Config
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wording import cause_text
 from torrentdist.security.authority.pem_texts import parse_key, parse_public_key
-from torrentdist.security.authority.swarm_authority import SwarmAuthority, issued_for, pem_parts, swarm_authority
+from torrentdist.security.authority.swarm_authority import (
+    ALL_NAMES,
+    SwarmAuthority,
+    issued_for,
+    pem_parts,
+    swarm_authority,
+)
 from torrentdist.security.private_files import read_private
 
 
@@ -34,7 +40,9 @@ class SwarmIssuing:
         except (OSError, ValueError) as exc:
             raise TorrentdistError("ca_invalid", path=str(path), detail=cause_text(exc)) from exc
 
-    def issue(self, public_key: str, lifetime: timedelta, now: float) -> list[IssuedMembership]:
+    def issue(
+        self, public_key: str, lifetime: timedelta, now: float, names: Sequence[str] = ALL_NAMES
+    ) -> list[IssuedMembership]:
         """Issues a certificate of each CA. Returns none if the swarm has no TLS."""
         if not self.is_on:
             return []
@@ -42,4 +50,4 @@ class SwarmIssuing:
             key = parse_public_key(public_key.encode())
         except ValueError as exc:
             raise TorrentdistError("certificate_refused", detail=str(exc)) from exc
-        return issued_for(self.authorities(), key, lifetime, now)
+        return issued_for(self.authorities(), key, lifetime, now, names)

@@ -1,9 +1,9 @@
 """The torrents of a swarm with TLS: added once this process is a member, and shown its newest
 certificates.
 
-Always: a transfer that comes before the first certificate waits for it. While the swarm has two
-CAs, or goes over from none, what is complete is seeded under both, and a fetch ends under the one
-that it began with.
+Always: a transfer that comes before a certificate for its bundle waits for it. While the swarm has
+two CAs, or goes over from none, what is complete is seeded under both, and a fetch ends under the
+one that it began with.
 Never: get certificates. The daemon or the command does, and passes them on.
 """
 
@@ -50,13 +50,13 @@ class MemberTorrents:
             self._show(transfer)
         if before and {each.ca for each in before} != {each.ca for each in self._memberships}:
             self._spawn(self._follow_cas())
-        if memberships:
-            self._joined.set()
+        joined, self._joined = self._joined, asyncio.Event()
+        joined.set()
 
     async def add(self, transfer: Transfer, params: lt.add_torrent_params, *, local: int | None) -> None:
         """Adds a transfer to the session, as soon as this process is a member."""
         membership = await self._membership_for(transfer)
-        if not await self._put_ca(transfer, params, membership.ca):
+        if membership is None or not await self._put_ca(transfer, params, membership.ca):
             return
         transfer.ca = membership.ca
         self._transfers.add(transfer, params, local=local, membership=membership)
@@ -65,16 +65,24 @@ class MemberTorrents:
             await transfer.wait_done()
             await self._seed_under_all(transfer)
 
-    async def _membership_for(self, transfer: Transfer) -> SwarmMembership:
-        """Returns what a transfer begins under, once that is known."""
-        if not self._always:
-            await self._joined.wait()
-        elif transfer.active:
+    async def _membership_for(self, transfer: Transfer) -> SwarmMembership | None:
+        """Returns what a transfer begins under, once that is known; None: it is not wanted any
+        more."""
+        if self._always and transfer.active:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(FIRST_PEERS_SECS):
                     await transfer.wait_peers()
-        is_plain = self._always and fetches_without_tls(transfer.known_peers())
-        return NO_TLS if is_plain else self._memberships[0]
+        if self._always and fetches_without_tls(transfer.known_peers()):
+            return NO_TLS
+        while self._is_wanted(transfer):
+            for each in self._memberships:
+                if each.covers(transfer.digest):
+                    return each
+            await self._joined.wait()
+        return None
+
+    def _is_wanted(self, transfer: Transfer) -> bool:
+        return transfer.phase is not TransferPhase.FAILED and self._transfers.get(transfer.digest) is transfer
 
     async def _put_ca(self, transfer: Transfer, params: lt.add_torrent_params, ca: str) -> bool:
         """Prepares a torrent of this CA. Returns whether its transfer is still wanted."""
@@ -83,7 +91,7 @@ class MemberTorrents:
                 await asyncio.to_thread(wire_torrent.put_ca, params, transfer.meta, ca)
         except TorrentdistError as error:
             transfer.fail(error)
-        return transfer.phase is not TransferPhase.FAILED and self._transfers.get(transfer.digest) is transfer
+        return self._is_wanted(transfer)
 
     async def _follow_cas(self) -> None:
         for transfer in self._transfers.all():

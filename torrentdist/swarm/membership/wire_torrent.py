@@ -1,7 +1,7 @@
 """A torrent in a swarm with TLS: libtorrent gets it with the swarm's CA, and with our certificate.
 
-Always: libtorrent accepts only peers of the torrent's one CA, for as long as their certificates are
-valid.
+Always: libtorrent accepts only peers of the torrent's one CA whose certificate holds the torrent's
+name or `*`, for as long as their certificates are valid.
 Never: change what is on disk, or the digest that the rest of us knows the bundle by.
 """
 
