@@ -23,12 +23,14 @@ from starlette.routing import Route
 from torrentdist import AsyncClient, TorrentdistError
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.doors.bundle_filesystem import TorrentdistFileSystem
 from torrentdist.host.http.uvicorn_adapter import WebServer
 from torrentdist.host.http.web import bind_socket, json_response
 from torrentdist.http.port_owner import is_trusted_listener
 from torrentdist.model.ids import BundleId
 from torrentdist.model.wire.fleet_messages import HostBundleView, HostState
 from torrentdist.security.signing.signing_keys import generate_key
+from torrentdist.spark.gateway_calls import fetch_here
 
 pytestmark = [as_root, pytest.mark.anyio, pytest.mark.case("F12")]
 ID = BundleId("etl-1")
@@ -120,6 +122,49 @@ async def test_a_strangers_altered_files_reach_no_program(
     assert picture(source) == picture(tmp_path / "dest")
     assert picture(source) == picture(path)
     assert view.sources.masters == meta.size
+
+
+def forget_trust(config: Path) -> None:
+    config.write_text(config.read_text().partition("[trust.")[0])
+
+
+@pytest.mark.parametrize("signed", [True, False], ids=["signed", "unsigned"])
+async def test_a_strangers_altered_files_reach_no_reader(
+    signed: bool, config: Path, source: Path, meta: Metafile, altered: Path
+) -> None:
+    """If this fails, any user of a host without a supervisor chooses what pandas reads, or runs
+    code as those who read a pickle."""
+    if not signed:
+        forget_trust(config)
+    async with supervisor_of(STRANGER, altered, meta) as url:
+        found = await asyncio.to_thread(TorrentdistFileSystem(config_file=config, supervisor=url).cat, f"{ID}/data.bin")
+
+    assert (source / "data.bin").read_bytes() == found
+
+
+async def test_a_reader_believes_signatures_and_not_its_supervisor(config: Path, tmp_path: Path) -> None:
+    """If this fails, a rogue master brings other content under the name of a signed bundle to
+    everybody who reads with fsspec."""
+    other = make_source(tmp_path / "other", seed=4)
+    home, meta = tmp_path / "home", make_metafile(other)
+    shutil.copytree(other, home / "content", symlinks=True)
+    (home / "metafile").write_bytes(meta.raw)
+    async with supervisor_of(0, home, meta) as url:
+        files = TorrentdistFileSystem(config_file=config, supervisor=url)
+        with pytest.raises((TorrentdistError, OSError)):
+            await asyncio.to_thread(files.cat, f"{ID}/data.bin")
+
+
+@pytest.mark.parametrize(("user", "believed"), [(STRANGER, False), (0, True)])
+async def test_an_executor_runs_no_strangers_files(user: int, believed: bool, meta: Metafile, offered: Path) -> None:
+    """If this fails, any user of a host without a supervisor runs code as Spark's executors."""
+    async with supervisor_of(user, offered, meta) as url:
+        found = asyncio.to_thread(fetch_here, ID, url, 10.0)
+        if believed:
+            assert offered / "content" == await found
+        else:
+            with pytest.raises(TorrentdistError, match="another user"):
+                await found
 
 
 async def test_a_supervisor_of_another_user_serves_as_before(

@@ -3,7 +3,7 @@ others read from bundles.
 
 Always: a bundle that is on this host is read from its files, without another process between. One
 that still arrives is read through the host's gateway, part by part. On a host without a gateway,
-the bundle is fetched into the user's cache first.
+and where [trust] wants signatures, `Client.path` says where the bundle lies.
 Never: write. Never take a failure for a missing file.
 """
 
@@ -184,8 +184,9 @@ class TorrentdistFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec
 
     @cached_property
     def _gateway(self) -> GatewayReader | None:
-        url = self._client.configuration().client.supervisor
-        return GatewayReader(url) if url else None
+        config = self._client.configuration()
+        url = config.client.supervisor
+        return GatewayReader(url, config.supervisor.data_dir) if url and not config.trust.bundles else None
 
     def _split(self, path: Any) -> tuple[str, str]:
         """Returns the bundle's id and the path in it."""
@@ -230,7 +231,7 @@ class TorrentdistFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec
         """Returns the bundle's directory on this host; None if it is not here yet."""
         try:
             if self._gateway is None:
-                raise GatewayAway("the configuration names none")
+                raise GatewayAway("none is asked")
             found = self._gateway.local(bundle)
         except GatewayAway:
             with missing_as_file(bundle):

@@ -1,6 +1,7 @@
 """Asks this host's gateway for a bundle: where it lies, or parts of its files while it arrives.
 
-Always: a call works in every thread and after a fork, since each has a connection of its own.
+Always: a call works in every thread and after a fork, since each has a connection of its own. The
+kernel says that root, this user or the supervisor's listens there.
 Never: give the gateway the cluster's token, because any process may listen on its port.
 """
 
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
+from torrentdist.http.port_owner import is_trusted_listener
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wire.headers import CLIENT
 
@@ -28,7 +30,9 @@ class GatewayAway(Exception):
 
 
 class GatewayReader:
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, data_dir: str = "") -> None:
+        """`data_dir`: the supervisor's directory, whose owner is trusted."""
+        self._data_dir = data_dir
         parts = urlsplit(url)
         self._host, self._port = parts.hostname or "127.0.0.1", parts.port or 80
         self._url = url
@@ -63,6 +67,9 @@ class GatewayReader:
 
     @contextmanager
     def _answer(self, path: str, headers: dict[str, str], secs: float) -> Iterator[http.client.HTTPResponse]:
+        if not is_trusted_listener(self._url, self._data_dir):
+            detail = "no program of root, of this user or of the supervisor's listens there"
+            raise TorrentdistError("supervisor_unreachable", url=self._url, detail=detail)
         connection = http.client.HTTPConnection(self._host, self._port, timeout=secs)
         try:
             connection.request("GET", path, headers={CLIENT: "1", **headers})

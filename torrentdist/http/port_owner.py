@@ -20,18 +20,28 @@ _UNMAPPED = 65534
 def is_trusted_listener(url: str, data_dir: str) -> bool:
     """Whether everybody who listens on the port of `url` is root, this user, or the owner of the
     supervisor's directory `data_dir`."""
-    parts = urlsplit(url)
-    if not _is_loopback(parts.hostname or ""):
+    if not is_loopback(urlsplit(url).hostname or ""):
         return False
-    try:
-        users = {user for table in _TABLES if os.path.exists(table) for user in _listeners(table, parts.port or 80)}
-    except (OSError, ValueError, IndexError):
-        return False
+    users = _users(url)
     trusted = {0, os.geteuid(), _owner(Path(data_dir))} - {_UNMAPPED}
     return bool(users) and users <= trusted
 
 
-def _is_loopback(host: str) -> bool:
+def is_listening(url: str) -> bool:
+    """Whether anybody listens on the port of `url` on this host."""
+    return bool(_users(url))
+
+
+def _users(url: str) -> set[int]:
+    """Returns the users who listen on the port of `url`; none if that cannot be found out."""
+    port = urlsplit(url).port or 80
+    try:
+        return {user for table in _TABLES if os.path.exists(table) for user in _listeners(table, port)}
+    except (OSError, ValueError, IndexError):
+        return set()
+
+
+def is_loopback(host: str) -> bool:
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

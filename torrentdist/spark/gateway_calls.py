@@ -1,7 +1,8 @@
 """Calls to this host's gateway with the standard library alone, because every Python worker imports
 it.
 
-Always: an error that the gateway answers is raised as that error.
+Always: an error that the gateway answers is raised as that error. On loopback, the kernel says that
+root, this user or the supervisor's listens there.
 Never: import a large library.
 """
 
@@ -12,12 +13,16 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+from torrentdist.http.port_owner import is_listening, is_loopback, is_trusted_listener
 from torrentdist.model.errors import TorrentdistError
 
 CLIENT = "X-Torrentdist"
 """As in `model/wire/headers.py`, which imports more. The gateway refuses a POST without it."""
 VARIABLE = "TORRENTDIST_GATEWAY"
+DATA_VARIABLE = "TORRENTDIST_SUPERVISOR_DATA_DIR"
+USUAL_DATA = "/var/lib/torrentdist/supervisor"
 DEFAULT = "http://127.0.0.1:7070"
 POLL_SECS = 20.0
 """Longest wait of one long poll."""
@@ -33,6 +38,9 @@ def gateway_url(given: str | None = None) -> str:
 
 def fetch_here(bundle: str, url: str, timeout: float) -> Path:
     """Returns the bundle's directory on this host. Fetches the bundle first if necessary."""
+    if not _may_be_believed(url):
+        detail = f"a program of another user listens there, or {DATA_VARIABLE} names another directory"
+        raise TorrentdistError("supervisor_unreachable", url=url, detail=detail)
     deadline = time.monotonic() + timeout
     view = _ask(f"{url}/v1/host/bundles/{bundle}/fetch", "POST", CALL_SECS)
     while view["state"] != "done":
@@ -42,6 +50,14 @@ def fetch_here(bundle: str, url: str, timeout: float) -> Path:
         wait = min(POLL_SECS, left)
         view = _ask(f"{url}/v1/host/bundles/{bundle}?wait={wait:.3f}", "GET", wait + CALL_SECS)
     return readable(Path(view["path"]))
+
+
+def _may_be_believed(url: str) -> bool:
+    """Whether files that the gateway names may be run. A port of this host is open to every user;
+    another address was chosen by whoever configured it."""
+    host = urlsplit(url).hostname or ""
+    trusted = is_trusted_listener(url, os.environ.get(DATA_VARIABLE) or USUAL_DATA)
+    return trusted or not is_loopback(host) or not is_listening(url)
 
 
 def readable(path: Path) -> Path:
