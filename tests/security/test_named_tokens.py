@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from cluster_fixtures import Cluster, running_cluster, until
 
 from torrentdist.bundle.metafile_maker import make_metafile_and_recipe
+from torrentdist.host.http.authentication import RECHECK_SECS
 
 
 @pytest.fixture(scope="module")
@@ -171,3 +173,30 @@ def test_empty_uploads_of_one_token_do_not_stop_those_of_others(
     (bundle / "file").write_text("small and wanted")
 
     assert guarded.run("upload", bundle, "--id", "wanted", "--timeout", 20).ok()["achieved"]
+
+
+LARGE = 64 * 1024 * 1024
+"""More than the buffers of a connection hold."""
+
+
+@pytest.mark.case("F5")
+def test_a_revoked_token_reads_no_further(guarded: Cluster, token_file: Callable[..., Path], bundle: Path) -> None:
+    """A thief who begins slow downloads of everything before the token is revoked would get it
+    all."""
+    with (bundle / "large").open("wb") as file:
+        file.truncate(LARGE)
+    guarded.upload(bundle, "large-1", 2)
+    token = token_file("slow-thief", "reader", "--reads", "*").read_text().strip()
+    url, proof = guarded.url(guarded.leader()), {"Authorization": f"Bearer {token}"}
+    began = time.monotonic()
+    with (
+        httpx.Client(trust_env=False, timeout=30.0, headers=proof) as thief,
+        thief.stream("GET", f"{url}/v1/bundles/large-1/files/large") as answer,
+    ):
+        parts = answer.iter_raw(65536)
+        next(parts)
+        guarded.run("token", "revoke", "slow-thief").ok()
+        until(lambda: thief.get(f"{url}/v1/whoami").status_code == 401, "the master knows it")
+        until(lambda: time.monotonic() > began + 2 * RECHECK_SECS, "the next look is due")
+        with pytest.raises(httpx.TransportError):
+            sum(map(len, parts))

@@ -1,18 +1,19 @@
 """Names the sender of each request before a handler sees it.
 
 Always: a request that passes has a principal in its scope; a missing or wrong token is
-`unauthorized`.
+`unauthorized`. An answer that takes long is cut off soon after its sender was revoked.
 Never: decide what a principal may do.
 """
 
 import hmac
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from torrentdist.host.http.web import PEER, PRINCIPAL, json_response
 from torrentdist.host.telemetry.audit_log import Audit
@@ -28,6 +29,9 @@ from torrentdist.security.principal import (
 )
 from torrentdist.security.tls_contexts import PeerCertificate
 
+RECHECK_SECS: Final = 2.0
+"""How often the sender of a long answer is looked at again."""
+REVOKED: Final = ("token_revoked", "host_revoked")
 MOST_PATH: Final = 256
 """Characters of a refused request's path that the audit keeps."""
 
@@ -147,7 +151,25 @@ class Authentication:
             except TorrentdistError as error:
                 await refuse(scope, receive, send, error, self._audit, STRANGER)
                 return
+            send = self._until_revoked(scope, send)
         await self._app(scope, receive, send)
+
+    def _until_revoked(self, scope: Scope, send: Send) -> Send:
+        """Returns `send`, which raises an error within seconds of a revocation of the sender."""
+        next_at = time.monotonic() + RECHECK_SECS
+
+        async def checked(message: Message) -> None:
+            nonlocal next_at
+            if time.monotonic() >= next_at:
+                next_at = time.monotonic() + RECHECK_SECS
+                try:
+                    self._principal(scope)
+                except TorrentdistError as error:  # a proof that has only grown old was good when it began
+                    if error.code in REVOKED:
+                        raise
+            await send(message)
+
+        return checked
 
     def _principal(self, scope: Scope) -> Principal:
         shown = scope.get("state", {}).get(PEER)
