@@ -58,10 +58,11 @@ class Bundles:
     now: float = 1000.0
     stores: list[Store] = field(default_factory=list)
 
-    def open(self, *, limit_bytes: int = 0, reserve_bytes: int = 0) -> Store:
+    def open(self, *, limit_bytes: int = 0, reserve_bytes: int = 0, as_bytes_come: bool = False) -> Store:
         store = Store.open(
-            self.tmp_path / "data", limit_bytes=limit_bytes, reserve_bytes=reserve_bytes, clock=lambda: self.now
-        )
+            self.tmp_path / "data", limit_bytes=limit_bytes, reserve_bytes=reserve_bytes,
+            as_bytes_come=as_bytes_come, clock=lambda: self.now,
+        )  # fmt: skip
         self.stores.append(store)
         return store
 
@@ -330,3 +331,20 @@ def test_a_name_that_could_not_be_written_is_not_bound(bundles: Bundles) -> None
 
     assert (failure.value.code, store.lookup(BundleId("etl-1"))) == ("disk_error", None)
     (store.data_dir / "catalog.log").rmdir()
+
+
+@pytest.mark.parametrize("come", [0, 20, 40, 80])
+def test_a_master_keeps_as_much_room_as_has_come(come: int, bundles: Bundles) -> None:
+    """If this fails, one uploader declares a bundle as large as the disk, sends nothing, and nobody
+    else can upload; or an upload that has come by half finds the disk full."""
+    store = bundles.open(limit_bytes=100 * KIB, as_bytes_come=True)
+    declared, other = bundles.make("declared", 80 * KIB), bundles.make("other", 50 * KIB)
+    (store.begin(declared) / "content" / "file").write_bytes(b"x" * (come * KIB))
+    fits = min(80, 2 * come) + 50 <= 100
+    if fits:
+        store.begin(other)
+    else:
+        with pytest.raises(TorrentdistError, match="not enough room"):
+            store.begin(other)
+
+    assert fits == (other.digest in store.arriving())

@@ -35,11 +35,14 @@ from torrentdist.bundle.store.store import (
     keep_everything,
 )
 from torrentdist.host.process.heavy_work import in_heavy_thread
+from torrentdist.host.shared_slots import SharedSlots
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 
 FILLS_AT_ONCE = 2
 """More would not be faster, since each hashes with all processors."""
+NOBODY = "nobody"
+"""Whoever waits for a fill that no uploader waits for. One such fill leaves a thread for others."""
 FREEING_SECS = 1.0
 """How long after a removal its blocks are looked at once more."""
 TELL_SECS = 0.5
@@ -63,6 +66,9 @@ class HostStore(StoreView):
         self._fills: dict[asyncio.Future[Filling], threading.Event] = {}
         """Each with what stops it."""
         self._filling = ThreadPoolExecutor(FILLS_AT_ONCE, thread_name_prefix="fill")
+        self._turns = SharedSlots(FILLS_AT_ONCE, 1)
+        self.waiting_for: Callable[[Digest], str | None] = lambda digest: None
+        """Returns who waits for a fill. Each has one at once; None: as many as there are."""
 
     async def raw_metafile(self, digest: Digest) -> bytes | None:
         return await asyncio.to_thread(self._store.raw_metafile, digest)
@@ -172,17 +178,18 @@ class HostStore(StoreView):
                 told_at = time.monotonic()
                 loop.call_soon_threadsafe(progress, done)
 
-        work = loop.run_in_executor(
-            self._filling, self._reuse.fill, meta, lambda: not stop.is_set(), tell, recipe, among
-        )
-        self._fills[work] = stop
-        work.add_done_callback(self._fills.pop)
-        try:
-            return await asyncio.shield(work)
-        except asyncio.CancelledError:
-            stop.set()
-            await asyncio.wait({work})
-            raise
+        async with self._turns.taken(self.waiting_for(meta.digest)):
+            work = loop.run_in_executor(
+                self._filling, self._reuse.fill, meta, lambda: not stop.is_set(), tell, recipe, among
+            )
+            self._fills[work] = stop
+            work.add_done_callback(self._fills.pop)
+            try:
+                return await asyncio.shield(work)
+            except asyncio.CancelledError:
+                stop.set()
+                await asyncio.wait({work})
+                raise
 
     async def publish(self, digest: Digest) -> StoredBundle:
         return await asyncio.to_thread(self._store.publish, digest)
@@ -222,6 +229,13 @@ class HostStore(StoreView):
 
     async def measure(self) -> StoreUsage:
         return await asyncio.to_thread(self._store.measure)
+
+    async def check_room(self, needed: int) -> None:
+        """Raises `disk_full` if what is to stay free of the disk is used up, though there was room
+        when these bytes were begun. Half of it covers what a file system needs for itself."""
+        usage = await self.measure()
+        if usage.free_bytes < usage.reserve_bytes // 2:
+            raise TorrentdistError("disk_full", path=str(self.data_dir), needed=needed, free=0)
 
     async def plan_prune(self, *, older_than: float) -> list[StoredBundle]:
         return await asyncio.to_thread(self._store.plan_prune, older_than=older_than, claims=self._claims)

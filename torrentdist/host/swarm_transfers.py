@@ -7,6 +7,7 @@ Never: publish, or decide what this host wants.
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +26,7 @@ from torrentdist.swarm.engine.engine import Transfer
 from torrentdist.swarm.engine.preparation import ReadyTorrent, ready_to_fetch, ready_to_seed
 
 STALL_SECS = 60.0
+ROOM_LOOK_SECS = 1.0
 FIRST_PEERS_SECS = 0.3
 """How long a fetch waits for its first peers. Peers passed with a torrent are dialled at once,
 later ones at the engine's next tick."""
@@ -123,12 +125,28 @@ class SwarmTransfers:
             transfer.limit(limit)
             self._tell_masters(ENTERED_SECS)
         try:
-            await _unless_stalled(transfer, stall_secs)
+            await self._unless_stalled(transfer, stall_secs)
         except TorrentdistError:
             await self._engine.remove(meta.digest)
             raise
         await self._write_files(meta, home)
         self._verified.add(meta.digest)
+
+    async def _unless_stalled(self, transfer: Transfer, stall_secs: float) -> None:
+        """Waits for the end of a transfer, as long as it goes on and there is room for it."""
+        done = asyncio.ensure_future(transfer.wait_done())
+        before, moved_at = transfer.view().done, time.monotonic()
+        try:
+            while not (await asyncio.wait({done}, timeout=min(stall_secs, ROOM_LOOK_SECS)))[0]:
+                view = transfer.view()
+                if view.done != before:
+                    before, moved_at = view.done, time.monotonic()
+                    await self._store.check_room(view.size - view.done)
+                elif time.monotonic() - moved_at >= stall_secs:
+                    raise TorrentdistError("timed_out", what=f"fetching {transfer.digest[:12]}", seconds=stall_secs)
+            done.result()
+        finally:
+            done.cancel()
 
     async def _write_files(self, meta: Metafile, home: Path) -> None:
         """Writes the small files of a bundle whose packs are here."""
@@ -176,17 +194,3 @@ class SwarmTransfers:
     async def stop_seeding(self, digest: Digest) -> None:
         await self._engine.remove(digest)
         self._tell_masters(LEFT_SECS)
-
-
-async def _unless_stalled(transfer: Transfer, stall_secs: float) -> None:
-    done = asyncio.ensure_future(transfer.wait_done())
-    try:
-        while True:
-            before = transfer.view().done
-            await asyncio.wait({done}, timeout=stall_secs)
-            if done.done():
-                return done.result()
-            if transfer.view().done == before:
-                raise TorrentdistError("timed_out", what=f"fetching {transfer.digest[:12]}", seconds=stall_secs)
-    finally:
-        done.cancel()

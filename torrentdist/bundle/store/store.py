@@ -1,8 +1,8 @@
 """A host's bundles on disk. Each is stored once, by digest.
 
 Always: every published bundle was verified, is durable and read-only. A crash at any point leaves a
-store that `open` can repair. Room is reserved for a bundle before its first byte arrives. A claimed
-bundle is not evicted.
+store that `open` can repair. There is room for a bundle before its first byte arrives, and it is
+kept for the bundle: all of it, or as bytes come. A claimed bundle is not evicted.
 Never: fetch or hash arriving content, since the caller of `publish` has verified it. Never use it
 on an event loop, which gets a `StoreView` instead.
 Longer than most files: one class is the only writer of a store, and its methods must see each
@@ -81,6 +81,7 @@ class Store(StoreView):
         *,
         limit_bytes: int,
         reserve_bytes: int,
+        as_bytes_come: bool,
         clock: Callable[[], float],
     ) -> None:
         self._lock = lock
@@ -89,7 +90,7 @@ class Store(StoreView):
         identity = identify(data_dir)
         self._catalog = Catalog.open(data_dir / "catalog.json")
         self._objects = Objects(data_dir)
-        self._state = StoreState(limit_bytes=limit_bytes, reserve_bytes=reserve_bytes)
+        self._state = StoreState(limit_bytes=limit_bytes, reserve_bytes=reserve_bytes, as_bytes_come=as_bytes_come)
         super().__init__(StoreMemory(data_dir, identity, self._state, self._catalog))
         self._checks = StoreChecks(self._objects, self._state, self.metafile)
         self._use_recorded: dict[Digest, float] = {}
@@ -105,17 +106,19 @@ class Store(StoreView):
         *,
         limit_bytes: int = 0,
         reserve_bytes: int = 0,
+        as_bytes_come: bool = False,
         lock_wait: float = LOCK_WAIT_SECS,
         clock: Callable[[], float] = time.time,
     ) -> Store:
         """Opens the store in `data_dir`, or creates one. Raises `store_locked` if another process
-        has it."""
+        has it. `as_bytes_come`: see StoreState."""
         with disk_failures(data_dir):
             data_dir.mkdir(parents=True, exist_ok=True)
             data_dir = data_dir.resolve()
         lock = StoreLock.take(data_dir, wait=lock_wait)
         try:
-            return cls(data_dir, lock, limit_bytes=limit_bytes, reserve_bytes=reserve_bytes, clock=clock)
+            limits = {"limit_bytes": limit_bytes, "reserve_bytes": reserve_bytes}
+            return cls(data_dir, lock, **limits, as_bytes_come=as_bytes_come, clock=clock)
         except BaseException:
             lock.release()
             raise
@@ -385,9 +388,9 @@ class Store(StoreView):
             return
         make_room(room.size, self.measure())
         free = free_bytes(self.data_dir) - self._reserve
-        written: dict[Digest, int] = {}
+        written: dict[Digest, int] | None = None
         own: Mapping[Digest, int] = {}
-        if self._state.shortage(replace(room, shared=0), free, written).most > 0:
+        if self._state.shortage(replace(room, shared=0), free, None).most > 0:
             written = {other: self._objects.written_bytes(other) for other in arriving}
             own = own_bytes()
             if not own:

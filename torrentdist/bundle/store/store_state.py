@@ -20,7 +20,10 @@ from torrentdist.model.ids import Digest
 
 
 class StoreState:
-    def __init__(self, *, limit_bytes: int, reserve_bytes: int = 0) -> None:
+    def __init__(self, *, limit_bytes: int, reserve_bytes: int = 0, as_bytes_come: bool = False) -> None:
+        """`as_bytes_come`: an arriving bundle keeps only as much room as has come of it, so that
+        what somebody has declared and does not send keeps none."""
+        self._as_bytes_come = as_bytes_come
         self._limit = limit_bytes
         self._reserve = reserve_bytes
         self._free = 0
@@ -65,17 +68,23 @@ class StoreState:
                 free_bytes=self._free,
             )
 
-    def shortage(self, room: RoomNeeded, free: int, written: Mapping[Digest, int]) -> Shortage:
+    def shortage(self, room: RoomNeeded, free: int, written: Mapping[Digest, int] | None) -> Shortage:
         """Returns how many bytes are missing to store a bundle.
 
-        `free` is the number of bytes free on the disk. Arriving bundles count with their full size,
-        less the bytes already `written`.
+        `free` is the number of bytes free on the disk. `written`: the bytes on the disk of each
+        arriving bundle; None: not measured, and each counts with its full size.
         """
         with self._changed:
-            to_come = sum(max(0, total - written.get(digest, 0)) for digest, total in self._arriving.items())
-            held = sum(self._arriving.values()) + sum(stored.size for stored in self._published.values())
+            have = {digest: 0 if written is None else written.get(digest, 0) for digest in self._arriving}
+            to_come = sum(self._to_come(total, have[digest], written) for digest, total in self._arriving.items())
+            held = sum(have.values()) + to_come + sum(stored.size for stored in self._published.values())
         by_limit = held + room.size - self._limit if self._limit else 0
         return Shortage(on_disk=room.on_disk + to_come - free, by_limit=by_limit)
+
+    def _to_come(self, total: int, have: int, written: Mapping[Digest, int] | None) -> int:
+        """Returns the room that is kept for the rest of an arriving bundle."""
+        left = max(0, total - have)
+        return min(left, have) if self._as_bytes_come and written is not None else left
 
     # changes
 
@@ -146,7 +155,7 @@ class StoreState:
         room: RoomNeeded,
         *,
         free: int,
-        written: Mapping[Digest, int],
+        written: Mapping[Digest, int] | None,
         own: Mapping[Digest, int],
         claims: Claims,
     ) -> list[Digest] | None:

@@ -233,7 +233,7 @@ class HostDaemon:
             sockets = tuple(bind())
             for sock in sockets:
                 closing.callback(sock.close)
-            store = await asyncio.to_thread(_open_store, config, identity.data_dir)
+            store = await asyncio.to_thread(_open_store, config, identity)
             closing.push_async_callback(asyncio.to_thread, store.close)
             session = await asyncio.to_thread(resume, store.data_dir)
             taken = Taken(sockets, store, ZooKeeper(config.zookeeper, session), guard)
@@ -325,8 +325,14 @@ def _open_condition(store: HostStore, taken: Taken, marks: StoreMarks, role: Pee
     return ConditionWatch(store, taken.store.data_dir, taken.zookeeper, watched)
 
 
-def _open_store(config: Config, data_dir: Path) -> Store:
-    return Store.open(data_dir, limit_bytes=config.store.limit_bytes, reserve_bytes=config.store.reserve_bytes)
+def _open_store(config: Config, identity: HostIdentity) -> Store:
+    """Opens the store. At a master, anybody may declare bundles that never come."""
+    return Store.open(
+        identity.data_dir,
+        limit_bytes=config.store.limit_bytes,
+        reserve_bytes=config.store.reserve_bytes,
+        as_bytes_come=identity.role is PeerRole.MASTER,
+    )
 
 
 def _open_events(config: Config, identity: HostIdentity, taken: Taken) -> EventLog:

@@ -1,9 +1,9 @@
 """Takes the bytes of uploads: from the uploader's swarm, or over HTTP from a client without
 BitTorrent.
 
-Always: before a record says `uploading`, the metafile is on this disk and room is reserved. Bytes
-that came over HTTP, and what this host had of the bundle, are read again and verified before they
-are published. One sender at a time sends a digest over HTTP.
+Always: before a record says `uploading`, the metafile is on this disk and there is room for it.
+Bytes that came over HTTP, and what this host had of the bundle, are read again and verified before
+they are published. One sender at a time sends a digest over HTTP.
 Never: take one digest from the swarm and over HTTP at the same time.
 Longer than most files: both ways to take bytes share what is open.
 """
@@ -182,6 +182,7 @@ class Intake:
                 raise TorrentdistError(
                     "too_large", what="the upload, in bytes,", size=offset + len(data), limit=append.meta.size
                 )
+            await self._runtime.store.check_room(append.meta.size - offset)
             await asyncio.to_thread(write_at, append.meta, append.home / "content", offset, data)
             span = next_span(append.missing, offset + len(data), append.meta.size)
             append.offset, self._heard[digest] = span.start, time.monotonic()

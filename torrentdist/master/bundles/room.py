@@ -39,6 +39,7 @@ def bundles_room(core: MasterCore, leading: LeadingRoom, swarms: Swarms) -> Bund
     operations = BundleOperations(changes, leadership.default_min_replicas, core.now)
     sources = ReuseSources(runtime.store, records, swarms.names)
     runtime.fetches.sources_of = sources.of_bundle
+    runtime.store.waiting_for = sources.waiting_for
     intake = Intake(runtime, mirror, operations, changes, attempts, recipes)
     abandon_secs = core.config.replication.abandon_secs
 

@@ -6,7 +6,7 @@ Always: the bytes that an upload moves, and the time that it takes, tell nothing
 
 from collections.abc import Callable, Iterable, Sequence
 
-from torrentdist.host.host_store import HostStore
+from torrentdist.host.host_store import NOBODY, HostStore
 from torrentdist.master.reads.saved_records import Records
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.records import BundleState
@@ -25,6 +25,12 @@ class ReuseSources:
         """Returns the bundles that may give parts to this one, the newest first. None: all may."""
         entry = self._records.snapshot().bundles.get(bundle)
         return () if entry is None else self.readable_by(entry.record.sources)
+
+    def waiting_for(self, digest: Digest) -> str:
+        """Returns the uploader that waits until this content is here."""
+        bundles = self._records.snapshot().bundles
+        records = (bundles[id_].record for id_ in self._names(digest) if id_ in bundles)
+        return next((record.owner for record in records if record.state is BundleState.UPLOADING), NOBODY)
 
     def readable_by(self, patterns: tuple[str, ...]) -> Sequence[Digest] | None:
         """Returns the bundles that a reader with these patterns may read, the newest first. None:

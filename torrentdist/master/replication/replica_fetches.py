@@ -12,23 +12,28 @@ from collections.abc import Coroutine
 from torrentdist.bundle.files.disk_failures import as_failure
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.cluster.records.snapshot import BundleEntry
+from torrentdist.host.shared_slots import SharedSlots
 from torrentdist.log import get_logger
 from torrentdist.master.bundles.intake import Intake
 from torrentdist.master.master_core import MasterCore
 from torrentdist.master.replication.fetch_attempts import FetchAttempts
-from torrentdist.master.replication.upload_slots import UploadSlots
 from torrentdist.master.swarm.swarms import Swarms
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.records import BundleRecord, BundleState
-from torrentdist.model.wire.transfer_messages import TransferPhase
+from torrentdist.model.wire.transfer_messages import TransferPhase, TransferView
 
 log = get_logger()
 
+MOST_UPLOADS = 48
+"""Most uploads that are fetched at once. A fetch holds a thread, and other fetches need some."""
+MOST_UPLOADS_EACH = 16
 PEERS_SECS = 60.0
 """How long a fetch waits for somebody who has the upload. That takes no thread."""
 GIVE_WAY_SECS = 5.0
-"""After this long without a byte, an upload's fetch makes place for one that waits."""
+LEAST_RATE = 64 * 1024
+"""Bytes per second. An upload's fetch that is slower than that for so long makes place for one that
+waits."""
 
 
 class ReplicaFetches:
@@ -41,7 +46,7 @@ class ReplicaFetches:
         self.joins_uploads = core.host.joins_uploads
         """Whether the plug-in can fetch while the uploader is the only source."""
         self._catch_up_limit = core.config.replication.catch_up_limit
-        self._slots = UploadSlots()
+        self._slots = SharedSlots(MOST_UPLOADS, MOST_UPLOADS_EACH)
         self._tasks: dict[Digest, asyncio.Task[None]] = {}
         self._catching_up: set[Digest] = set()
         """Digests being fetched that no uploader waits for."""
@@ -95,17 +100,17 @@ class ReplicaFetches:
         await (fetches.fetch if self.joins_uploads else fetches.fetch_from_uploader)(bundle, meta)
 
     async def _while_moving(self, record: BundleRecord, fetch: Coroutine[None, None, None]) -> None:
-        """Ends the fetch when nothing has come for a while and others wait for a slot. What has
+        """Ends the fetch when little has come for a while and others wait for a slot. What has
         arrived stays."""
         digest = record.digest
         task = asyncio.create_task(fetch)
         try:
-            before = -1
+            before: int | None = None
             while not (await asyncio.wait({task}, timeout=GIVE_WAY_SECS))[0]:
                 view = self._runtime.transfer_view(digest)
                 if view is None or view.phase is not TransferPhase.FETCHING:
                     continue
-                if view.done == before < view.size and self._slots.are_wanted(record.owner):
+                if is_slow(before, view, GIVE_WAY_SECS) and self._slots.are_wanted(record.owner):
                     await self._runtime.fetches.stop(digest)
                     raise TorrentdistError("timed_out", what=f"fetching {digest[:12]}", seconds=GIVE_WAY_SECS)
                 before = view.done
@@ -135,3 +140,9 @@ class ReplicaFetches:
             if error.code in ("not_found", "unreachable"):
                 self._swarms.want_metafile(digest)
             raise
+
+
+def is_slow(before: int | None, now: TransferView, secs: float) -> bool:
+    """Whether a transfer goes on more slowly than LEAST_RATE. `before`: the bytes that it had
+    `secs` ago; None: not known."""
+    return before is not None and now.done < now.size and now.done - before < LEAST_RATE * secs
