@@ -42,6 +42,7 @@ class Form:
     metafile_pairs: int
     download_mib: int
     download_pairs: int
+    tls_pairs: int
     files: int
     file_pairs: int
     uploads: int
@@ -66,6 +67,7 @@ FULL = Form(
     metafile_pairs=9,
     download_mib=4096,
     download_pairs=5,
+    tls_pairs=2,
     files=10_000,
     file_pairs=5,
     uploads=7,
@@ -86,6 +88,7 @@ SHORT = Form(
     metafile_pairs=5,
     download_mib=256,
     download_pairs=3,
+    tls_pairs=1,
     files=3_000,
     file_pairs=1,
     uploads=3,
@@ -112,6 +115,7 @@ def measurements(form: Form, directory: Path) -> dict[str, Callable[[], list[Row
             files=form.files,
             file_pairs=form.file_pairs,
         ),
+        "swarm-tls": lambda: download.measure_tls(directory, mib=form.download_mib, pairs=form.tls_pairs),
         "upload": lambda: upload.measure(directory, uploads=form.uploads),
         "small-files": lambda: small_files.measure(directory, counts=form.small_files),
         "seeding": lambda: seeding.measure(directory, bundles=form.bundles, seconds=form.seeding_secs),

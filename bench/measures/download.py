@@ -13,6 +13,7 @@ from pathlib import Path
 
 import httpx
 
+from bench.pair import measure as measure_pairs
 from bench.pair import write_content
 from bench.results import Row, paired
 from bench.stage import Ended, bare_fetch, bare_seeder, cluster_of, torrentdist
@@ -34,6 +35,12 @@ def measure(directory: Path, *, mib: int, pairs: int, files: int, file_pairs: in
         small = _small(cluster, directory / "small", files, file_pairs)
         supervised = _through_supervisor(cluster, directory / "supervised", mib)
     return [*large, *small, *supervised]
+
+
+def measure_tls(directory: Path, *, mib: int, pairs: int) -> list[Row]:
+    taken = measure_pairs(directory, mib, 0, pairs, tls=True)["pairs"]
+    what = f"{mib} MiB in a swarm with TLS, engine to engine"
+    return [paired("swarm-tls", what, taken, against="libtorrent's own SSL torrent and syncfs", bar=1.25)]
 
 
 def _large(cluster: DevCluster, directory: Path, mib: int, pairs: int) -> list[Row]:

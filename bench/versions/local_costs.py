@@ -1,5 +1,4 @@
-"""What one host spends on versions besides the network: matching files, making a recipe, and
-looking for an old version that is not there."""
+"""What one host spends on versions besides the network: matching files, and making a recipe."""
 
 from __future__ import annotations
 
@@ -22,8 +21,6 @@ from torrentdist.bundle.reuse.store_reuse import StoreReuse
 from torrentdist.bundle.store.store import Store
 
 FILES = 10_000
-MIB = 1024 * 1024
-SMALL = 100
 
 
 def new_bytes(versions: Versions) -> int:
@@ -87,28 +84,3 @@ def recipe(top: Path, runs: int) -> Row:
         pairs.append((took[0], took[1]) if turn % 2 else (took[1], took[0]))
     path.unlink()
     return paired("recipe", "metafile and recipe of 1 GiB", pairs, against="the metafile alone", bar=1.6)
-
-
-def nobody(top: Path, runs: int, rate: float) -> Row:
-    """What a host without an old version spends on looking for one, as a part of a transfer."""
-    tree, other = top / "new 100 MB", top / "other"
-    for path, mib in ((tree, SMALL), (other, SMALL)):
-        path.mkdir(exist_ok=True)
-        write_random(path / f"{path.name}.bin", mib)
-    link = SMALL * MIB * 8 / (rate * 1e6)
-    with _store(top) as store:
-        _publish(store, other)
-        meta = make_metafile(tree)
-        reuse = StoreReuse(store)
-        took = [_secs(lambda: (reuse.wants_recipe(meta), reuse.known(meta))) for _ in range(runs)]
-    return Row(
-        key="nobody",
-        what="nobody has an old version: looking for one, and one transfer of 100 MiB",
-        ours=link + statistics.median(took),
-        reference=link,
-        unit="s",
-        against=f"the transfer alone at {rate:g} Mbit/s, computed",
-        ratio=1 + statistics.median(took) / link,
-        bar=1.01,
-        note=f"{runs} runs, {1000 * min(took):.1f}-{1000 * max(took):.1f} ms",
-    )

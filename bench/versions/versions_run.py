@@ -31,6 +31,7 @@ ROW_SECS = 480.0
 """No row takes longer, unless its first run does."""
 HOSTS, SMALL_HOSTS = 16, 4
 SMALL_MIB = 3
+FRESH_MIB = 16
 ROWS = ("environment", "upload", "archive", "times", "jars", "fleet", "half", "files", "recipe", "nobody")
 
 
@@ -58,7 +59,7 @@ class Measurements:
             "half": self.half,
             "files": lambda: local_costs.matching(self._top, self._runs),
             "recipe": lambda: local_costs.recipe(self._top, self._runs),
-            "nobody": lambda: local_costs.nobody(self._top, self._runs, RATE),
+            "nobody": self.nobody,
         }
 
     def prepare(self, names: Collection[str]) -> None:
@@ -141,6 +142,17 @@ class Measurements:
         others = [max(end for name, end in one.done.items() if int(name[1:]) >= self._hosts // 2) for one in half]
         what = f"{self._to_hosts(versions)}, half have the old version: the others"
         return _times("half", what, others, _last(none), "nobody has it", 1.05)
+
+    def nobody(self) -> Row:
+        """A fresh bundle to hosts that have another one and look for parts in it, against hosts
+        that have nothing."""
+        others, none = [], []
+        for _ in self._turns():
+            fresh = local_costs.random_bundle(self._top / "fresh", FRESH_MIB * MIB)
+            others.append(self._timed(sample(self._top, SMALL_MIB).old, fresh, self._hosts))
+            none.append(self._timed(self._nothing(), fresh, 0))
+        what = f"fresh bundle of {FRESH_MIB} MiB to {self._hosts} hosts at {RATE:g} Mbit/s, nobody has an old version"
+        return _times("nobody", what, _last(others), _last(none), "hosts without any bundle", 1.03)
 
     def _nothing(self) -> Path:
         return local_costs.random_bundle(self._top / "nothing", MIB)
