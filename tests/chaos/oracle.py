@@ -189,6 +189,8 @@ def _is_the_leaders(change: Change) -> bool:
     parent = paths.parent(change.path)
     if parent == paths.BUNDLES:
         return True
+    if change.path == paths.REMOVALS:
+        return True
     if change.path == paths.CLUSTER:
         return change.kind is not Kind.CREATE  # creating it is `ha init`'s work
     return change.path.startswith(tuple(f"{parent}/" for parent in OWNED))

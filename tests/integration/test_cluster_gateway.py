@@ -7,6 +7,7 @@ import os
 import socket
 import tarfile
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -158,6 +159,29 @@ def test_what_does_not_exist_is_said_at_once(slow: Cluster, tmp_path: Path) -> N
 def read_to_end(client: socket.socket) -> None:
     while client.recv(1 << 20):
         pass
+
+
+@pytest.mark.alone
+def test_what_was_removed_is_answered_nowhere_a_second_later(slow: Cluster, tmp_path: Path) -> None:
+    """If this failed, hosts would go on giving out what somebody has just removed: until their next
+    announce, which is rarer the more hosts there are."""
+    took = []
+    for number in range(3):
+        name = f"removed-{number}"
+        source = tmp_path / name
+        source.mkdir()
+        (source / "small.txt").write_text(name)
+        slow.upload(source, name, replicas=1)
+        urls = [f"{gateway(slow, host)}/{name}/files/small.txt" for host in ("supervisor-1", "supervisor-2")]
+        assert [name] * 2 == [fetch(url).text for url in urls]
+        slow.run("bundle", "rm", name).ok()
+        said = time.monotonic()
+        until(lambda: {fetch(url).status_code for url in urls} == {404}, "no gateway answers it")  # noqa: B023
+        took.append(time.monotonic() - said)
+        slow.upload(source, name, replicas=1)
+        assert [name] * 2 == [fetch(url).text for url in urls], "it can come back"
+
+    assert max(took) < 1.0, took
 
 
 def test_a_fetch_that_fails_cuts_the_answer_off(slow: Cluster, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from records_of import bundle, job, snapshot, supervisor
 
+from torrentdist.cluster import paths
 from torrentdist.cluster.records.snapshot import AssignmentEntry, ClusterSnapshot, JobEntry
 from torrentdist.cluster.session.znode_operations import MAX_REQUEST_BYTES, Create, Op, Set, request_size
 from torrentdist.master.changes.predicted_records import predicted
@@ -334,6 +335,6 @@ def test_a_host_whose_assignment_is_refused_keeps_what_it_has(up: tuple[Supervis
     """A worker would be in two assignments, also if its host is gone, or all others would wait for
     one assignment that nobody can write."""
     before = running(4, on={H1: (0, 1)}, up=up)
-    ops = assignment_ops(before, resting={H1})
+    ops = assignment_ops(before, resting={paths.assignment(H1)})
 
     assert {H1: (0, 1), H2: (2, 3)} == placed(ops, before)

@@ -1,14 +1,12 @@
 """Uploads share the fetches of a master by uploader."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
 import pytest
 
-from torrentdist.host.shared_slots import SharedSlots
+from torrentdist.host.process.shared_slots import SharedSlots
 from torrentdist.master.policies import quotas
 from torrentdist.master.policies.quotas import check_uploads
 from torrentdist.master.replication.replica_fetches import LEAST_RATE, is_slow

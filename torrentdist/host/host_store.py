@@ -35,14 +35,14 @@ from torrentdist.bundle.store.store import (
     keep_everything,
 )
 from torrentdist.host.process.heavy_work import in_heavy_thread
-from torrentdist.host.shared_slots import SharedSlots
+from torrentdist.host.process.shared_slots import SharedSlots
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 
 FILLS_AT_ONCE = 2
 """More would not be faster, since each hashes with all processors."""
 NOBODY = "nobody"
-"""Whoever waits for a fill that no uploader waits for. One such fill leaves a thread for others."""
+"""Stands for the uploader of a fill that none waits for. One such fill leaves others a thread."""
 FREEING_SECS = 1.0
 """How long after a removal its blocks are looked at once more."""
 TELL_SECS = 0.5

@@ -87,8 +87,9 @@ WHOLE_CLUSTER = MirrorPlan(
 
 
 def of_supervisor(id_: SupervisorId) -> MirrorPlan:
-    """Returns the plan of a supervisor: watch its own assignment, and read the masters' records."""
-    records = frozenset({paths.CLUSTER, paths.assignment(id_)})
+    """Returns the plan of a supervisor: watch its own assignment and the newest removals, and read
+    the masters' records."""
+    records = frozenset({paths.CLUSTER, paths.assignment(id_), paths.REMOVALS})
     return MirrorPlan(records, {paths.MASTERS: 1}, frozenset({paths.CLUSTER, paths.MASTERS}))
 
 

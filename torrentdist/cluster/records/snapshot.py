@@ -39,6 +39,7 @@ from torrentdist.model.records import (
     SupervisorRecord,
     decode,
 )
+from torrentdist.model.removals import RemovalsRecord
 
 K = TypeVar("K", bound=str)
 V = TypeVar("V")
@@ -136,6 +137,10 @@ class ClusterSnapshot:
     epoch: int = 0
     leader_since: float = 0.0
     """Time of the last epoch change, on ZooKeeper's clock."""
+    removals: tuple[str, ...] = ()
+    """The marks of the bundles that were removed last. Only supervisors read them."""
+    damaged: frozenset[str] = frozenset()
+    """Paths of records that are there and cannot be read."""
     recent: tuple[Changes, ...] = field(default=(), compare=False, repr=False)
     """The latest steps that led to this version, the newest last."""
 
@@ -194,13 +199,26 @@ OnBad = Callable[[str, TorrentdistError], None]
 def updated(old: ClusterSnapshot, tree: ReadTree, touched: Iterable[str], on_bad: OnBad) -> ClusterSnapshot:
     """Returns the next snapshot, or `old` itself if nothing changed. Decodes only the touched
     paths."""
-    by_section, read = _by_section(touched), _RecordReader(tree, on_bad)
+    touched = list(touched)
+    damaged = {path for path in old.damaged.difference(touched) if path in tree.nodes}
+
+    def note(path: str, error: TorrentdistError) -> None:
+        damaged.add(path)
+        on_bad(path, error)
+
+    by_section, read = _by_section(touched), _RecordReader(tree, note)
     now: dict[str, Any] = {}
     changed: dict[str, frozenset[Any]] = {}
     for name, (section, build) in _SECTIONS.items():
         now[name], changed[name] = _rebuilt(getattr(old, name), by_section.get(section, ()), partial(build, read))
     cluster = read.record(paths.CLUSTER, ClusterRecord) if paths.CLUSTER in by_section else old.cluster
-    new = _with_leader(dataclasses.replace(old, cluster=cluster, **now), by_section, read)
+    removals = old.removals
+    if paths.REMOVALS in by_section:
+        notice = read.record(paths.REMOVALS, RemovalsRecord)
+        removals = removals if notice is None else notice.marks
+    new = _with_leader(dataclasses.replace(old, cluster=cluster, removals=removals, **now), by_section, read)
+    if damaged != old.damaged:
+        new = dataclasses.replace(new, damaged=frozenset(damaged))
     step = Changes(
         changed["bundles"],
         changed["jobs"],
@@ -231,7 +249,7 @@ def _by_section(touched: Iterable[str]) -> Mapping[str, set[str]]:
 
 def _same_heads(old: ClusterSnapshot, new: ClusterSnapshot) -> bool:
     """Whether two snapshots agree in everything except the collections of records."""
-    heads = [(s.election, s.leader, s.epoch, s.leader_since) for s in (old, new)]
+    heads = [(s.election, s.leader, s.epoch, s.leader_since, s.removals, s.damaged) for s in (old, new)]
     return heads[0] == heads[1]
 
 

@@ -26,6 +26,7 @@ PASSING = frozenset(
         paths.ELECTION,
         paths.REQUESTS,
         paths.INVITATIONS,
+        paths.REMOVALS,
         paths.RESTORING,
         paths.PLACES,
         paths.KNOWN_MASTERS,

@@ -61,6 +61,7 @@ ROWS: Final = (
     AclRow("/masters", readers=READ),
     AclRow(f"/masters/{_ID}", readers=READ),
     AclRow(f"/assignments/{_ID}", readers=READ),
+    AclRow("/removals", readers=READ),
     AclRow(f"/places/{_ID}", holder=_OWN),
     AclRow(f"/groups/jobs/members/{_ID}", holder=_OWN),
     AclRow(f"/groups/jobs/barriers/{_ID}", readers=READ, holder=_OWN),

@@ -184,9 +184,7 @@ class HostDaemon:
         tls, plain_too = config.swarm_has_tls, config.swarm_has_both
         settings = engine_config(config.swarm, config.api.listen, tls=tls, plain_too=plain_too)
         engine = Engine(settings, tell=events.emit, on_blocked=self._on_blocked)
-        exchanged = lambda: [transfer.digest for transfer in engine.transfers()]  # noqa: E731
-        self._memberships = SwarmMemberships(config, self.http, role.masters, engine.join, exchanged)
-        engine.on_entered.append(self._memberships.poke)
+        self._memberships = SwarmMemberships(config, self.http, role.masters, engine.join, engine.digests)
         peer = LocalPeer(
             id=PeerId(identity.id),
             role=identity.role,
@@ -282,6 +280,7 @@ class HostDaemon:
         if self.guard.tls is not None:
             self.background.spawn("certificates", follow_certificates(self.guard.tls, self._role.masters))
         if self.config.swarm_has_tls:
+            self.runtime.engine.on_entered.append(self._memberships.poke)
             self.background.spawn("swarm certificates", self._memberships.follow())
         period = self.config.store.scrub_secs
         self.background.spawn("scrub", scrub(runtime, period, self._role.on_damage))

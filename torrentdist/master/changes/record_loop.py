@@ -1,18 +1,21 @@
 """Repeats a step whenever the records change, when something is due, and after a failure.
 
-Always: a failure is logged once until the next success, and is followed by a pause that grows. What
-one record does wrong holds up no other: it is left out until its own pause is over.
+Always: a failure is logged once until the next success, and is followed by a pause that grows; a
+mistake of ours too, which would end one leader after the other. What one record does wrong holds up
+no other: it is left out until its own pause is over. A record is known by its path.
 """
 
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Final, TypeVar
 
+from torrentdist.cluster.election.fence import Fence
 from torrentdist.cluster.records.mirror import Mirror
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
-from torrentdist.cluster.session.znode_operations import TransactionFailed
+from torrentdist.cluster.session.znode_operations import Op, TransactionFailed, batches
 from torrentdist.log import get_logger
 from torrentdist.model.backoff import Retry, kind_of
 from torrentdist.model.errors import TorrentdistError
@@ -48,7 +51,7 @@ class RecordLoop:
         self._mirror = mirror
         self._what = what
         self._trouble = Retry(FIRST_PAUSE_SECS, LOOK_SECS)
-        self._troubled: dict[Hashable, tuple[Retry, float]] = {}
+        self._troubled: dict[str, tuple[Retry, float]] = {}
         """Records whose turn failed last, and the time.monotonic() of their next turn."""
         self._woken = asyncio.Event()
 
@@ -65,9 +68,9 @@ class RecordLoop:
         try:
             wait = await step(snapshot)
             self._trouble.succeeded()
-        except (TorrentdistError, TransactionFailed) as error:
+        except Exception as error:
             if self._trouble.failed(kind_of(error)):
-                log.info("the work of the leader waits", what=self._what, reason=str(error))
+                log.info("the work of the leader waits", what=self._what, reason=str(error), exc_info=bug(error))
             wait = self._trouble.pause_secs
         wait = min(wait, self.secs_until_turn())
         changed = asyncio.ensure_future(self._mirror.changed(snapshot.version))
@@ -84,15 +87,20 @@ class RecordLoop:
         self._troubled = {record: known for record, known in self._troubled.items() if known[1] > now - FORGET_SECS}
         return min((at - now for _, at in self._troubled.values() if at > now), default=math.inf)
 
-    def resting(self) -> frozenset[Hashable]:
+    def resting(self) -> frozenset[str]:
         """Returns the records whose turn failed, and whose pause is not over."""
         now = time.monotonic()
         return frozenset(record for record, (_, at) in self._troubled.items() if now < at)
 
-    async def attempt(self, record: Hashable, act: Callable[[], Awaitable[T]]) -> T | None:
+    def rests(self, record: str) -> bool:
+        """Whether the last turn of this record failed, and its pause is not over."""
+        known = self._troubled.get(record)
+        return known is not None and time.monotonic() < known[1]
+
+    async def attempt(self, record: str, act: Callable[[], Awaitable[T]]) -> T | None:
         """Takes the turn of one record. Returns None if it failed, or if its pause is not over.
         Raises only what concerns every record."""
-        if record in self.resting():
+        if self.rests(record):
             return None
         try:
             done = await act()
@@ -102,12 +110,42 @@ class RecordLoop:
         self._troubled.pop(record, None)
         return done
 
-    def failed(self, record: Hashable, error: Exception) -> None:
+    def decide(self, record: str, make: Callable[[], T]) -> T | None:
+        """Returns what is decided about one record. None: the decision failed, or its pause is not
+        over. What is done about the record may still fail, so a decision ends no pause."""
+        if self.rests(record):
+            return None
+        try:
+            return make()
+        except Exception as error:
+            self.failed(record, error)
+            return None
+
+    async def commit_each(self, fence: Fence, ops: Iterable[Op], most: int) -> bool:
+        """Commits changes that do not depend on each other: together, or one by one where they are
+        refused. Returns whether all of them are made."""
+        ops = list(ops)
+        due = [op for op in ops if not self.rests(op.path)]
+        made = len(due) == len(ops)
+        for batch in batches(due, most):
+            try:
+                await fence.commit(batch)
+            except Exception as error:
+                if kind_of(error) in CONCERNS_ALL:
+                    raise
+                made &= None not in [await self.attempt(op.path, partial(fence.commit, [op])) for op in batch]
+        return made
+
+    def failed(self, record: str, error: Exception) -> None:
         """Lets a record rest after a failure. Raises what concerns every record."""
         if kind_of(error) in CONCERNS_ALL:
             raise error
         trouble = self._troubled.get(record, (Retry(FIRST_PAUSE_SECS, LOOK_SECS), 0.0))[0]
         if trouble.failed(kind_of(error)):
-            bug = None if isinstance(error, TorrentdistError | TransactionFailed) else error
-            log.warning("a record waits", what=self._what, record=str(record), reason=str(error), exc_info=bug)
+            log.warning("a record waits", what=self._what, record=record, reason=str(error), exc_info=bug(error))
         self._troubled[record] = trouble, time.monotonic() + trouble.pause_secs
+
+
+def bug(error: Exception) -> Exception | None:
+    """Returns an error that is a mistake of ours, whose traceback is logged."""
+    return None if isinstance(error, TorrentdistError | TransactionFailed) else error

@@ -6,8 +6,9 @@ listened for a while: after an outage supervisors need time to register again, a
 run their workers because the masters promise to move none (docs/decisions/0008-isolation.md).
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import msgspec
 
@@ -46,27 +47,29 @@ class Happened:
     event: Event
 
 
+Decide = Callable[[str, Callable[[], list[Event]]], list[Event] | None]
+
+
 def happened(
     snapshot: ClusterSnapshot,
     reports: Mapping[tuple[JobId, int], WorkerReport],
     *,
     server_now: float,
     max_wait_secs: float,
-    resting: Collection[object] = (),
     settled: bool = True,
+    decide: Decide = lambda _, make: make(),
 ) -> list[Happened]:
     """Returns the events that are due.
 
     The end of a rebalance places workers, so it comes alone and last: a plan is decided on records
     that show everything that was placed and ended before. `settled`: whether the leader has
-    listened for long enough to move workers. `resting`: jobs to leave out, because their last event
-    could not be written.
+    listened for long enough to move workers. `decide` is given each job with the decision about it,
+    and returns None to leave the job out.
     """
     found = [
         Happened(id_, event)
         for id_, entry in sorted(snapshot.jobs.items())
-        if id_ not in resting
-        for event in _events(snapshot, entry, reports, server_now, max_wait_secs)
+        for event in decide(paths.job(id_), partial(_events, snapshot, entry, reports, server_now, max_wait_secs)) or ()
     ]
     moves = [what for what in found if _places_workers(snapshot, what)]
     others = [what for what in found if not _places_workers(snapshot, what)]
@@ -126,25 +129,26 @@ def assignment_ops(
     respread: Collection[JobId] = (),
     *,
     silent: Collection[SupervisorId] = (),
-    resting: Collection[object] = (),
+    resting: Collection[str] = (),
     settled: bool = True,
 ) -> list[Op]:
     """Returns the changes that make the assignments what they should be.
 
     What is taken away comes before what is given, so that a batch that is cut short leaves a worker
     without a place rather than with two.
-    `silent`: registered supervisors that send no heartbeats. `resting`: supervisors whose
-    assignment could not be written lately: it stays, with its workers. `settled`: whether workers
-    may move.
+    `silent`: registered supervisors that send no heartbeats. `resting`: paths of
+    assignments that could not be written lately: they stay, with their workers. `settled`: whether
+    workers may move.
     """
+    unwritable = {SupervisorId(paths.name(path)) for path in resting if paths.parent(path) == paths.ASSIGNMENTS}
     jobs = {id_: e.record for id_, e in snapshot.jobs.items() if keeps_places(e.record)}
     demands = [Demand(id_, job.workers, frozenset(int(k) for k in job.exits)) for id_, job in sorted(jobs.items())]
     hosts = [
-        _as_it_is(snapshot, host) if host.id in resting else _with_room(snapshot, host)
+        _as_it_is(snapshot, host) if host.id in unwritable else _with_room(snapshot, host)
         for host in (_hosts(snapshot, silent) if settled else _hosts_as_they_are(snapshot, silent))
     ]
     places = placement(snapshot)
-    stays = {worker: host for worker, host in places.items() if host in resting}
+    stays = {worker: host for worker, host in places.items() if host in unwritable}
     new = place(demands, hosts, places, respread) | stays
     given: dict[SupervisorId, list[WorkerAssignment]] = {}
     for (job, k), host in sorted(new.items()):
@@ -153,7 +157,7 @@ def assignment_ops(
         )
     changes = [
         _assignment_change(id_, snapshot.assignments.get(id_), tuple(given.get(id_, ())))
-        for id_ in sorted({*given, *snapshot.assignments}.difference(resting))
+        for id_ in sorted({*given, *snapshot.assignments}.difference(unwritable))
     ]
     return [*(op for taking, _ in changes for op in taking), *(op for _, giving in changes for op in giving)]
 
@@ -220,7 +224,7 @@ def ops_of(
     what: Happened,
     *,
     silent: Collection[SupervisorId] = (),
-    resting: Collection[object] = (),
+    resting: Collection[str] = (),
 ) -> list[Op]:
     """Returns what an event changes.
 

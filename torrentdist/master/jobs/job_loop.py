@@ -9,7 +9,7 @@ Never: judge a supervisor before this leader has listened for long enough.
 
 import asyncio
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -18,7 +18,7 @@ from torrentdist.cluster.records.record_index import RecordIndex
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.cluster.session.znode_operations import Delete, Op, TransactionFailed, batches
 from torrentdist.log import get_logger
-from torrentdist.master.changes.record_loop import CONCERNS_ALL, RecordLoop
+from torrentdist.master.changes.record_loop import CONCERNS_ALL, RecordLoop, bug
 from torrentdist.master.jobs.heartbeats import Heartbeats
 from torrentdist.master.jobs.job_duties import (
     Happened,
@@ -34,9 +34,8 @@ from torrentdist.master.jobs.story_keeper import Stories
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.master_session import MasterSession
 from torrentdist.master.reads.zookeeper_reachability import ZooKeeperReachability
-from torrentdist.model.backoff import Retry
+from torrentdist.model.backoff import Retry, kind_of
 from torrentdist.model.configuration.config import Config
-from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import JobId, SupervisorId
 from torrentdist.model.wire.ha_views import OutageView
 
@@ -57,8 +56,8 @@ class Picture:
     reports: Reports
     silent: frozenset[SupervisorId]
     settled: bool
-    resting: frozenset[Hashable]
-    """Jobs, supervisors and paths that are left alone for a while, after a failure."""
+    resting: frozenset[str]
+    """Paths of the records that are left alone for a while, after a failure."""
 
 
 class JobLoop:
@@ -84,7 +83,7 @@ class JobLoop:
         self._trouble = Retry(1.0, LOOK_SECS)
         self._untold = Retry(1.0, LOOK_SECS)
         self._turns = RecordLoop(session.mirror, "jobs")
-        """Which jobs, supervisors and deletions rest after a failure."""
+        """Which records rest after a failure."""
         self._done: Picture | None = None
         """The last picture in which nothing was left to do."""
         self._due_at: float | None = None
@@ -118,9 +117,9 @@ class JobLoop:
                 self._in_doubt = True
                 self._overtaken.failed("changed")
                 wait = self._overtaken.pause_secs
-            except TorrentdistError as error:
-                if self._trouble.failed(error.code):
-                    log.info("jobs wait", error=error.message)
+            except Exception as error:
+                if self._trouble.failed(kind_of(error)):
+                    log.info("jobs wait", error=str(error), exc_info=bug(error))
                 wait = self._trouble.pause_secs
             await self._pause(snapshot, wait)
 
@@ -170,11 +169,11 @@ class JobLoop:
         must still be told before what it tells is lost."""
         try:
             wait = await self._stories.tell(snapshot, picture.reports, self._leadership.fence())
-        except TorrentdistError as error:
-            if error.code in CONCERNS_ALL:
+        except Exception as error:
+            if kind_of(error) in CONCERNS_ALL:
                 raise
-            if self._untold.failed(error.code):
-                log.warning("the stories of jobs are not written", error=error.message)
+            if self._untold.failed(kind_of(error)):
+                log.warning("the stories of jobs are not written", error=str(error), exc_info=bug(error))
             return self._untold.pause_secs
         self._untold.succeeded()
         return wait
@@ -226,12 +225,13 @@ class JobLoop:
         result."""
         changed = await self._happen(snapshot, picture, now)
         silent, resting = picture.silent, picture.resting
-        ops = [] if changed else assignment_ops(snapshot, silent=silent, resting=resting, settled=picture.settled)
+        place = partial(assignment_ops, snapshot, silent=silent, resting=resting, settled=picture.settled)
+        ops = [] if changed else self._turns.decide(paths.ASSIGNMENTS, place)
         if ops:
             log.info("workers placed", supervisors=len(ops))
             await self._place(ops)
         elif not changed:
-            useless = (op for op in cleanup_ops(snapshot, now, self._keep_secs) if op.path not in resting)
+            useless = cleanup_ops(snapshot, now, self._keep_secs)
             changed = any([await self._turns.attempt(op.path, partial(self._commit, [op])) for op in useless])
         if changed or ops or self._in_doubt:
             await self._resync()
@@ -239,13 +239,14 @@ class JobLoop:
 
     async def _happen(self, snapshot: ClusterSnapshot, picture: Picture, now: float) -> bool:
         """Commits what happened to jobs. Returns whether any event was committed."""
-        resting, settled = picture.resting, picture.settled
         events = happened(
-            snapshot, picture.reports, server_now=now, max_wait_secs=self._max_wait, resting=resting, settled=settled
-        )
+            snapshot, picture.reports, server_now=now, max_wait_secs=self._max_wait,
+            settled=picture.settled, decide=self._turns.decide,
+        )  # fmt: skip
         if events:  # a worker that has ended loses its place, and then nobody reports its end
             await self._tell(snapshot, picture)
-        return any([await self._turns.attempt(e.job, partial(self._apply, snapshot, e, picture)) for e in events])
+        turn = self._turns.attempt
+        return any([await turn(paths.job(e.job), partial(self._apply, snapshot, e, picture)) for e in events])
 
     async def _apply(self, snapshot: ClusterSnapshot, event: Happened, picture: Picture) -> bool:
         await self._commit(ops_of(snapshot, event, silent=picture.silent, resting=picture.resting))
@@ -257,7 +258,7 @@ class JobLoop:
         try:
             await self._commit(ops)
         except TransactionFailed as exc:
-            self._turns.failed(SupervisorId(paths.name(exc.op.path)), exc)
+            self._turns.failed(exc.op.path, exc)
             raise
 
     async def _commit(self, ops: Sequence[Op]) -> bool:

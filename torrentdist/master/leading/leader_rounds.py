@@ -21,6 +21,7 @@ from torrentdist.cluster.session.znode_operations import Delete, NoNode, Op, Set
 from torrentdist.log import get_logger
 from torrentdist.master.changes.answered_requests import make_buckets
 from torrentdist.master.changes.record_loop import LOOK_SECS, RecordLoop
+from torrentdist.master.changes.removal_notice import RemovalNotice
 from torrentdist.master.changes.request_trimming import RequestTrimmer
 from torrentdist.master.leading import gate
 from torrentdist.master.leading.leader_duties import (
@@ -94,6 +95,7 @@ class LeaderRounds:
         self._tombstones: PerBundle[BundleState] = PerBundle(_state_if((BundleState.REMOVED,)))
         self._look_at_tombstones = float("-inf")
         """time.monotonic() of the next look at all tombstones."""
+        self._removals = RemovalNotice()
         self._needed: frozenset[BundleId] = frozenset()
         self._tree_is_whole = False
         self._loop = RecordLoop(session.mirror, "what is due for bundles")
@@ -109,20 +111,24 @@ class LeaderRounds:
     async def _step(self, office: Office, snapshot: ClusterSnapshot) -> float:
         await self._complete_tree(office.fence())
         news = self._follower.news(snapshot)
+        await self._loop.attempt(paths.REMOVALS, partial(self._tell_removals, office.fence(), snapshot, news))
         self._give_way_if_behind(office, snapshot, news)
         for duty in self._due(snapshot, news, office.led_for()):
-            await self._loop.attempt(duty.bundle, partial(self._do, office.fence(), snapshot, duty))
+            await self._loop.attempt(paths.bundle(duty.bundle), partial(self._do, office.fence(), snapshot, duty))
         requests, upgrade = self._upkeep.requests, self._upkeep.upgrade
         waits = (
-            await self._loop.attempt("requests", lambda: requests.trim_when_due(office.fence())),
-            await self._loop.attempt("upgrade", lambda: upgrade.step(snapshot, office.fence())),
+            await self._loop.attempt(paths.REQUESTS, lambda: requests.trim_when_due(office.fence())),
+            await self._loop.attempt(paths.CLUSTER, lambda: upgrade.step(snapshot, office.fence(), self._loop)),
         )
         return min([LOOK_SECS, *(wait for wait in waits if wait is not None)])
+
+    async def _tell_removals(self, fence: Fence, snapshot: ClusterSnapshot, news: Changes | None) -> None:
+        await self._removals.tell(snapshot, news, self._tombstones.of(snapshot), fence)
 
     async def _complete_tree(self, fence: Fence) -> None:
         """Makes what a tree of an older release lacks."""
         if not self._tree_is_whole:
-            for path in (paths.BUNDLES, paths.ASSIGNMENTS, paths.SUPERVISORS, *paths.LATER_PARENTS):
+            for path in (paths.BUNDLES, paths.ASSIGNMENTS, paths.SUPERVISORS, *paths.LATER_PARENTS, paths.REMOVALS):
                 await self._zookeeper.ensure(path)
             await make_buckets(self._zookeeper, fence)
             self._tree_is_whole = True
@@ -150,15 +156,18 @@ class LeaderRounds:
         else:
             removed = [bundle for bundle in news.bundles if bundle in tombstones]
         uploading = {snapshot.bundles[bundle].record.digest for bundle in unfinished}
-        return duties(
+        due = partial(
+            duties,
             snapshot,
-            among={*unfinished, *removed, *(bundle for bundle in lost if bundle in snapshot.bundles)},
             active={digest for digest in uploading if self._copies.may_complete(digest)},
             lost=lost,
             led_for=led_for,
             server_now=self._zookeeper.server_now() or 0.0,  # unknown: nothing is old
             config=self._config,
         )
+        among = {*unfinished, *removed, *(bundle for bundle in lost if bundle in snapshot.bundles)}
+        found = (self._loop.decide(paths.bundle(bundle), partial(due, among=[bundle])) for bundle in sorted(among))
+        return [duty for some in found for duty in some or ()]
 
     async def _do(self, fence: Fence, snapshot: ClusterSnapshot, duty: Duty) -> None:
         entry = snapshot.bundles[duty.bundle]

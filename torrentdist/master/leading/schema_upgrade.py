@@ -8,7 +8,6 @@ fence. Never: change the meaning of a record.
 """
 
 from collections.abc import Iterator
-from itertools import islice
 
 import msgspec
 
@@ -16,9 +15,10 @@ from torrentdist.cluster import paths
 from torrentdist.cluster.election.fence import Fence
 from torrentdist.cluster.records.record_schema import newest_for_all
 from torrentdist.cluster.records.snapshot import Changes, ClusterSnapshot
-from torrentdist.cluster.session.znode_operations import Op, Set, fitting
+from torrentdist.cluster.session.znode_operations import Op, Set
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.log import get_logger
+from torrentdist.master.changes.record_loop import RecordLoop
 from torrentdist.model.records import ClusterRecord, decode, encode
 
 log = get_logger()
@@ -56,18 +56,17 @@ class Upgrade:
         self._clean_at = -1
         """Version of the newest snapshot in which no record was outdated."""
 
-    async def step(self, snapshot: ClusterSnapshot, fence: Fence) -> float:
+    async def step(self, snapshot: ClusterSnapshot, fence: Fence, turns: RecordLoop) -> float:
         """Does what is due, and returns the seconds after which to look again."""
         if not snapshot.present:
             return self._settle_secs
-        ops = list(islice(outdated(snapshot, snapshot.changes_since(self._clean_at)), BATCH))
-        if not ops:
-            self._clean_at = snapshot.version
-        else:
-            count = fitting(ops, BATCH)
-            await fence.commit(ops[:count])
-            log.info("records written in the cluster's schema", schema=snapshot.schema, records=count)
-            return 0.0
+        left = list(outdated(snapshot, snapshot.changes_since(self._clean_at)))
+        if left:
+            due = [op for op in left if not turns.rests(op.path)][:BATCH]
+            await turns.commit_each(fence, due, BATCH)
+            log.info("records written in the cluster's schema", schema=snapshot.schema, records=len(due))
+            return 0.0 if due else self._settle_secs
+        self._clean_at = snapshot.version
         newest = newest_for_all(snapshot.masters.values(), snapshot.supervisors.values())
         since, now = 0.0 if snapshot.cluster is None else snapshot.cluster.newer_since, self._zookeeper.server_now()
         if now is None or (newest <= snapshot.schema and not since):

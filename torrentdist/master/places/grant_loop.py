@@ -18,12 +18,13 @@ from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.cluster.session.znode_operations import Delete, NodeExists, NotEmpty, TransactionFailed
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.log import get_logger
-from torrentdist.master.changes.record_loop import LOOK_SECS, RecordLoop
+from torrentdist.master.changes.record_loop import CONCERNS_ALL, LOOK_SECS, RecordLoop
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.master_session import MasterSession
 from torrentdist.master.places.grant_plan import GrantChange, grant_changes, grant_path, wanted_of
 from torrentdist.master.places.place_operations import is_shut_out
 from torrentdist.model.access.zookeeper_identity import host_of
+from torrentdist.model.backoff import kind_of
 from torrentdist.model.ids import SupervisorId
 
 log = get_logger()
@@ -92,17 +93,19 @@ class GrantLoop:
         self._stale.update(gained)
 
     async def _make_all(self, fence: Fence, changes: list[GrantChange]) -> None:
-        """Makes changes together, or one by one if one of them is refused."""
+        """Makes changes together, or one by one if one of them fails."""
         try:
             await fence.commit([op for change in changes for op in change.ops()])
-        except TransactionFailed:
+        except Exception as error:
+            if kind_of(error) in CONCERNS_ALL:
+                raise
             await self._make_each(fence, changes)
         else:
             self._granted.update({change.resource: change.after for change in changes if change.after is not None})
 
     async def _make_each(self, fence: Fence, changes: Iterable[GrantChange]) -> None:
         for change in changes:
-            if not await self._loop.attempt(change.resource, partial(self._make, fence, change)):
+            if not await self._loop.attempt(grant_path(change.resource), partial(self._make, fence, change)):
                 self._stale.add(change.resource)
 
     async def _make(self, fence: Fence, change: GrantChange) -> bool:

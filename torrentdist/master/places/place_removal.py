@@ -12,7 +12,7 @@ from functools import partial
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.election.fence import Fence
-from torrentdist.cluster.records.snapshot import ClusterSnapshot, HostEntry
+from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.cluster.session.znode_operations import Delete, NoNode, Set, TransactionFailed
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.log import get_logger
@@ -46,12 +46,13 @@ class PlaceRemoval:
 
     async def _step(self, snapshot: ClusterSnapshot) -> float:
         for id_ in to_remove(snapshot) if self._leadership.is_leader() else ():
-            await self._loop.attempt(id_, partial(self._remove, id_, snapshot.hosts[id_]))
+            await self._loop.attempt(paths.place(id_), partial(self._remove, id_, snapshot))
         return LOOK_SECS
 
-    async def _remove(self, id_: str, host: HostEntry) -> None:
+    async def _remove(self, id_: str, snapshot: ClusterSnapshot) -> None:
         fence, own = self._leadership.fence(), [self._zookeeper.identity.table.own]
         place, members = paths.place(id_), paths.host_members(id_)
+        host = snapshot.hosts[id_]
         lost = Set(paths.host(id_), encode(host.record), host.version)
         for parent in (members, place):
             await self._zookeeper.ensure(parent)

@@ -175,9 +175,11 @@ def _release_some_ops(snapshot: ClusterSnapshot, bundle: BundleId, over: Sequenc
 
 def closing_ops(snapshot: ClusterSnapshot, bundle: BundleId, now: float) -> list[Op]:
     """Drops the record of a distribution that nobody needs any more. Hosts that keep the bundle for
-    good go on keeping it."""
+    good go on keeping it. Raises an error while the bundle's record cannot be read."""
     entry, of = snapshot.distributions[bundle], snapshot.bundles.get(bundle)
     record = entry.record
+    if paths.bundle(bundle) in snapshot.damaged:
+        raise TorrentdistError("invalid_request", detail=f"{paths.bundle(bundle)} is damaged")
     if of is None or of.record.state is BundleState.REMOVED:
         return release_ops(snapshot, bundle)
     over = [group for group in record.other_ends if _is_over(group.ends_at, entry, now)]

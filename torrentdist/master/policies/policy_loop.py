@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from torrentdist.cluster import paths
 from torrentdist.cluster.records.record_index import Follower
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.log import get_logger
@@ -89,7 +90,7 @@ class PolicyLoop:
         if not self._leadership.is_leader():
             return await self._watch(snapshot)
         running = [
-            await self._loop.attempt(bundle, partial(self._attend, snapshot, bundle, now))
+            await self._loop.attempt(paths.distribution(bundle), partial(self._attend, snapshot, bundle, now))
             for bundle in snapshot.distributions
         ]
         open_ = {bundle for bundle, entry in snapshot.distributions.items() if not entry.record.is_over}
@@ -103,7 +104,7 @@ class PolicyLoop:
         running = [b for b, entry in snapshot.distributions.items() if entry.record.state is DistributionState.RUNNING]
         for bundle in running:
             if bundle in snapshot.bundles:  # else its record is damaged
-                await self._loop.attempt(bundle, partial(self._note, snapshot, bundle))
+                await self._loop.attempt(paths.distribution(bundle), partial(self._note, snapshot, bundle))
         self._seen = {key: seen for key, seen in self._seen.items() if key[0] in running}
         return RUNNING_SECS if running else LOOK_SECS
 
@@ -201,6 +202,7 @@ class PolicyLoop:
         if news is None or news.bundles or news.policies or news.jobs:
             self._retention_at = min(self._retention_at, time.monotonic() + SETTLE_SECS)
         if time.monotonic() >= self._retention_at:
-            await self._parts.retention.remove_doomed(snapshot)
-            self._retention_at = time.monotonic() + RETENTION_SECS
+            remove = partial(self._parts.retention.remove_doomed, snapshot, self._loop)
+            await self._loop.attempt(paths.RETENTION, remove)
+            self._retention_at = time.monotonic() + min(RETENTION_SECS, self._loop.secs_until_turn())
         return max(0.05, self._retention_at - time.monotonic())

@@ -6,7 +6,8 @@ Never: decide what goes. retention_rules.py does.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.records.record_index import RecordIndex
@@ -16,8 +17,11 @@ from torrentdist.log import get_logger
 from torrentdist.master.bundles.bundle_operations import BATCH, removal_ops
 from torrentdist.master.changes.answered_requests import Mutation
 from torrentdist.master.changes.commit import LeaderChanges
+from torrentdist.master.changes.record_loop import CONCERNS_ALL, RecordLoop
 from torrentdist.master.policies.retention_rules import Retained, doomed, retained
+from torrentdist.model.backoff import kind_of
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId
 from torrentdist.model.policies.policy_messages import RetentionBody, RetentionView
 from torrentdist.model.policies.retention_record import RetentionRecord
 from torrentdist.model.records import encode
@@ -59,18 +63,27 @@ class RetentionOperations:
 
         return await self._changes.make_alone(mutation, decide, lambda _: before[0])
 
-    async def remove_doomed(self, seen: ClusterSnapshot) -> None:
-        """Removes what the rules let go, as the leader. Looks first, beside the event loop, whether
-        there is anything."""
+    async def remove_doomed(self, seen: ClusterSnapshot, turns: RecordLoop) -> None:
+        """Removes what the rules let go, as the leader: all at once, or one by one if one of them
+        fails. Looks first, beside the event loop, whether there is anything."""
         time = self._now()
-        if time is None or not await asyncio.to_thread(doomed, seen, time):
+        if time is None or not (going := await asyncio.to_thread(doomed, seen, time)):
             return
+        try:
+            await self._remove(going)
+        except Exception as error:
+            if kind_of(error) in CONCERNS_ALL:
+                raise
+            for bundle in going:
+                await turns.attempt(paths.bundle(bundle), partial(self._remove, [bundle]))
+
+    async def _remove(self, among: Collection[BundleId]) -> None:
         index = RecordIndex()
 
         def decide(snapshot: ClusterSnapshot) -> Sequence[Op]:
             index.follow(snapshot)
             now = self._now()
-            going = [] if now is None else doomed(snapshot, now, index)
+            going = [] if now is None else [id_ for id_ in doomed(snapshot, now, index) if id_ in among]
             if going:
                 log.info("retention removes bundles", bundles=going[:20], count=len(going))
             return [op for id_ in going for op in removal_ops(snapshot, id_, index)]

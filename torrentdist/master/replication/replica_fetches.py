@@ -12,7 +12,7 @@ from collections.abc import Coroutine
 from torrentdist.bundle.files.disk_failures import as_failure
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.cluster.records.snapshot import BundleEntry
-from torrentdist.host.shared_slots import SharedSlots
+from torrentdist.host.process.shared_slots import SharedSlots
 from torrentdist.log import get_logger
 from torrentdist.master.bundles.intake import Intake
 from torrentdist.master.master_core import MasterCore

@@ -9,7 +9,7 @@ Longer than most files: fetches and the plan's other actions share one table.
 import asyncio
 import random
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
@@ -22,6 +22,7 @@ from torrentdist.model.backoff import pause_secs, secs_until_retry
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.policies.bundle_terms import ANY_TERMS, BundleTerms
+from torrentdist.model.removals import removal_mark
 from torrentdist.model.wire.fleet_messages import HostBundleView, HostState
 from torrentdist.model.wire.transfer_messages import TransferView
 from torrentdist.supervisor.bundles import keeping_plan
@@ -59,6 +60,10 @@ class Keeper:
         bundle may go."""
         self._requested: set[BundleId] = set()
         self._removed: set[Digest] = set()
+        self._gone: set[BundleId] = set()
+        """Ids that are not bound any more, and of which signatures and the plug-in still know."""
+        self._marks: frozenset[str] = frozenset()
+        """Marks of the removals that were heard last."""
         self._fetches: dict[BundleId, asyncio.Task[None]] = {}
         self._failures: dict[BundleId, int] = {}
         self._errors: dict[BundleId, TorrentdistError] = {}
@@ -105,6 +110,21 @@ class Keeper:
         if removed - self._removed:
             self._wake.set()
         self._removed = set(removed)
+
+    async def hear_removals(self, marks: Sequence[str]) -> None:
+        """Forgets the ids of the bundles that were removed, so that nobody is given them any more.
+        Their content goes once a master says so. `marks`: the newest removals."""
+        new, self._marks = frozenset(marks) - self._marks, frozenset(marks)
+        if not new:
+            return
+        store = self._runtime.store
+        gone = [bundle for bundle, digest in store.bindings().items() if removal_mark(bundle, digest) in new]
+        for bundle in gone:
+            log.info("a bundle was removed from the cluster", bundle=bundle)
+            await self._unbind(bundle)
+        if gone or len(new) == len(marks):  # There may have been more removals than it names.
+            self._tell_masters()
+            self._wake.set()
 
     def request(self, bundle: BundleId) -> None:
         """Starts fetching a bundle for a local user unless it is here. Earlier failures do not
@@ -209,6 +229,7 @@ class Keeper:
                             detail=error.message,
                         )
                     self._undone.add(action)
+            await self._forget_gone()
             try:
                 pause = secs_until_retry(self._not_before.values(), planned_at, time.monotonic(), LOOK_SECS)
                 async with asyncio.timeout(pause):
@@ -259,19 +280,28 @@ class Keeper:
             case DropBundle(digest):
                 log.info("bundle removed", digest=digest)
                 names = self._runtime.store.names(digest)
-                self._requested -= names
                 # Dropping first frees the room that updating the names may need.
                 await self._runtime.drop(digest)
                 for bundle in names:
-                    await self._forget_in_plugin(bundle)
-                    await self._runtime.store.unbind(bundle)
-                await asyncio.to_thread(self._signatures.forget, names)
+                    await self._unbind(bundle)
             case DropArrival(digest):
                 await self._drop_arrival(digest)
             case CancelFetch(bundle):
                 await self._give_up(bundle)
             case StopSeeding(digest):
                 await self._runtime.transfers.stop_seeding(digest)
+
+    async def _unbind(self, bundle: BundleId) -> None:
+        self._requested.discard(bundle)
+        await self._runtime.store.unbind(bundle)
+        self._gone.add(bundle)
+
+    async def _forget_gone(self) -> None:
+        gone, self._gone = self._gone, set()
+        for bundle in gone:
+            await self._forget_in_plugin(bundle)
+        if gone:
+            await asyncio.to_thread(self._signatures.forget, gone)
 
     async def _forget_in_plugin(self, bundle: BundleId) -> None:
         """Lets the plug-in forget a bundle, unless a bundle of this id was uploaded meanwhile."""

@@ -81,6 +81,7 @@ class ClusterPlace:
         before: AssignmentRecord | None = None
         while self._watch.cluster() in (cluster, None):
             version, assignment = self._watch.version, self._watch.assignment()
+            await self._keeper.hear_removals(self._watch.removals())
             self._keeper.knows_assignment |= self._watch.known_at != NEVER
             if assignment is not None:
                 told = frozenset(assignment.bundles)
@@ -88,7 +89,7 @@ class ClusterPlace:
                 self._keeper.assign(told | frozenset(before.bundles if before else ()), assignment.terms)
                 await self._assigning.assign(assignment)
                 self._keeper.assign(told, assignment.terms)
-            # Only this znode is watched: others may be gone too.
+            # Masters' registrations are not watched: they may be gone too.
             if assignment is None and before is not None:
                 self._watch.recheck_all()
                 registration.look_again()

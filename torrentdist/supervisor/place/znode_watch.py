@@ -1,10 +1,11 @@
-"""Reads from ZooKeeper what this host needs: its assignment, which it watches, and the registered
-masters, which it polls.
+"""Reads from ZooKeeper what this host needs: its assignment and the newest removals, which it
+watches, and the registered masters, which it polls.
 
 Always: `masters()` is at least as recent as `known_at`. The masters are read directly behind each
 write that renews the host's lease, so that a host with a valid lease knows every master that was
 registered at that write (docs/decisions/0008-isolation.md).
-Never: leave a watch on any znode but the assignment.
+Never: leave a watch on any znode but the assignment and the notice of removals, which is one for
+all hosts.
 """
 
 import asyncio
@@ -71,6 +72,10 @@ class ZnodeWatch:
     def assignment(self) -> AssignmentRecord | None:
         entry = self._mirror.snapshot.assignments.get(self._supervisor)
         return None if entry is None else entry.record
+
+    def removals(self) -> tuple[str, ...]:
+        """Returns the marks of the bundles that were removed last."""
+        return self._mirror.snapshot.removals
 
     def lacks_cluster(self) -> bool:
         return lacks_cluster(self._mirror)

@@ -156,6 +156,10 @@ class Engine:
         """The transfers of these digests; None: all."""
         return self._transfers.all() if among is None else self._transfers.among(among)
 
+    def digests(self) -> list[Digest]:
+        """The bundles that have transfers, the newest last."""
+        return [transfer.digest for transfer in self._transfers.all()]
+
     def moving(self) -> list[Transfer]:
         """The transfers that aren't at rest."""
         return self._transfers.moving()

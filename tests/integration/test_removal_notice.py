@@ -1,0 +1,95 @@
+"""The leader's notice of removals, with a real ZooKeeper and many hosts that watch it."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+from masters_in_process import Enter, InProcess
+from records_of import digest_of
+from zookeeper_fixtures import Connect
+
+from torrentdist.cluster import paths
+from torrentdist.cluster.records.mirror import Mirror, of_supervisor
+from torrentdist.master.changes import removal_notice
+from torrentdist.model.ids import BundleId, SupervisorId
+from torrentdist.model.records import BundleRecord, BundleState, encode
+from torrentdist.model.removals import removal_mark
+
+pytestmark = pytest.mark.anyio
+
+HOSTS = 100
+CLIENTS = 5
+
+
+def bundle(name: str, state: BundleState) -> BundleRecord:
+    return BundleRecord(
+        id=BundleId(name), digest=digest_of(name), size=1, files=1, state=state, min_replicas=1, created_at=0.0
+    )
+
+
+async def put(leader: InProcess, name: str, state: BundleState) -> None:
+    path = paths.bundle(BundleId(name))
+    if await leader.zk.exists(path) is None:
+        await leader.zk.create(path, encode(bundle(name, state)))
+    else:
+        await leader.zk.set(path, encode(bundle(name, state)))
+
+
+def mark_of(name: str) -> str:
+    return removal_mark(BundleId(name), digest_of(name))
+
+
+@pytest.fixture
+async def host(connect: Connect) -> AsyncIterator[Mirror]:
+    """What a supervisor reads of ZooKeeper."""
+    mirror = Mirror(await connect(), of_supervisor(SupervisorId("h1")))
+    await mirror.start(10.0)
+    yield mirror
+    await mirror.close()
+
+
+async def test_a_hundred_hosts_hear_of_a_removal_at_once(enter: Enter, connect: Connect) -> None:
+    """If this fails, a host goes on giving out what was removed until its next announce."""
+    leader, zks = await enter("m1"), [await connect() for _ in range(CLIENTS)]
+    await leader.leads()
+    mirrors = [Mirror(zks[n % CLIENTS], of_supervisor(SupervisorId(f"h{n}"))) for n in range(HOSTS)]
+    await asyncio.gather(*(mirror.start(10.0) for mirror in mirrors))
+    await put(leader, "etl", BundleState.AVAILABLE)
+    began = time.monotonic()
+    await put(leader, "etl", BundleState.REMOVED)
+    heard = [mirror.wait_for(lambda s: mark_of("etl") in s.removals, 5.0) for mirror in mirrors]
+    await asyncio.gather(*heard)
+    took = time.monotonic() - began
+    for mirror in mirrors:
+        await mirror.close()
+
+    assert took < 5.0, "only: not for ever; the figure is in docs/distribution.md"
+
+
+async def test_what_is_uploaded_again_leaves_the_notice(enter: Enter, host: Mirror) -> None:
+    """If this fails, a host forgets a bundle that it has fetched again."""
+    leader = await enter("m1")
+    await leader.leads()
+    for name in ("etl", "other"):
+        await put(leader, name, BundleState.REMOVED)
+    await host.wait_for(lambda s: {*s.removals} == {mark_of("etl"), mark_of("other")}, 10.0)
+    await put(leader, "etl", BundleState.UPLOADING)
+
+    await host.wait_for(lambda s: s.removals == (mark_of("other"),), 10.0)
+
+
+async def test_a_new_leader_names_the_newest(enter: Enter, host: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If this fails, a removal is told to nobody when the leader dies right after it, or the notice
+    grows with the number of removals."""
+    monkeypatch.setattr(removal_notice, "MOST_MARKS", 3)
+    first = await enter("m1")
+    await first.leads()
+    await first.retires()
+    await host.wait_for(lambda s: s.removals == (), 10.0)
+    second = await enter("m2")
+    for number in range(5):
+        await put(second, f"etl-{number}", BundleState.REMOVED)
+    await second.leads()
+
+    await host.wait_for(lambda s: {*s.removals} == {mark_of(f"etl-{number}") for number in (2, 3, 4)}, 10.0)

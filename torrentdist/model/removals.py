@@ -1,0 +1,20 @@
+"""What all hosts are told of the bundles that were removed last.
+
+Always: a mark tells nothing to those who do not know the bundle's id and its digest.
+"""
+
+import hashlib
+
+from torrentdist.model.ids import BundleId, Digest
+from torrentdist.model.records import Record
+
+
+class RemovalsRecord(Record, frozen=True, kw_only=True):
+    """/removals: the marks of the newest tombstones. A bundle that is uploaded again leaves the
+    list."""
+
+    marks: tuple[str, ...] = ()
+
+
+def removal_mark(bundle: BundleId, digest: Digest) -> str:
+    return hashlib.sha256(f"removed {bundle} {digest}".encode()).hexdigest()[:32]
