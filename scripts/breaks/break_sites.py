@@ -195,7 +195,7 @@ class _Finder(ast.NodeVisitor):
     def visit_Return(self, node: ast.Return) -> None:
         if node.value is None:
             self._add(node, "pass")
-        elif not (isinstance(node.value, ast.Constant) and node.value.value is None):
+        elif not (isinstance(node.value, ast.Constant) and not node.value.value):  # None means the same to callers
             self._add(node.value, "None")
         self.generic_visit(node)
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import msgspec
 import pytest
+from placed_workers import H1, H2, J, changed, placed, running, with_workers
 from records_of import bundle, job, snapshot, supervisor
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.records.snapshot import AssignmentEntry, ClusterSnapshot, JobEntry
-from torrentdist.cluster.session.znode_operations import MAX_REQUEST_BYTES, Create, Op, Set, request_size
+from torrentdist.cluster.session.znode_operations import MAX_REQUEST_BYTES, Create, Set, request_size
 from torrentdist.master.changes.predicted_records import predicted
 from torrentdist.master.jobs.job_duties import (
     Happened,
@@ -21,6 +21,7 @@ from torrentdist.master.jobs.job_duties import (
     happened,
     next_due,
     ops_of,
+    settling_secs,
 )
 from torrentdist.master.jobs.job_operations import lacking
 from torrentdist.master.jobs.lifecycle import Due, Replicated, WorkerEnded
@@ -36,40 +37,6 @@ from torrentdist.model.records import (
     decode,
 )
 from torrentdist.model.wire.job_messages import WorkerReport, WorkerState
-
-J = JobId("j")
-H1, H2 = SupervisorId("h1"), SupervisorId("h2")
-
-
-def with_workers(entry: JobEntry, workers: int) -> JobEntry:
-    return dataclasses.replace(entry, record=msgspec.structs.replace(entry.record, workers=workers))
-
-
-def placed(ops: list[Op], before: ClusterSnapshot) -> dict[str, tuple[int, ...]]:
-    result = {id_: tuple(w.worker for w in e.record.workers) for id_, e in before.assignments.items()}
-    for op in ops:
-        record = decode(op.data, AssignmentRecord, path=op.path)  # type: ignore[union-attr]
-        result[SupervisorId(op.path.rpartition("/")[2])] = tuple(w.worker for w in record.workers)
-    return {str(id_): workers for id_, workers in result.items()}
-
-
-def running(workers: int, *, on: dict[SupervisorId, tuple[int, ...]], up: tuple[str, ...]) -> ClusterSnapshot:
-    seen = snapshot(
-        [bundle("b")],
-        supervisors=[msgspec.structs.replace(supervisor(h), slots=4) for h in up],
-        assigned={id_: [] for id_ in on},
-        jobs=[with_workers(job("j", ["b"]), workers)],
-    )
-    assignments = {
-        id_: dataclasses.replace(
-            entry,
-            record=msgspec.structs.replace(
-                entry.record, workers=tuple(WorkerAssignment(job=J, worker=k, of=workers) for k in on[id_])
-            ),
-        )
-        for id_, entry in seen.assignments.items()
-    }
-    return dataclasses.replace(seen, assignments=assignments)
 
 
 def test_a_job_waits_for_all_of_its_bundles() -> None:
@@ -161,11 +128,6 @@ def test_the_end_of_a_worker_is_noted_with_its_supervisor() -> None:
 
 def ended(worker: int, code: int = 0) -> dict[tuple[JobId, int], WorkerReport]:
     return {(J, worker): WorkerReport(job=J, worker=worker, state=WorkerState.ENDED, pid=0, exit_code=code)}
-
-
-def changed(seen: ClusterSnapshot, **changes: Any) -> ClusterSnapshot:
-    record = msgspec.structs.replace(seen.jobs[J].record, **changes)
-    return dataclasses.replace(seen, jobs={J: dataclasses.replace(seen.jobs[J], record=record)})
 
 
 def test_the_end_of_a_worker_that_always_runs_is_noted() -> None:
@@ -338,3 +300,54 @@ def test_a_host_whose_assignment_is_refused_keeps_what_it_has(up: tuple[Supervis
     ops = assignment_ops(before, resting={paths.assignment(H1)})
 
     assert {H1: (0, 1), H2: (2, 3)} == placed(ops, before)
+
+
+def test_a_leader_listens_for_a_sixth_of_a_session_more() -> None:
+    """D10: a leader would move workers before their hosts could register, or only minutes later."""
+    assert 9.0 == settling_secs(30.0)
+
+
+def test_the_removal_of_a_killed_job_waits_for_no_rebalance() -> None:
+    """If this fails, jobs are removed one by one, and not at all until the leader has settled."""
+    due = Pending(step=PendingStep.REMOVE, due=1.0)
+    killed = [job(name, ["b"], JobStatus.KILLED) for name in ("j", "other")]
+    killed = [dataclasses.replace(e, record=msgspec.structs.replace(e.record, pending=due)) for e in killed]
+    moving = job("moving", ["b"], JobStatus.REBALANCING)
+    pending = Pending(step=PendingStep.REBALANCE, due=1.0, workers=1)
+    moving = dataclasses.replace(moving, record=msgspec.structs.replace(moving.record, pending=pending))
+    seen = snapshot([bundle("b")], jobs=[*killed, moving])
+
+    found = happened(seen, {}, server_now=2.0, max_wait_secs=0.0, settled=False)
+    assert [J, JobId("other")] == [what.job for what in found]
+    assert found == happened(seen, {}, server_now=2.0, max_wait_secs=0.0)
+
+
+def test_an_end_without_an_exit_code_counts_as_success() -> None:
+    """If this fails, a worker whose end was clean leaves a record that can't be written."""
+    seen = running(1, on={H1: (0,)}, up=("h1",))
+    report = WorkerReport(job=J, worker=0, state=WorkerState.ENDED, pid=0, exit_code=None)
+    (found,) = happened(seen, {(J, 0): report}, server_now=5.0, max_wait_secs=60.0)
+
+    assert Happened(J, WorkerEnded(5.0, 0, 0, supervisor=H1)) == found
+
+
+@pytest.mark.parametrize(("settled", "expected"), [(True, 10.0), (False, 30.0)])
+def test_the_next_look_is_at_the_first_moment_that_counts(settled: bool, expected: float) -> None:
+    """If this fails, a leader looks again and again for a rebalance that it may not do yet, or
+    sleeps past a kill."""
+    moving = msgspec.structs.replace(
+        job("j", ["b"], JobStatus.REBALANCING).record,
+        pending=Pending(step=PendingStep.REBALANCE, due=10.0, workers=1),
+    )
+    killed = msgspec.structs.replace(
+        job("k", ["b"], JobStatus.KILLED).record, pending=Pending(step=PendingStep.REMOVE, due=30.0)
+    )
+    seen = snapshot(jobs=[JobEntry(record, 0, 0.0) for record in (moving, killed)])
+
+    assert expected == next_due(seen, 60.0, 60.0, settled=settled)
+
+
+def test_the_next_look_is_also_for_what_is_to_be_deleted() -> None:
+    """If this fails, ended jobs stay until something else happens."""
+    ended = dataclasses.replace(job("j", ["b"], JobStatus.FAILED), mtime=5.0)
+    assert 65.0 == next_due(snapshot(jobs=[ended]), 60.0, 60.0)

@@ -21,7 +21,7 @@ from torrentdist.master.jobs.job_duties import (
 )
 from torrentdist.master.jobs.job_operations import lacking, wait_ends
 from torrentdist.master.jobs.lifecycle import Replicated, Replicating, WorkerEnded
-from torrentdist.master.leading.leader_duties import ForgetUpload, TrimTombstone, duties
+from torrentdist.master.leading.leader_duties import ForgetUpload, MarkLost, TrimTombstone, duties
 from torrentdist.master.policies.wave_plan import EndDistribution, HostOutcome, next_step
 from torrentdist.model.configuration.config import ReplicationConfig
 from torrentdist.model.ids import BundleId, JobId, SupervisorId
@@ -233,3 +233,21 @@ def test_a_host_is_broken_after_exactly_the_patience(state: HostState, secs: flo
 
     assert (broken, failed) == (outcome.broken(10.0), outcome.failed(10.0))
     assert (state is not HostState.DONE and not broken) == outcome.pending(10.0)
+
+
+def test_an_upload_with_a_copy_is_not_forgotten() -> None:
+    """If this fails, a master's copy of an upload is lost while its master restarts."""
+    entry = bundle("a", state=BundleState.UPLOADING, holders=["away"])
+    found = duties(snapshot([entry]), active=set(), lost=[], led_for=1e6, server_now=5000.0, config=CONFIG)
+    assert [] == found
+
+
+def test_only_an_available_bundle_that_was_absent_for_long_is_lost() -> None:
+    """If this fails, a restart of all masters marks every bundle as lost, or a lost one stays
+    available."""
+    names = ("absent", "held", "young", "uploading", "lost")
+    entries = [bundle("absent"), bundle("held", holders=["m1"]), bundle("young")]
+    entries += [bundle("uploading", state=BundleState.UPLOADING), bundle("lost", state=BundleState.LOST)]
+    lost = [BundleId(name) for name in names if name != "young"]
+    found = duties(snapshot(entries), active=set(), lost=lost, led_for=0.0, server_now=0.0, config=CONFIG)
+    assert [MarkLost(BundleId("absent"))] == found

@@ -213,6 +213,40 @@ def test_what_a_worker_failed_of_stays_when_its_host_forgets_it() -> None:
     failed = after(first, WorkerEnded(0, 0, 1, "app-1", "java.io.EOFException"))
 
     assert "worker 0 ended with exit code 1: java.io.EOFException" == failed.reason
+    assert {"0": "app-1"} == failed.applications
+
+
+def test_a_job_is_blamed_on_the_worker_that_failed() -> None:
+    """If this fails, the last words of a worker that did its work stand for one that failed."""
+    first = after(job(S.ACTIVE), WorkerEnded(0, 0, 1, "app-1"))
+    failed = after(first, WorkerEnded(0, 1, 0, "", "all is well"))
+
+    assert "worker 0 ended with exit code 1" == failed.reason
+    assert {"0": "app-1"} == failed.applications
+
+
+def test_an_end_that_is_known_changes_nothing() -> None:
+    """If this fails, each report of an ended worker is another write to ZooKeeper."""
+    ended = after(job(S.ACTIVE), WorkerEnded(0, 0, 1))
+
+    assert ended is apply(ended, WorkerEnded(5, 0, 1, "app"))
+    assert {"0": 2} == after(ended, WorkerEnded(5, 0, 2)).exits
+
+
+def test_time_alone_ends_nothing() -> None:
+    """If this fails, a job without anything pending is removed."""
+    killed = job(S.KILLED)
+    assert killed is apply(killed, Due(1e9))
+
+
+def test_a_rebalance_without_a_number_keeps_the_workers() -> None:
+    """If this fails, a plain rebalance takes all workers but one."""
+    assert 2 == after(after(job(S.ACTIVE), Rebalance(0, 0)), Due(1)).workers
+
+
+def test_only_a_rebalance_remembers_that_a_job_ran() -> None:
+    """If this fails, a killed job runs on because it was active before."""
+    assert not runs(job(S.KILLED, resume=S.ACTIVE))
 
 
 def test_an_ended_workers_supervisor_stays_in_the_record() -> None:

@@ -10,7 +10,18 @@ import msgspec
 import pytest
 
 from torrentdist.cluster import paths
-from torrentdist.cluster.session.znode_operations import Create, Delete, Set, Stat
+from torrentdist.cluster.election.fence import Fence
+from torrentdist.cluster.session.znode_operations import (
+    BadVersion,
+    Create,
+    Delete,
+    NoNode,
+    Op,
+    Set,
+    Stat,
+    TransactionFailed,
+    ZNodeError,
+)
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.master.changes.answered_requests import (
     A_DRY_RUN,
@@ -18,6 +29,7 @@ from torrentdist.master.changes.answered_requests import (
     Kept,
     Mutation,
     Requests,
+    make_buckets,
     mutation,
     note,
 )
@@ -214,3 +226,56 @@ def test_attempts_of_one_request_take_turns_and_others_do_not_wait() -> None:
 async def take_turn(requests: Requests, asked: Mutation | None) -> None:
     async with requests.turn(asked):
         pass
+
+
+def bucket_ops(names: list[str] | None) -> list[Op]:
+    """Returns what a leader writes when it finds these buckets."""
+    written: list[Op] = []
+
+    class Found:
+        async def children(self, path: str) -> list[str] | None:
+            return names if path == paths.REQUESTS else []
+
+    class Writes:
+        async def commit(self, ops: list[Op]) -> None:
+            written.extend(ops)
+
+    asyncio.run(make_buckets(cast(ZooKeeper, Found()), cast(Fence, Writes())))
+    return written
+
+
+def test_missing_buckets_are_made_with_their_root() -> None:
+    """If this failed, the first request of a new cluster, or of a bucket that somebody deleted,
+    would fail again and again."""
+    buckets = paths.request_buckets()
+    names = [paths.name(bucket) for bucket in buckets]
+
+    assert [Create(path) for path in (paths.REQUESTS, *buckets)] == bucket_ops(None)
+    assert [Create(bucket) for bucket in buckets[3:]] == bucket_ops(names[:3])
+    assert [] == bucket_ops(names)
+
+
+@pytest.mark.parametrize(
+    ("path", "reason", "asked", "makes"),
+    [
+        (paths.request(ID), NoNode, ASKED, True),
+        (paths.request(ID), BadVersion, ASKED, False),
+        ("/bundles/a", NoNode, ASKED, False),
+        (paths.request(ID), NoNode, None, False),
+    ],
+)
+def test_only_a_missing_bucket_is_made_after_a_refusal(
+    path: str, reason: type[ZNodeError], asked: Mutation | None, makes: bool
+) -> None:
+    """If this failed, a leader would write buckets after each conflict, or never."""
+    looked: list[str] = []
+
+    class Looks:
+        async def children(self, path: str) -> list[str]:
+            looked.append(path)
+            return [paths.name(bucket) for bucket in paths.request_buckets()]
+
+    failure = TransactionFailed([Create(path)], 0, reason(path))
+    asyncio.run(Requests(cast(ZooKeeper, Looks())).refused(asked, cast(Fence, None), failure))
+
+    assert makes is bool(looked)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+from msgspec.structs import replace as with_fields
 from records_of import bundle, digest_of, snapshot, store_of
 
 from torrentdist.master.replication.replication_plan import (
@@ -16,12 +18,13 @@ from torrentdist.master.replication.replication_plan import (
     PublishReplica,
     WithdrawReplica,
     awaits_bytes,
+    is_settled,
     may_go_on,
     plan,
     was_never_complete,
 )
 from torrentdist.model.ids import BundleId, Digest, MasterId, StoreId
-from torrentdist.model.records import BundleState
+from torrentdist.model.records import SCHEMA, BundleState
 
 ME = MasterId("m1")
 
@@ -180,3 +183,75 @@ def test_what_is_left_of_a_bundle_that_was_complete_is_kept() -> None:
 
     assert was_never_complete(seen, [BundleId("new"), BundleId("gone")])
     assert not was_never_complete(seen, [BundleId("new"), BundleId("here")])
+
+
+def test_content_of_a_removed_bundle_is_dropped_wherever_it_is() -> None:
+    """A16: a removed bundle that is still arriving would arrive to the end, or a master would drop
+    what it never had."""
+    seen = snapshot([bundle("a", state=BundleState.REMOVED)])
+    a = digest_of("a")
+
+    assert [DropReplica(a)] == plan(seen, local(arriving=frozenset({a})), 0.0)
+    assert [DropReplica(a)] == plan(seen, local("a"), 0.0)
+    assert [] == plan(seen, local("b"), 0.0)
+
+
+def test_a_replica_record_of_another_time_is_written_anew() -> None:
+    """A replica record in an older schema, or of the content before, would stand for what the store
+    has now."""
+    entry = bundle("a", holders=["m1"])
+    publish, settled = [PublishReplica(BundleId("a"), digest_of("a"))], local("a")
+    old = with_fields(entry.replicas[ME], digest=digest_of("before"))
+    schema = with_fields(entry.replicas[ME], schema=SCHEMA + 1)
+
+    assert [] == plan(snapshot([entry]), settled, 0.0)
+    assert publish == plan(snapshot([entry]), local("a", schema=SCHEMA + 1), 0.0)
+    assert [] == plan(snapshot([replace(entry, replicas={ME: schema})]), local("a", schema=SCHEMA + 1), 0.0)
+    assert publish == plan(snapshot([replace(entry, replicas={ME: old})]), settled, 0.0)
+
+
+def test_a_standby_waits_for_an_upload_alone() -> None:
+    """A10: a standby whose plug-in does not join uploads would fetch nothing at all."""
+    seen = snapshot([bundle("a", holders=["m2"])])
+    assert [FetchReplica(BundleId("a"), digest_of("a"))] == plan(seen, local(joins_uploads=False), 0.0)
+
+
+def test_a_content_under_two_names_is_fetched_once_and_takes_no_room_twice() -> None:
+    """If this fails, one content is fetched twice at a time, or keeps others from theirs."""
+    entries = [bundle("a", content="same", holders=["m2"]), bundle("b", content="same", holders=["m2"])]
+    seen = snapshot([*entries, bundle("c", holders=["m2", "m3"])])
+    expected = [FetchReplica(BundleId("a"), digest_of("same")), FetchReplica(BundleId("c"), digest_of("c"))]
+
+    assert expected == plan(seen, local(parallel=2), 0.0)
+
+
+def test_an_upload_that_a_master_holds_still_awaits_bytes() -> None:
+    """If this fails, an upload is cut off as soon as the first master has it."""
+    seen = snapshot([bundle("a", state=BundleState.UPLOADING, holders=["m2"])])
+    assert awaits_bytes(seen, [BundleId("a")])
+
+
+def test_silence_ends_an_upload_at_its_moment() -> None:
+    """If this fails, a master waits for an uploader one look longer."""
+    seen = snapshot([bundle("a", state=BundleState.UPLOADING)])
+    assert not may_go_on(seen, [BundleId("a")], ME, SILENT_SECS)
+
+
+@pytest.mark.parametrize(
+    ("state", "holders", "has", "settled"),
+    [
+        pytest.param(BundleState.AVAILABLE, ["m1"], local("a"), True, id="here and announced"),
+        pytest.param(BundleState.AVAILABLE, [], local("a"), False, id="here and not announced"),
+        pytest.param(BundleState.AVAILABLE, ["m1"], local(), False, id="announced and not here"),
+        pytest.param(BundleState.REMOVED, [], local(), True, id="removed and forgotten"),
+        pytest.param(BundleState.REMOVED, ["m1"], local(), False, id="removed and announced"),
+        pytest.param(BundleState.REMOVED, [], local("a"), False, id="removed and here"),
+        pytest.param(BundleState.REMOVED, [], local(arriving=frozenset({digest_of("a")})), False, id="still arriving"),
+    ],
+)
+def test_what_needs_no_further_look(state: BundleState, holders: list[str], has: Local, settled: bool) -> None:
+    """If this fails, a master looks at every bundle in each round, or leaves one as it is."""
+    seen = snapshot([bundle("a", state=state, holders=holders)])
+
+    assert settled is is_settled(seen, has, BundleId("a"))
+    assert is_settled(seen, has, BundleId("unknown"))
