@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from functools import partial
 
 import pytest
@@ -35,9 +36,14 @@ class Work:
 
 
 @pytest.fixture
-def loop(monkeypatch: pytest.MonkeyPatch) -> RecordLoop:
+def mirror() -> Mirror:
+    return Mirror(ZooKeeper(ZooKeeperConfig()))
+
+
+@pytest.fixture
+def loop(mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> RecordLoop:
     monkeypatch.setattr(record_loop, "FIRST_PAUSE_SECS", 0.0)
-    return RecordLoop(Mirror(ZooKeeper(ZooKeeperConfig())), "tests")
+    return RecordLoop(mirror, "tests")
 
 
 @pytest.mark.parametrize("error", [TorrentdistError("too_large", what="it", size=2, limit=1), KeyError("a bug")])
@@ -91,3 +97,34 @@ async def test_a_step_that_fails_is_repeated(loop: RecordLoop) -> None:
     running.cancel()
 
     assert 2 == steps
+
+
+@pytest.mark.parametrize("early", [True, False])
+async def test_a_change_of_the_records_is_followed_by_one_step(mirror: Mirror, loop: RecordLoop, early: bool) -> None:
+    """A removed bundle would stay until the next look, ten seconds later. `early`: the change comes
+    during a step."""
+    steps: asyncio.Queue[int] = asyncio.Queue()
+    numbers = itertools.count()
+
+    async def step(_: object) -> float:
+        steps.put_nowait(number := next(numbers))
+        if early and number == 0:
+            tell_of_change(mirror)
+        return 60.0
+
+    running = asyncio.create_task(loop.run(step))
+    async with asyncio.timeout(10):
+        await steps.get()
+        if not early:
+            tell_of_change(mirror)
+        assert 1 == await steps.get()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    running.cancel()
+
+    assert steps.empty()
+
+
+def tell_of_change(mirror: Mirror) -> None:
+    for tell in mirror.on_change:
+        tell()

@@ -113,6 +113,8 @@ class Mirror:
         self._task: asyncio.Task[None] | None = None
         self._complained: dict[str, str] = {}
         self._again_after = Retry(_FIRST_PAUSE_SECS, _LONGEST_PAUSE_SECS)
+        self.on_change: list[Callable[[], None]] = []
+        """Called after each change of the snapshot."""
         self.snapshot = ClusterSnapshot()
         self.applied_zxid = 0
         """The snapshot includes every transaction up to this zxid."""
@@ -342,6 +344,9 @@ class Mirror:
             self._zk.end_pauses()  # Callers may be waiting for a cluster.
         if self.snapshot.present:
             self._zk.write_in(self.snapshot.schema)
+        if self.snapshot.version != before.version:
+            for tell in self.on_change:
+                tell()
 
     def _complain(self, path: str, error: TorrentdistError) -> None:
         if self._complained.get(path) != error.message:

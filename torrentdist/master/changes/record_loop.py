@@ -9,6 +9,7 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Final, TypeVar
 
@@ -54,6 +55,7 @@ class RecordLoop:
         self._troubled: dict[str, tuple[Retry, float]] = {}
         """Records whose turn failed last, and the time.monotonic() of their next turn."""
         self._woken = asyncio.Event()
+        mirror.on_change.append(self.wake)
 
     def wake(self) -> None:
         self._woken.set()
@@ -73,13 +75,9 @@ class RecordLoop:
                 log.info("the work of the leader waits", what=self._what, reason=str(error), exc_info=bug(error))
             wait = self._trouble.pause_secs
         wait = min(wait, self.secs_until_turn())
-        changed = asyncio.ensure_future(self._mirror.changed(snapshot.version))
-        woken = asyncio.ensure_future(self._woken.wait())
-        try:
-            await asyncio.wait({changed, woken}, timeout=max(0.0, wait), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            changed.cancel()
-            woken.cancel()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, wait)):
+                await self._woken.wait()
 
     def secs_until_turn(self) -> float:
         """Returns the seconds until the pause of a resting record is over; infinity: none rests."""

@@ -59,19 +59,13 @@ class Replicator:
         self._arriving_before: frozenset[Digest] = frozenset()
 
     async def run(self) -> None:
-        watching = asyncio.create_task(self._watch(), name="replication watch")
+        self._mirror.on_change.append(self._attempts.poke)
         try:
             while True:
                 planned_at = await self.round()
                 await self._attempts.wait(self._attempts.secs_until_next(planned_at, self._config.sync_secs))
         finally:
-            watching.cancel()
             self._fetches.cancel()
-
-    async def _watch(self) -> None:
-        while True:
-            await self._mirror.changed(self._mirror.snapshot.version)
-            self._attempts.poke()
 
     async def _stale(self) -> frozenset[Digest]:
         return frozenset([d for d in self._runtime.store.arriving() if await self._is_stale(d)])
