@@ -33,7 +33,7 @@ from bench.stage import ON_LOOPBACK
 from torrentdist.bundle.files.durability import sync_filesystem
 from torrentdist.bundle.metafile import parse_metafile
 from torrentdist.bundle.metafile_maker import make_metafile
-from torrentdist.model.access.swarm_membership import SwarmMembership
+from torrentdist.model.access.swarm_membership import SwarmMembership, name_on_wire
 from torrentdist.model.configuration.config import SwarmConfig
 from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole
 from torrentdist.security.authority.certificates import new_key
@@ -88,7 +88,11 @@ def reference_session(memberships: Sequence[SwarmMembership]) -> lt.session:
 def reference_params(metafile: Path, home: Path, memberships: Sequence[SwarmMembership]) -> lt.add_torrent_params:
     if memberships:
         of_reference = metafile.with_name("metafile-of-reference")
-        of_reference.write_bytes(with_swarm_ca(metafile.read_bytes(), memberships[0].ca))
+        raw = metafile.read_bytes()
+        of_reference.write_bytes(with_swarm_ca(raw, memberships[0].ca))
+        own = home / name_on_wire(parse_metafile(raw).digest)
+        if (home / "content").exists() and not own.exists():
+            own.symlink_to("content")  # libtorrent looks for the files below the torrent's name
         metafile = of_reference
     return bare_libtorrent.new_params(str(metafile), str(home))
 
@@ -178,7 +182,7 @@ def measure(directory: Path, mib: int, files: int, rounds: int, *, tls: bool = F
         keep_memberships(directory / MEMBERSHIP, memberships_of(own, issued))
     write_content(directory / "source", mib, files)
     metafile = directory / "metafile"
-    metafile.write_bytes(make_metafile(directory / "source" / "content").raw)
+    metafile.write_bytes(make_metafile(directory / "source" / "content", packed=False).raw)
     seconds: dict[str, list[float]] = {kind: [] for kind in KINDS}
     peaks = dict.fromkeys(KINDS, 0)
     for _ in range(rounds):
