@@ -67,6 +67,15 @@ async def test_a_hundred_hosts_hear_of_a_removal_at_once(enter: Enter, connect: 
     assert took < 5.0, "only: not for ever; the figure is in docs/distribution.md"
 
 
+async def test_a_notice_that_is_not_written_yet_is_no_damage(enter: Enter, host: Mirror) -> None:
+    """If this fails, each host of a new cluster warns of a damaged record."""
+    leader = await enter("m1")
+    await leader.zk.ensure(paths.REMOVALS)
+    snapshot = await host.sync(5.0)
+
+    assert ((), frozenset()) == (snapshot.removals, snapshot.damaged)
+
+
 async def test_what_is_uploaded_again_leaves_the_notice(enter: Enter, host: Mirror) -> None:
     """If this fails, a host forgets a bundle that it has fetched again."""
     leader = await enter("m1")

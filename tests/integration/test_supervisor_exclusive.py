@@ -61,7 +61,8 @@ async def test_a_restarted_supervisor_adopts_its_workers(
     await host.assign(("etl", 1))
     await host.ended("etl", 0)
     assert host.alive("etl", 1)
-    assert {chroot + paths.assignment(host.id)} == watches_of(zookeeper, owner)
+    watched = {paths.assignment(host.id), paths.REMOVALS}
+    assert {chroot + path for path in watched} == watches_of(zookeeper, owner)
 
 
 async def test_a_worker_that_ended_while_its_supervisor_was_away_starts_once(new_host: NewHost) -> None:
@@ -167,7 +168,7 @@ async def test_a_worker_waits_for_a_barrier_that_another_host_holds(
     await eventually(lambda: (r := second.masters.said("etl", 0)) is not None and r.detail == "for its barrier")
     waits_in = msgspec.json.decode((second.data / "session.json").read_bytes())["session"]
     barrier = paths.JOB_GROUP.barrier("etl.0")
-    watched = {chroot + paths.assignment(second.id), chroot + barrier}
+    watched = {chroot + path for path in (paths.assignment(second.id), paths.REMOVALS, barrier)}
     await eventually(lambda: watches_of(zookeeper, waits_in) == watched)
     await first.assign()
     await eventually(lambda: len(first.oracle.stints("etl", 0)) == 2, 10.0)

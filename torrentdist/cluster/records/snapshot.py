@@ -214,7 +214,7 @@ def updated(old: ClusterSnapshot, tree: ReadTree, touched: Iterable[str], on_bad
     cluster = read.record(paths.CLUSTER, ClusterRecord) if paths.CLUSTER in by_section else old.cluster
     removals = old.removals
     if paths.REMOVALS in by_section:
-        notice = read.record(paths.REMOVALS, RemovalsRecord)
+        notice = read.record(paths.REMOVALS, RemovalsRecord) if tree.nodes.get(paths.REMOVALS, (b"",))[0] else None
         removals = removals if notice is None else notice.marks
     new = _with_leader(dataclasses.replace(old, cluster=cluster, removals=removals, **now), by_section, read)
     if damaged != old.damaged:
