@@ -17,16 +17,15 @@ from torrentdist.cluster.records.mirror import Mirror
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.host.telemetry.metrics import Metrics
 from torrentdist.master.bundles.bundle_operations import BundleOperations
-from torrentdist.master.changes.answered_requests import Mutation, Requests, mutation
+from torrentdist.master.changes.answered_requests import Mutation, Requests, RequestTrimmer, mutation
 from torrentdist.master.changes.commit import LeaderChanges
-from torrentdist.master.changes.request_trimming import RequestTrimmer
 from torrentdist.master.leading.leader_rounds import Copies, LeaderRounds, Upkeep
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.leading.lost_bundles import LostBundles
 from torrentdist.master.leading.schema_upgrade import Upgrade
 from torrentdist.master.master_metrics import COUNTED
 from torrentdist.master.master_session import MasterSession
-from torrentdist.master.policies.distribution_operations import DistributionOperations
+from torrentdist.master.policies.distribution_orders import DistributionOperations
 from torrentdist.model.configuration.config import ReplicationConfig
 from torrentdist.model.ids import BundleId, Digest, MasterId, RequestId
 from torrentdist.model.records import (

@@ -9,8 +9,7 @@ import httpx
 
 from torrentdist.http.access import AccessRule, anonymously
 from torrentdist.http.connection_pool import Http
-from torrentdist.http.http_errors import ConnectError
-from torrentdist.http.http_values import Answer, Headers, SentRequest
+from torrentdist.http.http_values import Answer, ConnectError, Headers, SentRequest
 
 
 class ScriptedHttp(Http):

@@ -23,9 +23,9 @@ from torrentdist.http.connection_pool import Http
 from torrentdist.security.authority.authority_files import init_authority, issue_files, read_authority
 from torrentdist.security.authority.certificates import issue
 from torrentdist.security.authority.pem_texts import certificate_pem, parse_certificate
+from torrentdist.security.authorization import Role
 from torrentdist.security.certificate_identity import CertificateIdentity, CertificateRole
 from torrentdist.security.live_tls import LiveTls, TlsOwner
-from torrentdist.security.principal import Role
 from torrentdist.security.tls_contexts import TlsFiles, client_context, complaint_about
 
 TOKEN = "operators-token"

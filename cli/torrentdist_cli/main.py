@@ -13,9 +13,8 @@ import click
 
 import torrentdist
 from torrentdist.standard_streams import protect_streams
-from torrentdist_cli.frame.command import Group, Lazy
+from torrentdist_cli.frame.command import Group, Lazy, Session
 from torrentdist_cli.frame.failures import EXIT_INTERRUPTED, EXIT_PIPE, report, say_interrupted
-from torrentdist_cli.frame.invocation import Session
 
 COMMANDS = {
     "upload": Lazy("bundles.upload_command", "Put a directory or a file into the cluster as a bundle."),
@@ -25,9 +24,9 @@ COMMANDS = {
     "job": Lazy("jobs.job_commands", "Submit, show, steer and kill jobs."),
     "group": Lazy("cluster.group_commands", "Resource groups: see them, add and remove resources."),
     "cluster": Lazy("cluster.cluster_command", "Show the cluster: leader, masters, supervisors, bundles."),
-    "top": Lazy("cluster.top_command", "Show what happens in the cluster now, until Ctrl-C."),
+    "top": Lazy("cluster.cluster_command", "Show what happens in the cluster now, until Ctrl-C."),
     "supervisor": Lazy("hosts.supervisor_commands", "Run this host's supervisor, or list all supervisors."),
-    "master": Lazy("hosts.master_command", "Run a master, in the foreground, until SIGTERM or Ctrl-C."),
+    "master": Lazy("hosts.daemon_start", "Run a master, in the foreground, until SIGTERM or Ctrl-C."),
     "ha": Lazy("cluster.ha_commands", "See and steer the masters' high availability."),
     "ca": Lazy("hosts.ca_commands", "Make the cluster's CA, and certificates from it."),
     "host": Lazy(
@@ -94,7 +93,7 @@ def _invoke(args: list[str], session: Session) -> int:
 
 
 def _end(exc: BaseException, args: list[str], session: Session) -> int:
-    from torrentdist_cli.frame.interruption import Interrupted
+    from torrentdist_cli.frame.asking_masters import Interrupted
 
     match exc:
         case BrokenPipeError():

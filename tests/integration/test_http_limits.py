@@ -9,7 +9,7 @@ import gzip
 import pytest
 from raw_http_server import heads, served
 
-from torrentdist.http.http_errors import AnswerTooLarge, HttpError
+from torrentdist.http.http_values import AnswerTooLarge, HttpError
 
 pytestmark = pytest.mark.anyio
 

@@ -13,7 +13,7 @@ from raw_http_server import OK, answers, heads, served
 
 from torrentdist.http.access import Access, AccessRule, with_token
 from torrentdist.http.connection_pool import Http
-from torrentdist.http.http_errors import AnswerTimeout, ConnectError, HttpError, InvalidUrl
+from torrentdist.http.http_values import AnswerTimeout, ConnectError, HttpError, InvalidUrl
 
 pytestmark = pytest.mark.anyio
 

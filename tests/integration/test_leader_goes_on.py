@@ -33,7 +33,7 @@ from torrentdist.master.presence.presence_loop import PresenceLoop
 from torrentdist.master.presence.presence_plan import Heard
 from torrentdist.master.reads.zookeeper_reachability import ZooKeeperReachability
 from torrentdist.model.access.host_record import HostRecord
-from torrentdist.model.access.token_record import TokenRecord
+from torrentdist.model.access.token_messages import TokenRecord
 from torrentdist.model.access.zookeeper_identity import host_user
 from torrentdist.model.configuration.config import Config
 from torrentdist.model.ids import BundleId, JobId, MasterId, SupervisorId

@@ -17,7 +17,7 @@ from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.cluster.session.znode_operations import Stat
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.master.bundles.bundle_operations import BATCH
-from torrentdist.master.changes.request_trimming import BUCKETS_A_ROUND, LOOKS_A_ROUND, RequestTrimmer
+from torrentdist.master.changes.answered_requests import BUCKETS_A_ROUND, LOOKS_A_ROUND, RequestTrimmer
 from torrentdist.master.jobs.job_operations import NewJob, submit_ops
 from torrentdist.master.policies.distribution_orders import DistributionOrder
 from torrentdist.model.errors import TorrentdistError

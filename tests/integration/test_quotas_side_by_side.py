@@ -13,7 +13,7 @@ from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.cluster import paths
 from torrentdist.master.bundles.bundle_operations import Uploader
 from torrentdist.master.policies.distribution_orders import DistributionOrder
-from torrentdist.model.access.token_record import TokenRecord
+from torrentdist.model.access.token_messages import TokenRecord
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, StoreId, SupervisorId
 from torrentdist.model.records import SupervisorRecord, encode

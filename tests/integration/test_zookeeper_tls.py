@@ -22,8 +22,8 @@ from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper, free_ports
 from torrentdist.model.configuration.config import ZooKeeperConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.security.authority.authority_files import init_authority, issue_files
+from torrentdist.security.authorization import Role, certificate_holder
 from torrentdist.security.certificate_identity import CertificateIdentity, CertificateRole
-from torrentdist.security.principal import Role, certificate_holder
 
 pytestmark = pytest.mark.anyio
 

@@ -12,6 +12,10 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import MAX_ID_LENGTH, BundleId, JobId
 from torrentdist.security.authorization import (
     BOUND_ROLES,
+    STRANGER,
+    Principal,
+    Proof,
+    Role,
     check_bundles,
     check_own,
     check_role,
@@ -23,7 +27,6 @@ from torrentdist.security.authorization import (
     may_use,
     reads_everything,
 )
-from torrentdist.security.principal import STRANGER, Principal, Proof, Role
 
 pytestmark = pytest.mark.case("F5")
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from torrentdist.security.authorization import Proof, Role, certificate_holder
 from torrentdist.security.certificate_identity import (
     CertificateIdentity,
     CertificateRole,
     identity_in,
     identity_of_peer,
 )
-from torrentdist.security.principal import Proof, Role, certificate_holder
 
 NAME = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,20}", fullmatch=True)
 IDENTITY = st.builds(CertificateIdentity, NAME, st.sampled_from(CertificateRole), NAME)

@@ -27,10 +27,9 @@ from schemathesis.specs.openapi.checks import (
 
 from torrentdist.model.errors import ERRORS
 from torrentdist.model.ids import JobId
-from torrentdist.security.authorization import may_use
+from torrentdist.security.authorization import TOKEN_HOLDER as HOLDER_OF_ALL
+from torrentdist.security.authorization import Principal, Proof, Role, may_use
 from torrentdist.security.job_token import key_of, token_of_job
-from torrentdist.security.principal import TOKEN_HOLDER as HOLDER_OF_ALL
-from torrentdist.security.principal import Principal, Proof, Role
 from torrentdist.security.tokens import ROLES
 
 pytestmark = pytest.mark.case("F5")

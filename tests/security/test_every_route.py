@@ -9,8 +9,7 @@ import httpx
 import pytest
 from cluster_fixtures import Cluster, running_cluster
 
-from torrentdist.security.authorization import may_use
-from torrentdist.security.principal import Principal, Proof, Role
+from torrentdist.security.authorization import Principal, Proof, Role, may_use
 from torrentdist.security.tokens import ROLES
 
 pytestmark = pytest.mark.case("F5")

@@ -27,8 +27,7 @@ from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.host.http.own_site import foreign_sign, names_of
 from torrentdist.host.http.web import decode_body
 from torrentdist.http.answer_parsing import chunk_size, length_in, read_head, unpacked
-from torrentdist.http.http_errors import HttpError
-from torrentdist.http.http_values import Headers
+from torrentdist.http.http_values import Headers, HttpError
 from torrentdist.master.access.audit_trail import told_in
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest

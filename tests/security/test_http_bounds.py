@@ -19,7 +19,7 @@ from torrentdist.host.http.uvicorn_adapter import WebServer
 from torrentdist.host.http.web import bind_socket, json_response
 from torrentdist.http.access import with_token
 from torrentdist.http.connection_pool import Http
-from torrentdist.security.principal import Role
+from torrentdist.security.authorization import Role
 
 pytestmark = [pytest.mark.anyio, pytest.mark.case("F11")]
 

@@ -18,7 +18,7 @@ from torrentdist.cluster.session.znode_operations import Create, Set
 from torrentdist.master.access.kept_revocations import KeptRevocations, Known, forgotten_ops, learned
 from torrentdist.master.master_session import MasterSession
 from torrentdist.model.access.host_record import HostRecord
-from torrentdist.model.access.token_record import TokenRecord
+from torrentdist.model.access.token_messages import TokenRecord
 from torrentdist.model.ids import MasterId
 from torrentdist.model.records import ClusterRecord, encode
 

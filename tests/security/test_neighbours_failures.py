@@ -29,7 +29,7 @@ from torrentdist.master.access import host_operations
 from torrentdist.master.changes.predicted_records import predicted
 from torrentdist.master.swarm.swarm_api import MEMBERS_ONLY
 from torrentdist.model.access.host_messages import InvitationBody
-from torrentdist.model.access.token_record import TokenRecord
+from torrentdist.model.access.token_messages import TokenRecord
 from torrentdist.model.configuration.config import Config
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import JobId, digest

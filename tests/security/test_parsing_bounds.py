@@ -20,8 +20,7 @@ from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.host.http.body_room import BodyRoom
 from torrentdist.host.http.web import decode_body
 from torrentdist.http.api_calls import Broken, decode, error_in
-from torrentdist.http.http_errors import AnswerTooLarge
-from torrentdist.http.http_values import Answer
+from torrentdist.http.http_values import Answer, AnswerTooLarge
 from torrentdist.model.backup import decode_backup
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.jobs.job import parse_job

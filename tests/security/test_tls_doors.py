@@ -16,8 +16,7 @@ from tls_site import LOOPBACK, TOKEN, TestAuthority, client, make_authority, own
 from torrentdist.host.http import uvicorn_adapter
 from torrentdist.http.access import with_token
 from torrentdist.http.connection_pool import Http
-from torrentdist.http.http_errors import HttpError, NotTrusted
-from torrentdist.http.request_head import origin_of
+from torrentdist.http.http_values import HttpError, NotTrusted, origin_of
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.security.certificate_identity import CertificateRole
 from torrentdist.security.live_tls import LiveTls

@@ -24,7 +24,7 @@ from torrentdist.model.ids import JobId, MasterId, PeerId, SupervisorId
 from torrentdist.model.records import FailoverRecord, JobStatus
 from torrentdist.model.wire.cluster_messages import ClusterView, GoneView
 from torrentdist.model.wire.job_messages import HeartbeatBody, WorkerReport, WorkerState
-from torrentdist.security.principal import Principal, Proof, Role
+from torrentdist.security.authorization import Principal, Proof, Role
 from torrentdist.swarm.directory.directory import SwarmDirectory
 from torrentdist.swarm.directory.directory_values import HostConditions
 

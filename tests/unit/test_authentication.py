@@ -12,7 +12,7 @@ from torrentdist.host.http.authentication import Authentication, authenticate, p
 from torrentdist.host.http.operation import Operation, api_app, body_of, open_prefixes, sharer_of
 from torrentdist.host.http.web import PRINCIPAL, json_response
 from torrentdist.model.ids import BundleId
-from torrentdist.security.principal import LOCAL, STRANGER, TOKEN_HOLDER, Principal, Proof, Role
+from torrentdist.security.authorization import LOCAL, STRANGER, TOKEN_HOLDER, Principal, Proof, Role
 
 pytestmark = pytest.mark.anyio
 

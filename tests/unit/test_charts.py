@@ -8,13 +8,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from torrentdist.charts.axes import axis, ticks
 from torrentdist.charts.bars import Bar, bar_plot
 from torrentdist.charts.curves import Curve, step_plot
 from torrentdist.charts.matrix import matrix_plot
 from torrentdist.charts.panels import EndMark, Line, Moment, Panel, panel_picture
 from torrentdist.charts.quantities import count, percent, seconds, size
-from torrentdist.charts.svg import SERIES, style
+from torrentdist.charts.svg import SERIES, axis, style, ticks
 
 HOSTILE = "</svg><script>alert(1)</script>"
 

@@ -14,10 +14,10 @@ from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.model.backup import Backup, Node, encode_backup
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, MasterId, SupervisorId
+from torrentdist.model.wire.bundle_messages import PruneView
 from torrentdist.model.wire.cluster_messages import BundleCounts, ClusterView, MasterView, SupervisorView
 from torrentdist.model.wire.fleet_messages import FleetView, HostProgress, HostState
 from torrentdist.model.wire.ha_views import FailoverView, LeaderTransferView, LeaderView, MasterState, RoleView
-from torrentdist.model.wire.prune_views import PruneView
 from torrentdist_cli.main import main
 
 Capture = pytest.CaptureFixture[str]

@@ -10,7 +10,7 @@ from torrentdist.client.bundles.transfer_progress import TransferProgress, Trans
 from torrentdist.model.ids import BundleId, Digest, SupervisorId
 from torrentdist.model.wire.fleet_messages import FleetView, HostProgress, HostState
 from torrentdist_cli.bundles.fleet_picture import cells, eta, line, picture, shown_hosts, summary
-from torrentdist_cli.frame.invocation import Session
+from torrentdist_cli.frame.command import Session
 from torrentdist_cli.frame.progress_bar import paced, sentence, transfer_display
 
 MIB = 1024 * 1024

@@ -10,7 +10,7 @@ from torrentdist.client.bundles.transfer_progress import TransferProgress, Trans
 from torrentdist.model.errors import ERRORS
 from torrentdist.model.ids import BundleId, Digest, SupervisorId
 from torrentdist.model.wire.fleet_messages import FleetView, HostProgress, HostState
-from torrentdist_cli.frame.invocation import ProgressStyle, Session
+from torrentdist_cli.frame.command import ProgressStyle, Session
 from torrentdist_cli.frame.progress_bar import as_json, lines_of
 from torrentdist_cli.main import main
 

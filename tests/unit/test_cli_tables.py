@@ -12,11 +12,11 @@ from cluster_by_script import BUNDLE, Answers
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, JobId, MasterId, SupervisorId
 from torrentdist.model.records import JobEvent, JobEventKind, JobStatus
+from torrentdist.model.wire.bundle_messages import UnprunedView, UnusedView
 from torrentdist.model.wire.cluster_messages import BundleCounts, ClusterView, MasterView, SupervisorView
 from torrentdist.model.wire.fleet_messages import FleetView, HostProgress, HostState
 from torrentdist.model.wire.ha_views import FailoverView, LeaderView, MasterState, RoleView
 from torrentdist.model.wire.job_messages import JobView, WorkerState, WorkerView
-from torrentdist.model.wire.prune_views import UnprunedView, UnusedView
 from torrentdist_cli.frame.table_layout import columns, table
 from torrentdist_cli.main import main
 

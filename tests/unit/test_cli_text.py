@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from torrentdist_cli.frame.units import duration, parse_duration, parse_share, percent, size, unicode_path
+from torrentdist_cli.frame.rendering import duration, parse_duration, parse_share, percent, size, unicode_path
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,7 @@ from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.client.bundles.chunked_upload import read_chunk, send_content
 from torrentdist.client.bundles.upload import default_id
 from torrentdist.client.masters.master_client import MasterClient
-from torrentdist.http.http_errors import AnswerTimeout
-from torrentdist.http.http_values import Answer, SentRequest
+from torrentdist.http.http_values import Answer, AnswerTimeout, SentRequest
 from torrentdist.model.configuration.config import ClientConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import bundle_id, digest

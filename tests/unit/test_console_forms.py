@@ -7,17 +7,16 @@ import pytest
 from records_of import bundle, snapshot, supervisor
 
 from torrentdist.master.console.console_markup import Visit
-from torrentdist.master.console.forms.access_pages import TokenLineView, tokens_html
-from torrentdist.master.console.forms.action_forms import command_line
-from torrentdist.master.console.forms.actions import action_of
-from torrentdist.master.console.forms.distribution_outlook import (
+from torrentdist.master.console.forms.access_pages import TokenLineView, rules_html, tokens_html
+from torrentdist.master.console.forms.action_forms import (
     DistributionOutlook,
+    command_line,
     fields_again,
     outlook,
     outlook_words,
 )
+from torrentdist.master.console.forms.actions import action_of
 from torrentdist.master.console.forms.form_fields import distribute_body, quota_request, rule_request
-from torrentdist.master.console.forms.retention_pages import rules_html
 from torrentdist.model.access.token_messages import QuotaView, TokenState, TokenView
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, SupervisorId
@@ -25,7 +24,7 @@ from torrentdist.model.policies.bundle_terms import BundleTerms, Priority
 from torrentdist.model.policies.distribution_record import DistributionRecord
 from torrentdist.model.policies.policy_messages import RetentionView
 from torrentdist.model.wire.fleet_messages import DistributeBody, HostProgress, HostState
-from torrentdist.security.principal import Principal, Proof, Role
+from torrentdist.security.authorization import Principal, Proof, Role
 
 OPERATOR = Principal("ops", Role.OPERATOR, Proof.SESSION)
 READER = Principal("looks", Role.READER, Proof.TOKEN)

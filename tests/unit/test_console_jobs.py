@@ -16,7 +16,7 @@ from torrentdist.master.console.pages.job_pages import ROWS, JobPages
 from torrentdist.master.jobs.job_requests import JobRequests
 from torrentdist.model.configuration.config import JobsConfig
 from torrentdist.model.records import JobStatus
-from torrentdist.security.principal import LOCAL
+from torrentdist.security.authorization import LOCAL
 
 JOBS = [f"job-{number:03}" for number in range(150)]
 FAILED = set(JOBS[::2])

@@ -19,13 +19,12 @@ from torrentdist.master.console.console_views import (
     distribution_view,
 )
 from torrentdist.master.console.event_lines import EventFilter, EventLine, moment_of, newest
-from torrentdist.master.console.forms.action_forms import ActionView, action_html, action_links
+from torrentdist.master.console.forms.action_forms import ActionView, DistributionOutlook, action_html, action_links
 from torrentdist.master.console.forms.actions import ACTIONS
-from torrentdist.master.console.forms.distribution_outlook import DistributionOutlook
 from torrentdist.master.console.pages.bundle_pages import bundles_html, distribution_part
 from torrentdist.master.console.pages.distribution_pages import history_table, run_html
 from torrentdist.master.console.pages.event_pages import events_html
-from torrentdist.master.console.pages.output_pages import output_html
+from torrentdist.master.console.pages.job_pages import output_html
 from torrentdist.master.console.pages.overview_pages import overview_part
 from torrentdist.master.reads.time_left import eta_of
 from torrentdist.model.errors import TorrentdistError
@@ -39,7 +38,7 @@ from torrentdist.model.wire.fleet_messages import (
     HostState,
 )
 from torrentdist.model.wire.transfer_messages import Sources
-from torrentdist.security.principal import Principal, Proof, Role
+from torrentdist.security.authorization import Principal, Proof, Role
 
 NOW = 1_700_010_000.0
 HOSTILE = "\"><script>alert('x')</script>"

@@ -7,8 +7,7 @@ import re
 import msgspec
 import pytest
 
-from torrentdist.master.console.event_lines import EventLine, of_audit, without_repeats
-from torrentdist.master.console.event_words import once, verb
+from torrentdist.master.console.event_lines import EventLine, of_audit, once, verb, without_repeats
 from torrentdist.master.console.forms.actions import ACTIONS, PARAMETERS
 from torrentdist.model.access.audit_messages import AuditView
 

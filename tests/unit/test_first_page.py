@@ -15,7 +15,7 @@ from torrentdist.master.presence.attention_sight import AttentionSight
 from torrentdist.model.ids import MasterId, PeerId
 from torrentdist.model.wire.job_messages import HeartbeatBody
 from torrentdist.model.wire.swarm_messages import PeerRole, SwarmAnnounce, SwarmEntry
-from torrentdist.security.principal import LOCAL
+from torrentdist.security.authorization import LOCAL
 from torrentdist.swarm.directory.directory import SwarmDirectory
 
 HOSTS = [f"host-{number:04}" for number in range(1000)]

@@ -25,7 +25,7 @@ from torrentdist.model.access.audit_messages import AuditView
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import JobId
 from torrentdist.model.records import JobStatus
-from torrentdist.security.principal import TOKEN_HOLDER, Principal, Proof, Role
+from torrentdist.security.authorization import TOKEN_HOLDER, Principal, Proof, Role
 
 pytestmark = [pytest.mark.anyio, pytest.mark.case("I1")]
 

@@ -17,8 +17,8 @@ from torrentdist.model.access.host_record import HostRecord
 from torrentdist.model.ids import BundleId, PeerId, StoreId, SupervisorId, digest
 from torrentdist.model.records import AssignmentRecord, SupervisorRecord, encode
 from torrentdist.model.wire.swarm_messages import PeerRole, SwarmAnnounce, SwarmEntry
+from torrentdist.security.authorization import TOKEN_HOLDER, Principal, Proof, Role, certificate_holder
 from torrentdist.security.certificate_identity import CertificateIdentity, CertificateRole
-from torrentdist.security.principal import TOKEN_HOLDER, Principal, Proof, Role, certificate_holder
 
 pytestmark = pytest.mark.case("F6")
 

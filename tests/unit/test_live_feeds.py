@@ -26,7 +26,7 @@ from torrentdist.master.console.live_feeds import (
     period_of,
 )
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.security.principal import Principal, Proof, Role
+from torrentdist.security.authorization import Principal, Proof, Role
 
 
 def busy(seconds: float) -> None:

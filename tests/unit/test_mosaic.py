@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from torrentdist.charts.mosaics import mosaic
+from torrentdist.charts.matrix import mosaic
 from torrentdist.master.console import console_markup as m
 from torrentdist.master.console.console_views import distribution_view
 from torrentdist.master.console.pages.bundle_pages import CELLS, distribution_part
@@ -14,7 +14,7 @@ from torrentdist.master.console.pages.host_pages import SORTS, TILES, HostsPage,
 from torrentdist.model.ids import BundleId, Digest, SupervisorId
 from torrentdist.model.wire.cluster_messages import SupervisorView
 from torrentdist.model.wire.fleet_messages import FleetView, HostProgress, HostState
-from torrentdist.security.principal import LOCAL
+from torrentdist.security.authorization import LOCAL
 
 VISIT = m.Visit(master="m1", path="/ui/hosts", query="", sender=LOCAL, form_key="k")
 

@@ -8,7 +8,7 @@ from records_of import bundle, snapshot
 
 from torrentdist.cluster.records.snapshot import BundleEntry, ClusterSnapshot, TokenEntry
 from torrentdist.master.policies.quotas import check_bytes, check_distributions, check_uploads, has_quota
-from torrentdist.model.access.token_record import TokenRecord
+from torrentdist.model.access.token_messages import TokenRecord
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
 from torrentdist.model.policies.distribution_record import DistributionRecord, DistributionState

@@ -15,7 +15,7 @@ from torrentdist.model.ids import BundleId, JobId, SupervisorId
 from torrentdist.model.policies.distribution_record import DistributionRecord
 from torrentdist.model.policies.retention_record import RetentionRecord
 from torrentdist.model.records import BundleState
-from torrentdist.security.principal import LOCAL, Principal, Proof, Role
+from torrentdist.security.authorization import LOCAL, Principal, Proof, Role
 
 pytestmark = pytest.mark.case("I1")
 

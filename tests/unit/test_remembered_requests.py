@@ -29,11 +29,11 @@ from torrentdist.master.changes.answered_requests import (
     Kept,
     Mutation,
     Requests,
+    expired,
     make_buckets,
     mutation,
     note,
 )
-from torrentdist.master.changes.request_trimming import expired
 from torrentdist.master.reads.answer_freshness import answered_here, seen
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import RequestId

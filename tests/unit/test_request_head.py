@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from torrentdist.http.http_errors import HttpError, InvalidUrl
-from torrentdist.http.http_values import Headers, SentRequest
-from torrentdist.http.request_head import EXPECTS, WRITE_BYTES, Origin, head_of, origin_of
+from torrentdist.http.http_values import (
+    EXPECTS,
+    WRITE_BYTES,
+    Headers,
+    HttpError,
+    InvalidUrl,
+    Origin,
+    SentRequest,
+    head_of,
+    origin_of,
+)
 
 
 def head(url: str, *, method: str = "GET", content: bytes | None = None, **headers: str) -> list[str]:

@@ -15,7 +15,7 @@ from torrentdist.model.access.envelope import (
 )
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import MAX_ID_LENGTH, BundleId, Digest
-from torrentdist.security.authorization import check_role
+from torrentdist.security.authorization import STRANGER, Principal, Proof, Role, check_role
 from torrentdist.security.certificate_identity import (
     CertificateIdentity,
     CertificateRole,
@@ -23,7 +23,6 @@ from torrentdist.security.certificate_identity import (
     identity_of_peer,
 )
 from torrentdist.security.passes import OUTPUT_SECS, admits, new_pass
-from torrentdist.security.principal import STRANGER, Principal, Proof, Role
 from torrentdist.security.signing.signatures import (
     BundleStatement,
     canonical,

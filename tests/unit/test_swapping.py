@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from torrentdist.bundle.files.swapping import swap, swap_in_steps
+from torrentdist.bundle.files.durability import swap, swap_in_steps
 
 Swap = Callable[[Path, Path, Path], None]
 EITHER = pytest.mark.parametrize("put", [swap, swap_in_steps])

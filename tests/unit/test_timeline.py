@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from torrentdist.charts.timelines import SPANS, Lane, timeline
+from torrentdist.charts.curves import SPANS, Lane, timeline
 from torrentdist.master.console.event_lines import EventLine, lane_of
 from torrentdist.master.console.pages.overview_pages import LANES, past_part
 

@@ -18,11 +18,10 @@ from torrentdist.master.access.token_operations import (
     revocation_ops,
     token_view,
 )
-from torrentdist.model.access.token_messages import TokenBody
-from torrentdist.model.access.token_record import TokenRecord
+from torrentdist.model.access.token_messages import TokenBody, TokenRecord
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.records import decode
-from torrentdist.security.principal import Proof, Role
+from torrentdist.security.authorization import Proof, Role
 from torrentdist.security.tokens import (
     hash_of,
     is_unbound,

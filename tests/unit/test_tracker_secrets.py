@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from torrentdist.master.swarm.tracker_secrets import GRACE_SECS, tracker_secrets
+from torrentdist.master.swarm.stock_announces import GRACE_SECS, tracker_secrets
 
 NOW = 1_800_000_000.0
 BEFORE = tracker_secrets("secret", {}, NOW)

@@ -19,15 +19,14 @@ from typing import NamedTuple
 import msgspec
 
 from torrentdist.bundle.content_check import verify_content
-from torrentdist.bundle.files.disk_failures import disk_failures
-from torrentdist.bundle.files.durability import write_durably
+from torrentdist.bundle.files.durability import disk_failures, write_durably
 from torrentdist.bundle.metafile import Metafile, metafile_of
 from torrentdist.client.masters.remembered_masters import cache_dir, memory_path
 from torrentdist.model import ids
 from torrentdist.model.access.envelope import Envelope
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
-from torrentdist.model.json_decoding import decode_json
+from torrentdist.model.wire.view import decode_json
 
 LOOK_SECS = 0.1
 """Seconds between two looks whether another process has finished."""

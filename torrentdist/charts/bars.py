@@ -1,14 +1,15 @@
-"""Horizontal bars with stacked parts, one bar per row.
+"""Bars with stacked parts: horizontal ones, one per row, and a strip, which is a small bar for a
+cell of a table.
 
-Always: the axis starts at zero, and every part shows its value as a tooltip.
+Always: the axis starts at zero, and every part shows its value as a tooltip. A whole strip stands
+for the whole amount, and the missing share stays empty.
 """
 
 from collections.abc import Callable, Sequence
 from html import escape
 from typing import NamedTuple
 
-from torrentdist.charts.axes import axis
-from torrentdist.charts.svg import FIGURE_WIDTH, SERIES, figure, legend, rule, text_at, width_of
+from torrentdist.charts.svg import FIGURE_WIDTH, SERIES, axis, figure, legend, rule, text_at, width_of
 
 _ROW_HEIGHT, _TOP = 26, 6
 _MOST_LABEL, _MOST_NOTE = 34, 30
@@ -63,4 +64,23 @@ def _part(x: float, y: float, length: float, tooltip: str, colour: int) -> str:
     return (
         f'<rect x="{x:.1f}" y="{y + 4}" width="{max(length - 1, 0.6):.1f}" height="{_ROW_HEIGHT - 8}" rx="2" '
         f'fill="var(--s{colour})"><title>{escape(tooltip)}</title></rect>'
+    )
+
+
+_WIDTH, _HEIGHT = 160, 10
+
+
+def strip(parts: Sequence[float], whole: float, title: str, colours: Sequence[int]) -> str:
+    """Returns the strip. `parts` are amounts in the order in which they are drawn, `colours` their
+    series. `title` is shown as a tooltip, and read aloud by screen readers."""
+    scale = _WIDTH / whole if whole > 0 else 0.0
+    body, x = [f'<rect class="cell" width="{_WIDTH}" height="{_HEIGHT}" rx="2"/>'], 0.0
+    for value, colour in zip(parts, colours, strict=True):
+        width = min(value * scale, _WIDTH - x)
+        if width > 0:
+            body.append(f'<rect x="{x:.1f}" width="{width:.1f}" height="{_HEIGHT}" fill="var(--s{colour})"/>')
+            x += width
+    return (
+        f'<svg class="strip" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" height="{_HEIGHT}" role="img" '
+        f'aria-label="{escape(title)}"><title>{escape(title)}</title>{"".join(body)}</svg>'
     )

@@ -1,15 +1,19 @@
-"""Curves of shares over time, drawn as steps: a host has a bundle or it does not.
+"""Charts over time: curves of shares, drawn as steps, because a host has a bundle or does not;
+and a timeline with one lane for each kind of thing that happened.
 
-Always: both axes start at zero, and every curve shows its end as a tooltip.
+Always: both axes of curves start at zero, and every curve shows its end as a tooltip. The size of
+a timeline depends on the number of its spans, not on how much happened.
 """
 
-from collections.abc import Sequence
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import NamedTuple
 
-from torrentdist.charts.axes import axis
 from torrentdist.charts.quantities import percent, seconds
-from torrentdist.charts.svg import FIGURE_WIDTH, SERIES, figure, legend, rule, text_at
+from torrentdist.charts.svg import FIGURE_WIDTH, SERIES, axis, figure, legend, rule, text_at
 
 _LEFT, _RIGHT, _TOP, _HEIGHT = 64, 36, 14, 300
 _WIDTH = FIGURE_WIDTH - _LEFT - _RIGHT
@@ -54,3 +58,39 @@ def _curve(curve: Curve, colour: str, scale: float) -> str:
         f'<path class="line" {path}><title>{tooltip}</title></path>'
         f'<circle cx="{_LEFT + x * scale:.1f}" cy="{_y(y):.1f}" r="3.5" fill="{colour}"/>'
     )
+
+
+SPANS = 48
+
+
+@dataclass(frozen=True)
+class Lane:
+    name: str
+    address: str
+    """The page with its details."""
+    moments: Sequence[float]
+    colour: int
+
+
+def timeline(lanes: Iterable[Lane], begin: float, end: float) -> str:
+    """Returns the lanes as part of a page."""
+    return f'<div class="timeline">{"".join(_lane(lane, begin, end) for lane in lanes)}</div>'
+
+
+def _lane(lane: Lane, begin: float, end: float) -> str:
+    secs = (end - begin) / SPANS
+    counts = Counter(int((at - begin) / secs) for at in lane.moments if begin <= at < end)
+    marks = "".join(
+        f'<rect x="{span}" width="1" height="10"><title>{escape(_span(begin + span * secs))}: {count}</title></rect>'
+        for span, count in sorted(counts.items())
+    )
+    said = f"{lane.name}: {counts.total()} from {_span(begin)} to {_span(end)}"
+    return (
+        f'<a href="{escape(lane.address)}">{escape(lane.name)}</a><span>{counts.total():,}</span>'
+        f'<svg viewBox="0 0 {SPANS} 10" preserveAspectRatio="none" fill="var(--s{lane.colour})" role="img" '
+        f'aria-label="{escape(said)}"><rect class="cell" width="{SPANS}" height="10"/>{marks}</svg>'
+    )
+
+
+def _span(at: float) -> str:
+    return time.strftime("%a %H:%M", time.gmtime(at))

@@ -30,17 +30,17 @@ from torrentdist.client.zookeeper_probe import NotUnderstood, TreeAccess, ask_ac
 from torrentdist.http.access import anonymously
 from torrentdist.http.api_calls import Broken, Request, ask
 from torrentdist.http.connection_pool import Http
-from torrentdist.http.http_errors import HttpError
+from torrentdist.http.http_values import HttpError
 from torrentdist.model.access.token_messages import QuotaView, TokenState, TokenView
 from torrentdist.model.configuration.config import Config, TracesConfig, ZooKeeperConfig
 from torrentdist.model.configuration.settings import DEFAULT_ORIGIN
 from torrentdist.model.errors import EXIT_UNAVAILABLE, EXIT_USAGE, TorrentdistError
-from torrentdist.model.json_decoding import decode_json
 from torrentdist.model.policies.policy_messages import DistributionStatusView, RetentionView
 from torrentdist.model.wire.cluster_messages import ClusterView, HealthView
 from torrentdist.model.wire.doctor_views import Finding, IsolationView, Verdict
 from torrentdist.model.wire.fleet_messages import HostProblem
 from torrentdist.model.wire.ha_views import DialView, MasterState, RoleView
+from torrentdist.model.wire.view import decode_json
 from torrentdist.model.wording import cause_text
 from torrentdist.swarm.libtorrent_build import libtorrent_build
 

@@ -7,7 +7,7 @@ import msgspec
 
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.http.api_calls import Request
-from torrentdist.model.wire.group_views import (
+from torrentdist.model.wire.cluster_messages import (
     GroupChangeView,
     GroupIdentityView,
     GroupLineView,

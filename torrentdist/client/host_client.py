@@ -14,7 +14,7 @@ from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.http.access import Trust, with_token
 from torrentdist.http.api_calls import Request, error_in
 from torrentdist.http.connection_pool import Http
-from torrentdist.http.http_errors import HttpError
+from torrentdist.http.http_values import HttpError
 from torrentdist.model import ids
 from torrentdist.model.access.host_messages import (
     CertificateView,

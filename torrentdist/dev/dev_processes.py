@@ -17,7 +17,7 @@ import msgspec
 
 from torrentdist.model.configuration.settings import DEV_MARK
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.json_decoding import decode_json
+from torrentdist.model.wire.view import decode_json
 
 LOCK, STATE = "lock", "state.json"
 

@@ -34,7 +34,7 @@ from torrentdist.distributor.plugin_files import (
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import bundle_id as checked_bundle_id
 from torrentdist.model.ids import digest as checked_digest
-from torrentdist.model.json_decoding import decode_json
+from torrentdist.model.wire.view import decode_json
 
 _MARKER = "complete.json"
 _BLOCK = 8 * 1024 * 1024

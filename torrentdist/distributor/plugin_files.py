@@ -1,5 +1,5 @@
-"""Code shared by the plug-ins of this package: their options, their metafiles on disk, and
-completing a file.
+"""Code shared by the plug-ins of this package: their options, their metafiles on disk,
+completing a file, and their failures as errors of the table.
 
 Always: if `complete_file` leaves a file with all of its bytes, the file has the hash in the
 bundle's v2 metafile.
@@ -10,20 +10,21 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar
 
 import msgspec
 
 from torrentdist.bundle import merkle
-from torrentdist.bundle.files.disk_failures import disk_failures
-from torrentdist.bundle.files.durability import write_durably
+from torrentdist.bundle.files.durability import disk_failures, write_durably
 from torrentdist.bundle.metafile import FileEntry, Metafile, parse_metafile
 from torrentdist.bundle.metafile_maker import make_metafile
-from torrentdist.distributor.protocol import HostServices
+from torrentdist.distributor.protocol import CodeDistributor, HostServices
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
 from torrentdist.model.ids import bundle_id as checked_bundle_id
+from torrentdist.model.wording import os_sentence
 
 _SUFFIX = ".metafile"
 _READ_BYTES = 1024 * 1024
@@ -205,3 +206,19 @@ def _root(out: IO[bytes]) -> bytes:
 def _blocks(out: IO[bytes]) -> Iterator[bytes]:
     while block := out.read(_READ_BYTES):
         yield block
+
+
+@contextmanager
+def plugin_failures(plugin: CodeDistributor, bundle_id: str, place: Path) -> Iterator[None]:
+    """Raises an error of the block as one of the table.
+
+    `place`: what an error of the operating system is about if it names no file itself.
+    """
+    try:
+        yield
+    except TorrentdistError:
+        raise
+    except OSError as exc:
+        raise TorrentdistError("disk_error", path=str(exc.filename or place), detail=os_sentence(exc)) from exc
+    except Exception as exc:
+        raise TorrentdistError("bundle_unavailable", id=bundle_id, detail=f"{type(plugin).__name__}: {exc}") from exc

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from torrentdist.bundle.files.disk_failures import disk_failures
+from torrentdist.bundle.files.durability import disk_failures
 from torrentdist.bundle.metafile import FileEntry, parse_metafile
 from torrentdist.distributor.plugin_files import (
     complete_file,

@@ -14,15 +14,14 @@ from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 
 from torrentdist.bundle.content_check import finish_content, remove_wrong_packs, verify_content
-from torrentdist.bundle.files.disk_failures import as_failure, disk_failures
-from torrentdist.bundle.files.durability import write_durably
+from torrentdist.bundle.files.durability import as_failure, disk_failures, write_durably
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.packs.pack_files import write_files, write_known_files
 from torrentdist.bundle.reuse.chunker import LARGE_FILE
 from torrentdist.bundle.reuse.recipe import Recipe, parse_recipe
 from torrentdist.bundle.store.store import StoredBundle
 from torrentdist.distributor.loader import joins_uploads, keeps_limits
-from torrentdist.distributor.plugin_failures import plugin_failures
+from torrentdist.distributor.plugin_files import plugin_failures
 from torrentdist.distributor.protocol import CodeDistributor
 from torrentdist.host.host_parts import AT_ONCE, HostParts
 from torrentdist.host.process.heavy_work import in_heavy_thread, in_writing_thread

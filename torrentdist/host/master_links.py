@@ -17,8 +17,7 @@ from torrentdist.http.access import AccessRule
 from torrentdist.http.api_calls import decode
 from torrentdist.http.asking_in_turn import first_sound
 from torrentdist.http.connection_pool import Http
-from torrentdist.http.http_errors import HttpError
-from torrentdist.http.http_values import Answer
+from torrentdist.http.http_values import Answer, HttpError
 from torrentdist.model.access.envelope import Envelope
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest

@@ -23,7 +23,7 @@ from torrentdist.distributor.plugin_files import as_parsed
 from torrentdist.distributor.protocol import Holder
 from torrentdist.host.process.port_guard import PortGuard
 from torrentdist.host.swarm_transfers import SwarmTransfers
-from torrentdist.http.request_head import origin_of
+from torrentdist.http.http_values import origin_of
 from torrentdist.http.token_recipients import origins_of
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest

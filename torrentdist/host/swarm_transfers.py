@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from torrentdist.bundle.files.disk_failures import disk_failures
+from torrentdist.bundle.files.durability import disk_failures
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.packs.pack_files import write_files
 from torrentdist.host.host_parts import AT_ONCE, ENTERED_SECS, LEFT_SECS, HostParts

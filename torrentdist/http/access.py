@@ -11,8 +11,7 @@ from typing import Any
 
 import msgspec
 
-from torrentdist.http.http_errors import NotTrusted
-from torrentdist.http.request_head import Origin
+from torrentdist.http.http_values import NotTrusted, Origin
 from torrentdist.http.token_recipients import TokenRecipients, origins_of
 from torrentdist.model.loopback import is_loopback
 

@@ -9,8 +9,7 @@ import re
 import zlib
 from typing import Final, NamedTuple
 
-from torrentdist.http.http_errors import AnswerTooLarge, HttpError
-from torrentdist.http.http_values import Headers
+from torrentdist.http.http_values import AnswerTooLarge, Headers, HttpError
 
 _STATUS: Final = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])(?: .*)?")
 _LENGTH: Final = re.compile(r"[0-9]{1,15}")

@@ -15,10 +15,17 @@ from typing import TypeVar
 import msgspec
 
 from torrentdist.http.connection_pool import Http
-from torrentdist.http.http_errors import AnswerTimeout, ConnectError, ConnectTimeout, HttpError, InvalidUrl
-from torrentdist.http.http_values import MOST_BYTES, Answer
+from torrentdist.http.http_values import (
+    MOST_BYTES,
+    Answer,
+    AnswerTimeout,
+    ConnectError,
+    ConnectTimeout,
+    HttpError,
+    InvalidUrl,
+)
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.json_decoding import decode_json
+from torrentdist.model.wire.view import decode_json
 
 T = TypeVar("T")
 

@@ -13,8 +13,7 @@ import msgspec
 
 from torrentdist.http.api_calls import Broken, error_in, result_of
 from torrentdist.http.connection_pool import Http
-from torrentdist.http.http_errors import HttpError
-from torrentdist.http.http_values import Answer
+from torrentdist.http.http_values import Answer, HttpError
 from torrentdist.model.errors import TorrentdistError
 
 T = TypeVar("T")

@@ -12,9 +12,7 @@ import time
 from typing import Final
 
 from torrentdist.http.answer_parsing import AnswerHead, chunk_size, expect_room, length_in, read_head, unpacked
-from torrentdist.http.http_errors import AnswerTimeout, HttpError
-from torrentdist.http.http_values import Answer, Headers, SentRequest
-from torrentdist.http.request_head import EXPECTS, WRITE_BYTES
+from torrentdist.http.http_values import EXPECTS, WRITE_BYTES, Answer, AnswerTimeout, Headers, HttpError, SentRequest
 from torrentdist.http.tls_failures import ENDED_LIKE_HTTPS, tls_sentence
 from torrentdist.model.wording import os_sentence
 

@@ -17,9 +17,18 @@ from urllib.parse import quote, urlencode
 
 from torrentdist.http.access import Access, AccessRule, Trust, anonymously
 from torrentdist.http.connection import READ_BYTES, Connection
-from torrentdist.http.http_errors import ConnectError, ConnectTimeout, NotTrusted
-from torrentdist.http.http_values import MOST_BYTES, Answer, Headers, SentRequest
-from torrentdist.http.request_head import Origin, head_of, origin_of
+from torrentdist.http.http_values import (
+    MOST_BYTES,
+    Answer,
+    ConnectError,
+    ConnectTimeout,
+    Headers,
+    NotTrusted,
+    Origin,
+    SentRequest,
+    head_of,
+    origin_of,
+)
 from torrentdist.http.tls_failures import tls_sentence
 from torrentdist.model.wire.headers import CLIENT
 from torrentdist.model.wording import os_sentence

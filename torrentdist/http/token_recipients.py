@@ -9,9 +9,7 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
-from torrentdist.http.http_errors import HttpError, InvalidUrl
-from torrentdist.http.http_values import Answer
-from torrentdist.http.request_head import Origin, origin_of
+from torrentdist.http.http_values import Answer, HttpError, InvalidUrl, Origin, origin_of
 
 PATH: Final = "/v1/proof"
 PROOF_SECS: Final = 1.0

@@ -15,8 +15,8 @@ from torrentdist.model.access.envelope import Envelope
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest, JobId, MasterId, StoreId, SupervisorId
 from torrentdist.model.jobs.job import JobSpec
-from torrentdist.model.json_decoding import decode_json
 from torrentdist.model.policies.bundle_terms import BundleTerms
+from torrentdist.model.wire.view import decode_json
 
 SCHEMA = 2
 OLDEST_READABLE = 1

@@ -13,8 +13,8 @@ import secrets
 from collections.abc import Callable
 from typing import Final
 
-from torrentdist.model.access.token_record import TokenRecord
-from torrentdist.security.principal import TOKEN_HOLDER, Principal, Proof, Role
+from torrentdist.model.access.token_messages import TokenRecord
+from torrentdist.security.authorization import TOKEN_HOLDER, Principal, Proof, Role
 from torrentdist.security.tokens import ROLES, reads_of
 
 COOKIE: Final = "torrentdist_console"

@@ -11,7 +11,7 @@ import hashlib
 import hmac
 
 from torrentdist.model.ids import BundleId, JobId
-from torrentdist.security.principal import Principal, Proof, Role
+from torrentdist.security.authorization import Principal, Proof, Role
 
 PREFIX = "job:"
 _SALT = b"torrentdist job tokens"

@@ -10,7 +10,7 @@ import hashlib
 import hmac
 from typing import Final
 
-from torrentdist.security.principal import Principal, Proof, Role
+from torrentdist.security.authorization import Principal, Proof, Role
 
 OUTPUT_SECS: Final = 900.0
 """How long the output of a job may be read."""

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.security.principal import Principal, Proof, Role
+from torrentdist.security.authorization import Principal, Proof, Role
 
 if TYPE_CHECKING:
-    from torrentdist.model.access.token_record import TokenRecord
+    from torrentdist.model.access.token_messages import TokenRecord
 
 PREFIX: Final = "td"
 SECRET_BYTES: Final = 32

@@ -22,8 +22,7 @@ import msgspec
 
 from torrentdist.http.api_calls import Broken, result_of
 from torrentdist.http.connection_pool import Http
-from torrentdist.http.http_errors import HttpError
-from torrentdist.http.http_values import Answer
+from torrentdist.http.http_values import Answer, HttpError
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import PeerId
 from torrentdist.model.wire.swarm_messages import HostCondition, PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry

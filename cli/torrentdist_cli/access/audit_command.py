@@ -9,11 +9,9 @@ from torrentdist.client import access_client
 from torrentdist.model.access.audit_messages import AuditView
 from torrentdist.model.errors import TorrentdistError
 from torrentdist_cli.frame.asking_masters import ask_masters
-from torrentdist_cli.frame.command import Command
-from torrentdist_cli.frame.invocation import Session
-from torrentdist_cli.frame.rendering import grid, show_all
+from torrentdist_cli.frame.command import Command, Session
+from torrentdist_cli.frame.rendering import DURATION, grid, show_all
 from torrentdist_cli.frame.terminal import say
-from torrentdist_cli.frame.units import DURATION
 
 DAY_SECS = 86400.0
 

@@ -13,12 +13,9 @@ from torrentdist.model.configuration.settings import read_secret
 from torrentdist.model.ids import peer_id
 from torrentdist.security.authority.invitation import invitation_text, parse_invitation
 from torrentdist.security.certificate_identity import CertificateRole
-from torrentdist_cli.frame.asking_masters import ask_masters
-from torrentdist_cli.frame.command import Command, Group, dry_run_option
-from torrentdist_cli.frame.interruption import run
-from torrentdist_cli.frame.invocation import Session
-from torrentdist_cli.frame.rendering import facts, grid, show, show_all
-from torrentdist_cli.frame.units import DURATION
+from torrentdist_cli.frame.asking_masters import ask_masters, run
+from torrentdist_cli.frame.command import Command, Group, Session, dry_run_option
+from torrentdist_cli.frame.rendering import DURATION, facts, grid, show, show_all
 from torrentdist_cli.shell.candidates import host_ids
 
 T = TypeVar("T")

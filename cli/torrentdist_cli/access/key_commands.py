@@ -7,8 +7,7 @@ from pathlib import Path
 
 import click
 
-from torrentdist_cli.frame.command import Command, Group
-from torrentdist_cli.frame.invocation import Session
+from torrentdist_cli.frame.command import Command, Group, Session
 from torrentdist_cli.frame.rendering import facts, show
 
 

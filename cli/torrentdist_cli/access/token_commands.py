@@ -11,10 +11,8 @@ from torrentdist.client import access_client
 from torrentdist.model.access.token_messages import QuotaBody, QuotaView, TokenBody, TokenView
 from torrentdist.security.tokens import ROLES
 from torrentdist_cli.frame.asking_masters import ask_masters
-from torrentdist_cli.frame.command import Command, Group, dry_run_option
-from torrentdist_cli.frame.invocation import Session
-from torrentdist_cli.frame.rendering import facts, grid, show, show_all
-from torrentdist_cli.frame.units import DURATION, SIZE, size
+from torrentdist_cli.frame.command import Command, Group, Session, dry_run_option
+from torrentdist_cli.frame.rendering import DURATION, SIZE, facts, grid, show, show_all, size
 from torrentdist_cli.shell.candidates import token_names
 
 DEFAULT_TTL_SECS = 90 * 86400.0

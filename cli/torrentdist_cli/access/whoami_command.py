@@ -5,8 +5,7 @@ import click
 from torrentdist.client import access_client
 from torrentdist_cli.access.token_commands import moment
 from torrentdist_cli.frame.asking_masters import ask_masters
-from torrentdist_cli.frame.command import Command
-from torrentdist_cli.frame.invocation import Session
+from torrentdist_cli.frame.command import Command, Session
 from torrentdist_cli.frame.rendering import facts, show
 
 

@@ -13,10 +13,8 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, bundle_id
 from torrentdist.model.wire.bundle_messages import BundleView
 from torrentdist_cli.frame.asking_masters import ask_masters
-from torrentdist_cli.frame.command import Command, Group, Lazy, dry_run_option
-from torrentdist_cli.frame.invocation import Session
-from torrentdist_cli.frame.rendering import facts, grid, show, show_all
-from torrentdist_cli.frame.units import duration, size
+from torrentdist_cli.frame.command import Command, Group, Lazy, Session, dry_run_option
+from torrentdist_cli.frame.rendering import duration, facts, grid, show, show_all, size
 from torrentdist_cli.frame.watching import watch, watch_option
 from torrentdist_cli.shell.candidates import bundle_ids
 
@@ -26,11 +24,11 @@ if TYPE_CHECKING:
 COMMANDS = {
     "distribute": Lazy("bundles.distribute_command", "Bring a bundle to every host, and watch it arrive."),
     "history": Lazy(
-        "bundles.history_command", "Show what distributions did, of one bundle or of all, the newest first."
+        "bundles.distribute_command", "Show what distributions did, of one bundle or of all, the newest first."
     ),
     "sign": Lazy("bundles.sign_command", "Sign a bundle that is in the cluster."),
     "verify": Lazy("bundles.verify_command", "Compare a directory or a file with a bundle, byte by byte."),
-    "diff": Lazy("bundles.diff_command", "Show what changes from bundle A to bundle B."),
+    "diff": Lazy("bundles.verify_command", "Show what changes from bundle A to bundle B."),
     "wait": Lazy(
         "bundles.distribute_command", "Wait until the hosts that were told to keep a bundle have it.", "wait_command"
     ),
@@ -42,7 +40,7 @@ COMMANDS = {
     "retention": Lazy(
         "bundles.retention_command", "Keep the newest bundles that match GLOB, and let the leader remove the others."
     ),
-    "prune": Lazy("bundles.prune_command", "Drop bundles that nothing on this host needs."),
+    "prune": Lazy("bundles.retention_command", "Drop bundles that nothing on this host needs."),
 }
 
 

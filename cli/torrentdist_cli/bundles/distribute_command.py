@@ -1,6 +1,8 @@
-"""`torrentdist bundle distribute`, `wait`, `cancel` and `distributions`: bring a bundle to hosts,
-at once or in waves, and watch it arrive."""
+"""`torrentdist bundle distribute`, `wait`, `cancel`, `distributions` and `history`: bring a
+bundle to hosts, at once or in waves, watch it arrive, and see what earlier distributions did.
+"""
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,14 +12,24 @@ from torrentdist.client.masters import policy_client
 from torrentdist.model.ids import SupervisorId, bundle_id, supervisor_id
 from torrentdist.model.policies.bundle_terms import Priority
 from torrentdist.model.policies.policy_messages import DistributionStatusView
-from torrentdist.model.wire.fleet_messages import DistributeView
+from torrentdist.model.wire.fleet_messages import DistributeView, DistributionSummary
 from torrentdist.model.wording import counted
 from torrentdist_cli.bundles.fleet_picture import fleet_display
 from torrentdist_cli.frame.asking_masters import ask_masters, cluster_of, run_with_progress
-from torrentdist_cli.frame.command import Command, dry_run_option
-from torrentdist_cli.frame.invocation import Session
-from torrentdist_cli.frame.rendering import facts, grid, show, show_all
-from torrentdist_cli.frame.units import DURATION, SHARE, SIZE, duration, origins, rate
+from torrentdist_cli.frame.command import Command, Session, dry_run_option
+from torrentdist_cli.frame.rendering import (
+    DURATION,
+    SHARE,
+    SIZE,
+    duration,
+    facts,
+    grid,
+    origins,
+    rate,
+    show,
+    show_all,
+    size,
+)
 from torrentdist_cli.shell.candidates import bundle_ids
 
 
@@ -177,3 +189,54 @@ def _table(view: DistributeView) -> str:
     if not view.failed:
         return table
     return f"{table}\n\n{grid(('MISSING', 'REASON'), [(host.supervisor, host.reason) for host in view.failed])}"
+
+
+@click.command(cls=Command)
+@click.argument("id", required=False, shell_complete=bundle_ids)
+def history(session: Session, id: str | None) -> None:
+    """Show what distributions did, of one bundle or of all, the newest first.
+
+    The masters keep the last 200, also when they restart. The columns 50 %, 90 % and 100 % show how
+    long it took until that share of the hosts had the bundle. The JSON names the last hosts, with
+    their reasons.
+
+    With -q: the names of the distributions.
+    """
+    bundle = None if id is None else bundle_id(id)
+    found = ask_masters(session, lambda client: client.distributions(bundle))
+    show_all(session, found, value=lambda one: one.run, table=lambda: _history_table(found))
+
+
+def _history_table(found: Sequence[DistributionSummary]) -> str:
+    return grid(
+        ("BUNDLE", "BEGAN", "SIZE", "HOSTS", "50 %", "90 %", "100 %", "FROM MASTERS", "FROM HOSTS", "NOTE"),
+        [
+            (
+                one.bundle,
+                time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one.began_at)),
+                size(one.size),
+                f"{one.done}/{one.hosts}",
+                _secs(one.half_secs),
+                _secs(one.most_secs),
+                _secs(one.all_secs),
+                size(one.sources.masters),
+                size(one.sources.peers),
+                _note(one),
+            )
+            for one in found
+        ],
+        right=("SIZE", "HOSTS", "50 %", "90 %", "100 %", "FROM MASTERS", "FROM HOSTS"),
+    )
+
+
+def _secs(value: float | None) -> str:
+    return "-" if value is None else duration(value)
+
+
+def _note(one: DistributionSummary) -> str:
+    if one.ended_at is None:
+        return "running"
+    if one.done == one.hosts:
+        return ""
+    first = next((host for host in one.late if host.seconds is None), None)
+    return "" if first is None else f"{first.supervisor}: {first.reason or first.state}"

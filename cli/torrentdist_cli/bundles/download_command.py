@@ -9,12 +9,10 @@ from torrentdist.model.ids import bundle_id
 from torrentdist.model.wire.transfer_messages import ContentSource, DownloadView
 from torrentdist.model.wording import counted
 from torrentdist_cli.frame.asking_masters import ask_masters, cluster_of, run_with_progress
-from torrentdist_cli.frame.command import Command, dry_run_option
-from torrentdist_cli.frame.invocation import Session
+from torrentdist_cli.frame.command import Command, Session, dry_run_option
 from torrentdist_cli.frame.progress_bar import transfer_display
-from torrentdist_cli.frame.rendering import facts, show
+from torrentdist_cli.frame.rendering import DURATION, duration, facts, origins, show, size
 from torrentdist_cli.frame.terminal import say
-from torrentdist_cli.frame.units import DURATION, duration, origins, size
 from torrentdist_cli.shell.candidates import bundle_ids
 
 _SOURCES = {

@@ -14,10 +14,10 @@ from typing import Any
 from torrentdist.model.ids import SupervisorId
 from torrentdist.model.wire.fleet_messages import FleetView, HostProgress, HostState
 from torrentdist.model.wording import counted, printable
-from torrentdist_cli.frame.invocation import Session
+from torrentdist_cli.frame.command import Session
 from torrentdist_cli.frame.progress_bar import lines_of, stderr_console
+from torrentdist_cli.frame.rendering import duration, percent, rate, size
 from torrentdist_cli.frame.table_layout import shorten_apart
-from torrentdist_cli.frame.units import duration, percent, rate, size
 
 Show = Callable[[FleetView], None]
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torrentdist.model.ids import BundleId
 from torrentdist.model.wording import printable
-from torrentdist_cli.frame.units import size
+from torrentdist_cli.frame.rendering import size
 
 _NAMED = 3
 _WARNED = 5

@@ -8,8 +8,7 @@ from torrentdist.client.bundles.signed_content import sign_bundle, sign_copy
 from torrentdist.model import ids
 from torrentdist.security.signing.signing_keys import read_signer
 from torrentdist_cli.frame.asking_masters import ask_masters
-from torrentdist_cli.frame.command import Command, dry_run_option
-from torrentdist_cli.frame.invocation import Session
+from torrentdist_cli.frame.command import Command, Session, dry_run_option
 from torrentdist_cli.frame.rendering import facts, show
 from torrentdist_cli.shell.candidates import bundle_ids
 

@@ -1,4 +1,6 @@
-"""`torrentdist bundle verify`: compares local files with a bundle."""
+"""`torrentdist bundle verify` and `diff`: compare local files with a bundle, and two bundles of
+the cluster with each other.
+"""
 
 import asyncio
 import os
@@ -10,18 +12,19 @@ import msgspec
 
 from torrentdist.bundle.content_check import Damage, verify_copy
 from torrentdist.bundle.metafile import Metafile
+from torrentdist.client.bundles.known_bundle import bundle_diff
 from torrentdist.client.bundles.signed_content import check_with_masters
 from torrentdist.client.bundles.transfer_progress import TransferProgress, TransferStage
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest, bundle_id
-from torrentdist_cli.frame.asking_masters import masters
-from torrentdist_cli.frame.command import Command
-from torrentdist_cli.frame.interruption import run
-from torrentdist_cli.frame.invocation import Session
+from torrentdist.model.wire.bundle_messages import BundleDiffView
+from torrentdist.model.wording import printable
+from torrentdist_cli.bundles.reuse_wording import reuse_line
+from torrentdist_cli.frame.asking_masters import ask_masters, masters, run
+from torrentdist_cli.frame.command import Command, Session
 from torrentdist_cli.frame.progress_bar import Show, transfer_display
-from torrentdist_cli.frame.rendering import grid, show
+from torrentdist_cli.frame.rendering import grid, show, unicode_path
 from torrentdist_cli.frame.terminal import say
-from torrentdist_cli.frame.units import unicode_path
 from torrentdist_cli.shell.candidates import bundle_ids
 
 
@@ -100,3 +103,30 @@ def _table(view: VerifyView) -> str:
     if not view.damaged:
         return f"{view.path} is exactly bundle {view.id}"
     return grid(("PATH", "REASON"), [(found.path, found.reason) for found in view.damaged])
+
+
+@click.command(cls=Command)
+@click.argument("a", shell_complete=bundle_ids)
+@click.argument("b", shell_complete=bundle_ids)
+def diff(session: Session, a: str, b: str) -> None:
+    """Show what changes from bundle A to bundle B.
+
+    Lists the files that are added (+), removed (-) and changed (~), and says how many bytes a host
+    that has A receives to get B.
+
+    With -q: that number of bytes.
+    """
+    old, new = bundle_id(a), bundle_id(b)
+    view = ask_masters(session, lambda client: bundle_diff(client, old, new))
+    show(session, view, value=str(view.new_bytes), table=lambda: _difference_table(view))
+
+
+def _difference_table(view: BundleDiffView) -> str:
+    marked = [
+        *((path, "+") for path in view.added),
+        *((path, "-") for path in view.removed),
+        *((path, "~") for path in view.changed),
+    ]
+    lines = [f"{mark} {printable(path)}" for path, mark in sorted(marked)]
+    reused_from = [view.a] if view.new_bytes < view.size else []
+    return "\n".join([*lines, f"{view.b}: {reuse_line(view.new_bytes, view.size, reused_from)}"])

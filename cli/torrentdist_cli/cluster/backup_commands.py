@@ -14,12 +14,9 @@ from torrentdist.model.backup import decode_backup
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wire.ha_views import BackupView, FoundedView, RestoreView
 from torrentdist.model.wording import counted
-from torrentdist_cli.frame.asking_masters import ask_masters, say_dry_run
-from torrentdist_cli.frame.command import Command, dry_run_option
-from torrentdist_cli.frame.interruption import run
-from torrentdist_cli.frame.invocation import Session
-from torrentdist_cli.frame.rendering import facts, show
-from torrentdist_cli.frame.units import duration, size
+from torrentdist_cli.frame.asking_masters import ask_masters, run, say_dry_run
+from torrentdist_cli.frame.command import Command, Session, dry_run_option
+from torrentdist_cli.frame.rendering import duration, facts, show, size
 
 if TYPE_CHECKING:
     from torrentdist.model.configuration.config import Config

@@ -8,9 +8,8 @@ from torrentdist.client.diagnosis import of_error
 from torrentdist.client.doctor import examine, timed
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wire.doctor_views import DoctorView, Finding, Verdict, exit_code, worst
-from torrentdist_cli.frame.command import Command
-from torrentdist_cli.frame.interruption import run
-from torrentdist_cli.frame.invocation import Session
+from torrentdist_cli.frame.asking_masters import run
+from torrentdist_cli.frame.command import Command, Session
 from torrentdist_cli.frame.rendering import grid, show
 
 

@@ -3,10 +3,9 @@
 import click
 
 from torrentdist.client import group_client
-from torrentdist.model.wire.group_views import GroupChangeView, GroupLineView, GroupView
+from torrentdist.model.wire.cluster_messages import GroupChangeView, GroupLineView, GroupView
 from torrentdist_cli.frame.asking_masters import ask_masters
-from torrentdist_cli.frame.command import Command, Group, dry_run_option
-from torrentdist_cli.frame.invocation import Session
+from torrentdist_cli.frame.command import Command, Group, Session, dry_run_option
 from torrentdist_cli.frame.rendering import facts, grid, show, show_all
 from torrentdist_cli.shell.candidates import group_names
 

@@ -9,10 +9,8 @@ import click
 from torrentdist.model.ids import master_id
 from torrentdist.model.wire.ha_views import FailoverView, RoleView
 from torrentdist_cli.frame.asking_masters import ask_masters
-from torrentdist_cli.frame.command import Command, Group, Lazy, dry_run_option
-from torrentdist_cli.frame.invocation import Session
-from torrentdist_cli.frame.rendering import facts, grid, show, show_all
-from torrentdist_cli.frame.units import duration
+from torrentdist_cli.frame.command import Command, Group, Lazy, Session, dry_run_option
+from torrentdist_cli.frame.rendering import duration, facts, grid, show, show_all
 from torrentdist_cli.shell.candidates import master_ids
 
 T = TypeVar("T")

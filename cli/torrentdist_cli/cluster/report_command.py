@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from torrentdist.model.errors import TorrentdistError
-from torrentdist_cli.frame.command import Command
-from torrentdist_cli.frame.invocation import Session
-from torrentdist_cli.frame.rendering import facts, show
+from torrentdist_cli.frame.command import Command, Session
+from torrentdist_cli.frame.rendering import DURATION, duration, facts, show
 from torrentdist_cli.frame.terminal import say
-from torrentdist_cli.frame.units import DURATION, duration
 
 if TYPE_CHECKING:
     from torrentdist.spark.reporting.report import ReportView

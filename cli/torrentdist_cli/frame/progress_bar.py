@@ -12,7 +12,7 @@ import msgspec
 
 from torrentdist.api.transfer_display import P, Picture, Show, amounts, paced, sentence, stderr_console, transfer_bar
 from torrentdist.model.wire.fleet_messages import FleetView, HostState
-from torrentdist_cli.frame.invocation import ProgressStyle, Session
+from torrentdist_cli.frame.command import ProgressStyle, Session
 from torrentdist_cli.frame.terminal import say
 
 __all__ = ["Picture", "Show", "paced", "sentence", "stderr_console", "transfer_display"]

@@ -20,7 +20,7 @@ import click
 from torrentdist.model.errors import EXIT_UNAVAILABLE, TorrentdistError
 from torrentdist.model.wording import printable
 from torrentdist_cli.frame.asking_masters import masters
-from torrentdist_cli.frame.invocation import OutputFormat, Session
+from torrentdist_cli.frame.command import OutputFormat, Session
 from torrentdist_cli.frame.terminal import say
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from pathlib import Path
 import click
 
 from torrentdist.security.certificate_identity import CertificateRole
-from torrentdist_cli.frame.command import Command, Group
-from torrentdist_cli.frame.invocation import Session
+from torrentdist_cli.frame.command import Command, Group, Session
 from torrentdist_cli.frame.rendering import facts, show
 
 _DIR = click.Path(file_okay=False, path_type=Path)

@@ -7,8 +7,7 @@ import msgspec
 
 from torrentdist.model.configuration.settings import DEFAULT_ORIGIN, KEYS, Loaded
 from torrentdist.model.configuration.settings_rules import value_of
-from torrentdist_cli.frame.command import Command, Group
-from torrentdist_cli.frame.invocation import Session
+from torrentdist_cli.frame.command import Command, Group, Session
 from torrentdist_cli.frame.rendering import grid, show
 
 

@@ -1,5 +1,6 @@
 """Starts a daemon for `master --config` and `supervisor --config`, if this installation can run
-one."""
+one. `torrentdist master` does nothing else.
+"""
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -11,7 +12,7 @@ import click
 from torrentdist.model.configuration.fixed_settings import warnings
 from torrentdist.model.configuration.settings import DEFAULT_ORIGIN, PREFIX
 from torrentdist.model.errors import TorrentdistError
-from torrentdist_cli.frame.invocation import Session
+from torrentdist_cli.frame.command import Command, Session
 from torrentdist_cli.frame.terminal import say
 
 
@@ -48,3 +49,10 @@ def _require_role(file: Path, role: str, origins: Mapping[str, str]) -> None:
     named = role in tomllib.loads(file.read_text(encoding="utf-8"))
     if not named and not any(origins[key].startswith(PREFIX) for key in origins if key.startswith(f"{role}.")):
         raise TorrentdistError("role_missing", path=str(file), role=role)
+
+
+@click.command(cls=Command)
+@click.option("--repair-acls", is_flag=True, help="Repair the ACL of every znode before starting.")
+def master(session: Session, repair_acls: bool) -> None:
+    """Run a master, in the foreground, until SIGTERM or Ctrl-C."""
+    start(session, "master", repair_acls=repair_acls)

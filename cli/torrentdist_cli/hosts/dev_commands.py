@@ -11,8 +11,7 @@ import click
 from torrentdist.dev.dev_cluster import DevCluster, DevSpec, default_dir, stop
 from torrentdist.dev.dev_processes import DevState, read_state
 from torrentdist.model.wording import counted
-from torrentdist_cli.frame.command import Command, Group
-from torrentdist_cli.frame.invocation import OutputFormat, Session
+from torrentdist_cli.frame.command import Command, Group, OutputFormat, Session
 from torrentdist_cli.frame.rendering import facts, grid, show
 from torrentdist_cli.frame.terminal import say
 

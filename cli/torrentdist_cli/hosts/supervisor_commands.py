@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from torrentdist_cli.frame.command import Command, Group, dry_run_option
-from torrentdist_cli.frame.invocation import Session
+from torrentdist_cli.frame.command import Command, Group, Session, dry_run_option
 from torrentdist_cli.hosts.daemon_start import start
 from torrentdist_cli.shell.candidates import supervisor_ids
 

@@ -7,10 +7,8 @@ import click
 from torrentdist.client import job_client as client_jobs
 from torrentdist.model.wire.job_messages import JobView
 from torrentdist.security.signing.signing_keys import read_signer
-from torrentdist_cli.frame.asking_masters import masters
-from torrentdist_cli.frame.command import Command, dry_run_option
-from torrentdist_cli.frame.interruption import run
-from torrentdist_cli.frame.invocation import Session
+from torrentdist_cli.frame.asking_masters import masters, run
+from torrentdist_cli.frame.command import Command, Session, dry_run_option
 from torrentdist_cli.frame.progress_bar import transfer_display
 from torrentdist_cli.jobs.job_tables import show_changed
 

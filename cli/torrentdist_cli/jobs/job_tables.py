@@ -9,9 +9,8 @@ from collections import Counter
 
 from torrentdist.model.jobs.folded_story import folded
 from torrentdist.model.wire.job_messages import JobView, WorkerState, WorkerView
-from torrentdist_cli.frame.invocation import Session
-from torrentdist_cli.frame.rendering import facts, grid, show
-from torrentdist_cli.frame.units import duration
+from torrentdist_cli.frame.command import Session
+from torrentdist_cli.frame.rendering import duration, facts, grid, show
 
 UNKNOWN = "?"
 

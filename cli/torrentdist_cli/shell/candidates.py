@@ -17,8 +17,8 @@ import click
 import msgspec
 
 from torrentdist.client.masters.remembered_masters import MAX_AGE_SECS, memory_path, remember_names
-from torrentdist.model.json_decoding import decode_json
-from torrentdist_cli.frame.invocation import Session
+from torrentdist.model.wire.view import decode_json
+from torrentdist_cli.frame.command import Session
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

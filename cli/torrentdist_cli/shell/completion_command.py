@@ -3,8 +3,7 @@
 import click
 from click.shell_completion import BashComplete, FishComplete, ShellComplete, ZshComplete
 
-from torrentdist_cli.frame.command import Command
-from torrentdist_cli.frame.invocation import Session
+from torrentdist_cli.frame.command import Command, Session
 from torrentdist_cli.frame.terminal import put_value
 
 SHELLS: dict[str, type[ShellComplete]] = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}

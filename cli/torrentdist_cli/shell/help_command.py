@@ -2,8 +2,7 @@
 
 import click
 
-from torrentdist_cli.frame.command import Command
-from torrentdist_cli.frame.invocation import Session
+from torrentdist_cli.frame.command import Command, Session
 from torrentdist_cli.frame.terminal import put
 from torrentdist_cli.shell.help_topics import TOPICS
 

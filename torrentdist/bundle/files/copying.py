@@ -17,9 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from torrentdist.bundle.content_check import DIRECTORY_MODE, verify_copy
-from torrentdist.bundle.files.durability import disk_failure, fsync_dir, sync_filesystem
+from torrentdist.bundle.files.durability import disk_failure, fsync_dir, swap, sync_filesystem
 from torrentdist.bundle.files.file_cloner import UNSUPPORTED, FileCloner
-from torrentdist.bundle.files.swapping import swap
 from torrentdist.bundle.hashing import Progress
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.model.errors import TorrentdistError

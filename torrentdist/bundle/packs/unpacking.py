@@ -11,7 +11,7 @@ from tempfile import mkdtemp
 
 from torrentdist.bundle.content_check import finish_content, verify_content
 from torrentdist.bundle.files.copying import place_content
-from torrentdist.bundle.files.disk_failures import disk_failures
+from torrentdist.bundle.files.durability import disk_failures
 from torrentdist.bundle.files.file_cloner import FileCloner
 from torrentdist.bundle.metafile import CONTENT, LOOSE, FileEntry, Metafile
 from torrentdist.bundle.packs.pack_files import write_files

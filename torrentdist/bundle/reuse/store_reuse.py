@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from torrentdist.bundle.file_tree import TreeFile
-from torrentdist.bundle.files.disk_failures import disk_failures
-from torrentdist.bundle.files.durability import write_durably
+from torrentdist.bundle.files.durability import disk_failures, write_durably
 from torrentdist.bundle.metafile import Metafile, read_files
 from torrentdist.bundle.packs.pack_filling import SmallSource, fill_packs, link_small
 from torrentdist.bundle.reuse.chunk_plan import LikelyFiles, known_parts

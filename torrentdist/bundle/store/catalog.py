@@ -18,12 +18,11 @@ from pathlib import Path
 
 import msgspec
 
-from torrentdist.bundle.files.disk_failures import disk_failures
-from torrentdist.bundle.files.durability import fsync_dir, write_durably
+from torrentdist.bundle.files.durability import disk_failures, fsync_dir, write_durably
 from torrentdist.bundle.store.json_files import Saved, decode_saved, encode_saved
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
-from torrentdist.model.json_decoding import decode_json
+from torrentdist.model.wire.view import decode_json
 
 LONGEST_LOG = 1000
 """Number of lines in catalog.log after which catalog.json is rewritten, or the number of bindings

@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.json_decoding import decode_json
+from torrentdist.model.wire.view import decode_json
 
 SCHEMA = 1
 

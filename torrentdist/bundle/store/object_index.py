@@ -21,7 +21,7 @@ from torrentdist.bundle.files.durability import disk_failure, is_shortage
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.store.json_files import Saved, decode_saved, encode_saved
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.json_decoding import decode_json
+from torrentdist.model.wire.view import decode_json
 
 _HEAD_LIMIT = 4096
 

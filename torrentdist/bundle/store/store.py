@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from torrentdist.bundle.content_check import Damage, finish_content, protect_packs
-from torrentdist.bundle.files.disk_failures import disk_failures, free_bytes
+from torrentdist.bundle.files.durability import disk_failures, free_bytes
 from torrentdist.bundle.hashing import Progress
 from torrentdist.bundle.metafile import Metafile, parse_metafile
 from torrentdist.bundle.packs.pack_files import write_packs

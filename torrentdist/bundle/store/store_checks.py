@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torrentdist.bundle.content_check import Damage, check_links, verify_content, verify_files, verify_packs
-from torrentdist.bundle.files.disk_failures import disk_failures
-from torrentdist.bundle.files.durability import is_shortage
+from torrentdist.bundle.files.durability import disk_failures, is_shortage
 from torrentdist.bundle.hashing import Progress
 from torrentdist.bundle.metafile import Metafile, Symlink
 from torrentdist.bundle.store.object_index import FileMark, changed_files, look_at_files

@@ -12,8 +12,7 @@ import os
 import time
 from pathlib import Path
 
-from torrentdist.bundle.files.disk_failures import disk_failures
-from torrentdist.bundle.files.durability import write_durably
+from torrentdist.bundle.files.durability import disk_failures, write_durably
 from torrentdist.bundle.store.json_files import Saved, decode_saved, encode_saved
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import StoreId, new_random_id, store_id

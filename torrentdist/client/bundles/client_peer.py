@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
-from torrentdist.bundle.files.disk_failures import disk_failures
+from torrentdist.bundle.files.durability import disk_failures
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.packs.pack_files import write_packs
 from torrentdist.client.masters.master_client import MasterClient

@@ -21,16 +21,14 @@ from typing import NamedTuple
 import msgspec
 
 from torrentdist.bundle.content_check import finish_content, same_content
-from torrentdist.bundle.files.disk_failures import disk_failures
-from torrentdist.bundle.files.durability import disk_failure, fsync_dir, sync_filesystem
-from torrentdist.bundle.files.swapping import swap
+from torrentdist.bundle.files.durability import disk_failure, disk_failures, fsync_dir, swap, sync_filesystem
 from torrentdist.bundle.metafile import Metafile, parse_metafile
 from torrentdist.bundle.packs.pack_files import write_files
 from torrentdist.model.access.envelope import Envelope
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
-from torrentdist.model.json_decoding import decode_json
 from torrentdist.model.wire.swarm_messages import PeerAddress
+from torrentdist.model.wire.view import decode_json
 
 PART_SUFFIX = ".torrentdist-part"
 _LONGEST_NAME = 200

@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from torrentdist.client.masters.leader_search import learned
-from torrentdist.model.json_decoding import decode_json
+from torrentdist.model.wire.view import decode_json
 
 MAX_AGE_SECS = 24 * 3600.0
 """After a day without confirmation, an address may belong to another machine."""

@@ -26,7 +26,7 @@ from torrentdist.cluster.session.znode_operations import NodeExists, NoNode
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.records import decode
-from torrentdist.model.wire.group_views import GroupLineView, GroupMemberView, GroupView
+from torrentdist.model.wire.cluster_messages import GroupLineView, GroupMemberView, GroupView
 
 T = TypeVar("T")
 

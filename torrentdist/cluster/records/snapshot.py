@@ -23,7 +23,7 @@ from torrentdist.cluster.election.term import TermRecord, queue
 from torrentdist.cluster.session.znode_operations import Stat
 from torrentdist.model import records
 from torrentdist.model.access.host_record import HostRecord, InvitationRecord, PresenceRecord
-from torrentdist.model.access.token_record import TokenRecord
+from torrentdist.model.access.token_messages import TokenRecord
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, JobId, MasterId, SupervisorId
 from torrentdist.model.policies.distribution_record import DistributionRecord

@@ -16,8 +16,8 @@ from torrentdist.cluster.election.term import TermRecord, queue, read_term
 from torrentdist.cluster.session.znode_operations import Create, request_size
 from torrentdist.model.backup import Backup, Node, digest_of
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.json_decoding import decode_json
 from torrentdist.model.records import ClusterRecord, decode, encode
+from torrentdist.model.wire.view import decode_json
 
 PASSING = frozenset(
     {

@@ -1,12 +1,15 @@
-"""Renews a daemon's certificate at half of its life, and after it has expired.
+"""Keeps a daemon's certificate good: renews it at half of its life and after it has expired,
+takes changed files, and complains about one that is about to expire.
 
-Always: the key stays. The request is signed by the key, not shown as a certificate of TLS, so that
-an expired one is renewed too.
+Always: the key stays. The request is signed by the key, not shown as a certificate of TLS, so
+that an expired one is renewed too. A file that cannot be used is logged once, and looked at
+again.
 Never: end the daemon; without a new certificate it goes on with the old one.
 """
 
 import asyncio
 import random
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -87,3 +90,25 @@ def _take(files: TlsFiles, pem: bytes) -> None:
     if (before.identity, before.addresses, old.public_key()) != (after.identity, after.addresses, new.public_key()):
         raise ValueError("the leader sent a certificate of somebody else")
     write_public(path, pem)
+
+
+LOOK_SECS: Final = 2.0
+"""A look costs three calls of stat()."""
+
+
+async def follow_certificates(tls: LiveTls, masters: Callable[[], Sequence[str]]) -> None:
+    """Takes changed files, and has the certificate renewed, for as long as the daemon runs."""
+    said, renewal = "", CertificateRenewal(tls, masters)
+    while True:
+        await renewal.renew_if_due(time.time())
+        unused = ""
+        try:
+            if await asyncio.to_thread(tls.reload):
+                log.info("new certificate files are in use", serial=tls.facts.serial, expires_at=tls.facts.expires_at)
+        except TorrentdistError as error:
+            unused = f"changed certificate files are not used: {error.message}"
+        trouble = unused or tls.trouble(time.time()).partition(" in ")[0]
+        if trouble and trouble != said:
+            log.warning(trouble, expires_at=tls.facts.expires_at)
+        said = trouble
+        await asyncio.sleep(LOOK_SECS)

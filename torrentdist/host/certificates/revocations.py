@@ -16,7 +16,7 @@ from torrentdist.http.asking_in_turn import first_sound
 from torrentdist.http.connection_pool import Http
 from torrentdist.http.http_values import Answer
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.json_decoding import decode_json
+from torrentdist.model.wire.view import decode_json
 from torrentdist.security.tls_contexts import PeerCertificate
 
 LOOK_SECS: Final = 5.0

@@ -20,7 +20,7 @@ import msgspec
 
 from torrentdist.http.api_calls import Broken, result_of
 from torrentdist.http.connection_pool import Http
-from torrentdist.http.http_errors import HttpError
+from torrentdist.http.http_values import HttpError
 from torrentdist.log import get_logger
 from torrentdist.model.access.swarm_certificate_messages import (
     MOST_DIGESTS,

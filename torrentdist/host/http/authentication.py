@@ -19,7 +19,7 @@ from torrentdist.host.http.web import PEER, PRINCIPAL, json_response
 from torrentdist.host.telemetry.audit_log import Audit
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.events import AccessAudited
-from torrentdist.security.principal import (
+from torrentdist.security.authorization import (
     LOCAL,
     STRANGER,
     TOKEN_HOLDER,

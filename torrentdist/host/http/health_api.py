@@ -13,7 +13,7 @@ from torrentdist.host.http.operation import Operation
 from torrentdist.host.http.web import json_response
 from torrentdist.host.telemetry.metrics import Metrics
 from torrentdist.model.wire.cluster_messages import HealthView
-from torrentdist.security.principal import Role
+from torrentdist.security.authorization import Role
 
 
 class HealthApi:

@@ -18,7 +18,7 @@ from torrentdist import __version__
 from torrentdist.host.http.operation import Operation
 from torrentdist.host.http.web import json_response
 from torrentdist.model.wire.headers import REQUEST_ID, ZXID
-from torrentdist.security.principal import Role
+from torrentdist.security.authorization import Role
 
 MOST_PAGE: Final = 1000
 """Entries of the longest page of a list."""

@@ -28,8 +28,7 @@ from torrentdist.host.telemetry.audit_log import Audit
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.events import AccessAudited
 from torrentdist.model.ids import BundleId
-from torrentdist.security.authorization import check_bundles, check_own, check_role
-from torrentdist.security.principal import Proof, Role
+from torrentdist.security.authorization import Proof, Role, check_bundles, check_own, check_role
 
 Handler = Callable[[Request], Awaitable[Response]]
 OnError = Callable[[Request, Exception], Awaitable[Response]]

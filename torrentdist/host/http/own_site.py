@@ -20,7 +20,7 @@ from torrentdist.host.http.authentication import refuse
 from torrentdist.host.telemetry.audit_log import Audit
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wire.headers import CLIENT, REQUEST_ID
-from torrentdist.security.principal import STRANGER
+from torrentdist.security.authorization import STRANGER
 
 HEALTH_PATHS: Final = frozenset({"/livez", "/readyz", "/leaderz", "/metrics"})
 """What a load balancer and a monitor ask for, under names of their own. None changes anything."""

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from torrentdist.host.http.body_room import SMALL_BYTES, Grow
 from torrentdist.log import get_logger
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.json_decoding import decode_json
+from torrentdist.model.wire.view import decode_json
 
 log = get_logger()
 

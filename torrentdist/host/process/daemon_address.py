@@ -11,12 +11,11 @@ from pathlib import Path
 
 import msgspec
 
-from torrentdist.bundle.files.disk_failures import disk_failures
-from torrentdist.bundle.files.durability import write_durably
+from torrentdist.bundle.files.durability import disk_failures, write_durably
 from torrentdist.log import get_logger
 from torrentdist.model.backoff import Retry
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.json_decoding import decode_json
+from torrentdist.model.wire.view import decode_json
 from torrentdist.model.wording import os_sentence
 
 log = get_logger()

@@ -17,8 +17,8 @@ from torrentdist.bundle.store.retention import StoreMarks, room_for, why_full
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.host.host_store import HostStore
 from torrentdist.log import get_logger
-from torrentdist.model.json_decoding import decode_json
 from torrentdist.model.wire.swarm_messages import HostCondition
+from torrentdist.model.wire.view import decode_json
 
 log = get_logger()
 

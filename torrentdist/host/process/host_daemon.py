@@ -29,7 +29,7 @@ from torrentdist.cluster.session.znode_operations import SessionId
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.distributor.loader import joins_uploads, keeps_limits, load_distributor
 from torrentdist.distributor.protocol import CodeDistributor, Holder, HostServices
-from torrentdist.host.certificates.certificate_watch import follow_certificates
+from torrentdist.host.certificates.certificate_renewal import follow_certificates
 from torrentdist.host.certificates.swarm_memberships import SwarmMemberships
 from torrentdist.host.fetches import Fetches
 from torrentdist.host.hand_outs import HandOuts

@@ -1,7 +1,9 @@
-"""The audit of one master: the changes that it was asked for, and the refusals that it gave.
+"""The audit of one master: the changes that it was asked for, and the refusals that it gave. A
+client asks every master over HTTP, and merges what they say.
 
-Each change is an event of the master, so it is kept as long as the events are. The last ones are in
-memory, and are read from the events when the master starts.
+Each change is an event of the master, so it is kept as long as the events are. The last ones are
+in memory, and are read from the events when the master starts.
+
 Always: the memory is bounded. Refusals are counted by source.
 Never: fail or delay a request.
 """
@@ -9,19 +11,23 @@ Never: fail or delay a request.
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
 
+from torrentdist.host.http.authentication import principal_of
+from torrentdist.host.http.web import json_response, number_parameter
 from torrentdist.host.telemetry.audit_log import AuditLog
 from torrentdist.host.telemetry.event_log import EventLog
+from torrentdist.master.http.routes import LONGEST_WAIT, Routes, operation, seconds_of
 from torrentdist.model.access.audit_messages import AuditView
 from torrentdist.model.events import AccessAudited
-from torrentdist.model.json_decoding import decode_json
-from torrentdist.model.wire.view import view_of
-from torrentdist.security.authorization import may_read, reads_everything
-from torrentdist.security.principal import Principal
+from torrentdist.model.wire.view import decode_json, view_of
+from torrentdist.security.authorization import Principal, Role, may_read, reads_everything
 
 MOST_ENTRIES: Final = 10_000
 MOST_BYTES: Final = 64 * 1024 * 1024
@@ -114,3 +120,19 @@ def _lines(directory: Path) -> Iterator[bytes]:
             yield from path.read_bytes().splitlines()
         except OSError:
             continue
+
+
+DEFAULT_ENTRIES = 1000
+
+
+@dataclass(frozen=True)
+class AuditApi(Routes):
+    trail: AuditTrail
+
+    @operation("GET", "/v1/audit", list[AuditView], Role.READER)
+    async def audit(self, request: Request) -> Response:
+        """The changes at this master with their authors, the newest first."""
+        within = seconds_of(request, "within", LONGEST_WAIT)
+        most = int(number_parameter(request, "n", DEFAULT_ENTRIES, low=1, high=MOST_ENTRIES))
+        who, bundle = request.query_params.get("who", ""), request.query_params.get("bundle", "")
+        return json_response(self.trail.entries(principal_of(request), within, who, bundle, most))

@@ -20,9 +20,8 @@ from torrentdist.host.http.web import PRINCIPAL
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest, SupervisorId
 from torrentdist.model.wire.swarm_messages import SwarmAnnounce
-from torrentdist.security.authorization import ALL_BUNDLES, may_read_content, reads_everything
+from torrentdist.security.authorization import ALL_BUNDLES, Principal, may_read_content, reads_everything
 from torrentdist.security.certificate_identity import CertificateRole
-from torrentdist.security.principal import Principal
 
 Handler = Callable[[Request], Awaitable[Response]]
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.model.ids import JobId, SupervisorId
+from torrentdist.security.authorization import Principal
 from torrentdist.security.job_token import job_of, job_principal, key_of_host, named_job
-from torrentdist.security.principal import Principal
 
 
 @dataclass(frozen=True)

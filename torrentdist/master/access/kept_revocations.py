@@ -20,7 +20,7 @@ from torrentdist.master.changes.record_loop import LOOK_SECS, RecordLoop
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.master_session import MasterSession
 from torrentdist.model.access.host_record import HostRecord
-from torrentdist.model.access.token_record import TokenRecord
+from torrentdist.model.access.token_messages import TokenRecord
 from torrentdist.model.records import encode
 
 log = get_logger()

@@ -3,14 +3,11 @@
 from dataclasses import dataclass
 
 from torrentdist.host.process.room import Loop, Room
-from torrentdist.master.access.audit_api import AuditApi
-from torrentdist.master.access.audit_trail import AuditTrail
-from torrentdist.master.access.host_api import HostApi
-from torrentdist.master.access.host_issuing import HostIssuing
+from torrentdist.master.access.audit_trail import AuditApi, AuditTrail
+from torrentdist.master.access.host_issuing import HostApi, HostIssuing
 from torrentdist.master.access.job_keys import JobKeys
 from torrentdist.master.access.kept_revocations import KeptRevocations
-from torrentdist.master.access.proof_api import ProofApi
-from torrentdist.master.access.token_api import TokenApi
+from torrentdist.master.access.token_api import ProofApi, TokenApi
 from torrentdist.master.access.token_operations import TokenOperations
 from torrentdist.master.leading.room import LeadingRoom
 from torrentdist.master.master_core import MasterCore

@@ -1,8 +1,14 @@
-"""Tokens over HTTP: create, limit, list and revoke them, and who the sender is.
+"""Tokens over HTTP: create, limit, list and revoke them, who the sender is, and the proof that
+this master knows a client's token, for which the client asks before it sends the token.
 
-Always: a master sees the hash of a token's secret only.
+Always: a master sees the hash of a token's secret only. It proves for its own URL only. Each
+unknown name gets an answer of its own that proves nothing, the same one after a restart, so that
+nobody can find out names.
 """
 
+import hashlib
+import hmac
+import secrets
 import time
 from dataclasses import dataclass
 
@@ -13,16 +19,18 @@ from starlette.responses import Response
 from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.operation import about
 from torrentdist.host.http.web import json_response
+from torrentdist.http.http_values import InvalidUrl, origin_of
+from torrentdist.http.token_recipients import PATH, url_of
 from torrentdist.master.access.token_operations import TokenOperations, quota_view, token_view, unknown_token
 from torrentdist.master.http.routes import RequestedChange, Routes, change, operation
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.reads.saved_records import Records
 from torrentdist.model import ids
-from torrentdist.model.access.token_messages import QuotaBody, QuotaView, TokenBody, TokenView, WhoamiView
-from torrentdist.model.access.token_record import TokenRecord
+from torrentdist.model.access.token_messages import QuotaBody, QuotaView, TokenBody, TokenRecord, TokenView, WhoamiView
+from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wire.view import view_of
-from torrentdist.security.authorization import may_see_pattern, reads_everything
-from torrentdist.security.principal import Principal, Role
+from torrentdist.security.authorization import Principal, Role, may_see_pattern, reads_everything
+from torrentdist.security.master_proof import name_and_key, proof
 
 MAX_TOKEN_BYTES = 16 * 1024
 
@@ -99,3 +107,42 @@ def _may_see_quota(sender: Principal, name: str) -> bool:
 def _may_see(sender: Principal, record: TokenRecord) -> bool:
     patterns = (record.bundles, record.reads or "")
     return record.name == sender.name or all(may_see_pattern(sender, pattern) for pattern in patterns)
+
+
+NONCE_LENGTHS = range(16, 129)
+
+
+class ProofApi(Routes):
+    """`url` is the one under which others know this master. `token` is the shared one."""
+
+    def __init__(self, records: Records, url: str, token: str | None) -> None:
+        self._records = records
+        self._url = _normal(url)
+        self._shared = None if token is None else name_and_key(token)
+        self._nobody = secrets.token_hex(32)
+
+    @operation("GET", PATH, None, Role.ANYONE)
+    async def proof(self, request: Request) -> Response:
+        """A proof that this master knows the client's token."""
+        nonce, url = request.query_params.get("nonce", ""), request.query_params.get("url", "")
+        if len(nonce) not in NONCE_LENGTHS or url != self._url:
+            raise TorrentdistError("invalid_request", detail="a proof is for a nonce, and for this master's own URL")
+        return Response(proof(self._key(request.query_params.get("name", "")), nonce, url), media_type="text/plain")
+
+    def _key(self, name: str) -> str:
+        if not name and self._shared is not None:
+            return self._shared[1]
+        snapshot = self._records.snapshot()
+        entry = snapshot.tokens.get(name)
+        now = self._records.server_now() or time.time()
+        if entry is not None and entry.record.is_usable(now):
+            return entry.record.hash
+        secret = self._nobody if snapshot.cluster is None else self._records.secrets.text()
+        return hmac.new(secret.encode(), b"torrentdist nobody\0" + name.encode(), hashlib.sha256).hexdigest()
+
+
+def _normal(url: str) -> str:
+    try:
+        return url_of(origin_of(url))
+    except InvalidUrl:
+        return ""

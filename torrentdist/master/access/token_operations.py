@@ -16,14 +16,12 @@ from torrentdist.master.changes.answered_requests import Mutation
 from torrentdist.master.changes.commit import LeaderChanges
 from torrentdist.master.policies.quotas import bytes_kept, distributions_running
 from torrentdist.model import ids
-from torrentdist.model.access.token_messages import QuotaBody, QuotaView, TokenBody, TokenState, TokenView
-from torrentdist.model.access.token_record import TokenRecord
+from torrentdist.model.access.token_messages import QuotaBody, QuotaView, TokenBody, TokenRecord, TokenState, TokenView
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.records import encode
 from torrentdist.model.wire.view import view_of
-from torrentdist.security.authorization import ALL_BUNDLES, checked_pattern
+from torrentdist.security.authorization import ALL_BUNDLES, STRANGER, TOKEN_HOLDER, Role, checked_pattern
 from torrentdist.security.passes import PASS_HOLDER
-from torrentdist.security.principal import STRANGER, TOKEN_HOLDER, Role
 from torrentdist.security.tokens import ROLES, is_hash, is_unbound, reads_of
 
 MOST_TOKENS = 1000

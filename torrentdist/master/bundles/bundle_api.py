@@ -11,15 +11,14 @@ from torrentdist.host.http.file_answers import file_response
 from torrentdist.host.http.operation import FILE
 from torrentdist.host.http.web import flag_parameter, json_response, number_parameter
 from torrentdist.master.bundles import bundle_views
-from torrentdist.master.http.mutation_requests import bundle_of, bundle_target, page_of, records_for
-from torrentdist.master.http.routes import Routes, operation
+from torrentdist.master.http.routes import Routes, bundle_of, bundle_target, operation, page_of, records_for
 from torrentdist.master.master_core import MasterCore
 from torrentdist.master.reads.time_left import with_time_left
 from torrentdist.master.swarm.swarms import Swarms
 from torrentdist.model.errors import EXIT_DISK, TorrentdistError
 from torrentdist.model.wire.bundle_messages import BundleView
 from torrentdist.model.wire.fleet_messages import FleetView
-from torrentdist.security.principal import Role
+from torrentdist.security.authorization import Role
 
 LONGEST_POLL = 2.0
 """Seconds after which a long poll is answered in any case. Silence means a frozen master to a

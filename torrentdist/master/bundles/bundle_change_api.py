@@ -10,13 +10,11 @@ from torrentdist.host.http.web import flag_parameter
 from torrentdist.master.bundles.bundle_operations import BundleOperations
 from torrentdist.master.bundles.pruning import Pruning
 from torrentdist.master.changes.answered_requests import A_DRY_RUN
-from torrentdist.master.http.mutation_requests import bundle_of, bundle_target, seconds_of
-from torrentdist.master.http.routes import RequestedChange, Routes, change
+from torrentdist.master.http.routes import RequestedChange, Routes, bundle_of, bundle_target, change, seconds_of
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.model.access.envelope import Envelope
-from torrentdist.model.wire.bundle_messages import BundleView
-from torrentdist.model.wire.prune_views import UnusedView
-from torrentdist.security.principal import Role
+from torrentdist.model.wire.bundle_messages import BundleView, UnusedView
+from torrentdist.security.authorization import Role
 
 MOST_SIGNATURE_BYTES = 4096
 """Longest envelope of a bundle, as JSON."""

@@ -36,8 +36,7 @@ from torrentdist.master.replication.replication_plan import awaits_bytes, may_go
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.records import BundleState
-from torrentdist.security.authorization import ALL_BUNDLES, may_change
-from torrentdist.security.principal import Principal
+from torrentdist.security.authorization import ALL_BUNDLES, Principal, may_change
 
 FILL_ANSWER_SECS = 5.0
 """How long an uploader waits for an answer while the leader copies content that it has already."""

@@ -16,7 +16,7 @@ from torrentdist.master.changes.commit import LeaderChanges
 from torrentdist.master.master_session import MasterSession
 from torrentdist.model.ids import BundleId
 from torrentdist.model.records import BundleState
-from torrentdist.model.wire.prune_views import UnprunedView, UnusedBundle, UnusedView
+from torrentdist.model.wire.bundle_messages import UnprunedView, UnusedBundle, UnusedView
 
 
 class Pruning:

@@ -1,8 +1,8 @@
-"""The recipes of bundles: offered by an uploader, kept next to the metafile, or had from another
-master.
+"""The metafiles and recipes of bundles: from this master's store, or from another master. A
+recipe is offered by an uploader and kept next to the metafile.
 
-Always: a recipe is given out only if it has the hash that the bundle's record names. Few offers are
-remembered, and each has a bounded size.
+Always: a recipe is given out only if it has the hash that the bundle's record names. Few offers
+are remembered, and each has a bounded size.
 """
 
 from collections import OrderedDict
@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Final
 
 from torrentdist.bundle.reuse.recipe import MAX_RECIPE_BYTES, recipe_hash
+from torrentdist.cluster.records.mirror import Mirror
 from torrentdist.host.host_store import HostStore
 from torrentdist.host.master_links import MasterLinks
 from torrentdist.master.reads.saved_records import Records
@@ -73,3 +74,22 @@ class Recipes:
 
 def no_recipe(bundle: BundleId) -> TorrentdistError:
     return TorrentdistError("not_found", what=f"a recipe of bundle {bundle!r}")
+
+
+class RawMetafiles:
+    def __init__(self, store: HostStore, links: MasterLinks, mirror: Mirror) -> None:
+        self._store = store
+        self._links = links
+        self._mirror = mirror
+
+    async def of(self, digest: Digest) -> bytes:
+        """Returns the metafile of a digest. Asks the other masters if this one lacks it."""
+        raw = await self._store.raw_metafile(digest)
+        return raw if raw is not None else (await self._links.metafile_of(digest)).raw
+
+    async def of_bundle(self, bundle: BundleId) -> bytes:
+        """Returns the metafile of a bundle, or raises `bundle_not_found`."""
+        entry = self._mirror.snapshot.bundles.get(bundle)
+        if entry is None:
+            raise TorrentdistError("bundle_not_found", id=bundle)
+        return await self.of(entry.record.digest)

@@ -7,11 +7,9 @@ from torrentdist.master.bundles.bundle_api import BundleApi
 from torrentdist.master.bundles.bundle_change_api import BundleChangeApi
 from torrentdist.master.bundles.bundle_operations import BundleOperations
 from torrentdist.master.bundles.intake import Intake
-from torrentdist.master.bundles.metafile_api import MetafileApi
+from torrentdist.master.bundles.metafile_api import MetafileApi, RecipeApi
 from torrentdist.master.bundles.pruning import Pruning
-from torrentdist.master.bundles.raw_metafiles import RawMetafiles
-from torrentdist.master.bundles.recipe_api import RecipeApi
-from torrentdist.master.bundles.recipes import Recipes
+from torrentdist.master.bundles.recipes import RawMetafiles, Recipes
 from torrentdist.master.bundles.upload_api import UploadApi
 from torrentdist.master.leading.room import LeadingRoom
 from torrentdist.master.master_core import MasterCore

@@ -15,13 +15,19 @@ from torrentdist.host.http.web import json_response, number_parameter
 from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.master.bundles.bundle_operations import Uploader
 from torrentdist.master.bundles.intake import Intake
-from torrentdist.master.http.mutation_requests import bundle_of, bundle_target, digest_of
-from torrentdist.master.http.routes import RequestedChange, Routes, change, operation
+from torrentdist.master.http.routes import (
+    RequestedChange,
+    Routes,
+    bundle_of,
+    bundle_target,
+    change,
+    digest_of,
+    operation,
+)
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.model.ids import BundleId
 from torrentdist.model.wire.bundle_messages import BundleView, UploadOffset
-from torrentdist.security.authorization import may_read
-from torrentdist.security.principal import Role
+from torrentdist.security.authorization import Role, may_read
 from torrentdist.traces.spans import TRACEPARENT
 
 

@@ -15,7 +15,7 @@ from torrentdist.cluster.records import snapshot as entries
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.cluster.session.znode_operations import Check, Delete, Op
 from torrentdist.model.access.host_record import HostRecord, InvitationRecord
-from torrentdist.model.access.token_record import TokenRecord
+from torrentdist.model.access.token_messages import TokenRecord
 from torrentdist.model.policies.distribution_record import DistributionRecord
 from torrentdist.model.policies.retention_record import RetentionRecord
 from torrentdist.model.records import AssignmentRecord, BundleRecord, JobRecord, decode

@@ -1,21 +1,37 @@
-"""The door of the console: rules for the browser on every answer under /ui/, and pages for errors.
+"""The door of the console: signing in and out, rules for the browser on every answer under /ui/,
+pages for errors, and the two files that all pages load.
 
-Always: a browser loads nothing from elsewhere, runs no inline script, keeps no page, and shows none
-within another site's page. A sender who has to prove something gets the sign-in page with the
-status of the error.
+Always: a browser loads nothing from elsewhere, runs no inline script, keeps no page, and shows
+none within another site's page. A sender who has to prove something gets the sign-in page with
+the status of the error.
 Never: decide who may do what.
 """
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 import msgspec
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import HTMLResponse, RedirectResponse
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from torrentdist.charts.svg import style
+from torrentdist.host.http.operation import Operation
 from torrentdist.master.console.console_markup import Markup, document, hidden, link, text
-from torrentdist.master.console.visits import is_console, session_in, wants_page
-from torrentdist.model.json_decoding import decode_json
+from torrentdist.master.console.visits import (
+    MOST_FORM_BYTES,
+    Sessions,
+    form_of,
+    is_console,
+    session_cookie,
+    session_in,
+    wants_page,
+)
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.wire.view import decode_json
+from torrentdist.security.authorization import Role
 
 POLICY: Final = (
     "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; img-src 'self' data:; "
@@ -115,3 +131,49 @@ def error_page(code: str, message: str, hint: str) -> str:
             f"<p>{text(hint)}</p><p><code>error[{text(code)}]</code></p><p>{home}</p></main>"
         ),
     )
+
+
+_FILES = Path(__file__).parents[1]
+
+
+class SessionPages:
+    """`secure`: whether this master serves HTTPS."""
+
+    def __init__(self, sessions: Sessions, secure: bool) -> None:
+        self._sessions = sessions
+        self._secure = secure
+        self._assets = {
+            "console.css": (style() + _FILES.joinpath("console.css").read_text(encoding="utf-8"), "text/css"),
+            "console.js": (_FILES.joinpath("console.js").read_text(encoding="utf-8"), "text/javascript"),
+        }
+
+    def operations(self) -> Iterator[Operation]:
+        yield Operation("GET", "/ui/assets/{name}", self.asset, None, "what the pages load", Role.ANYONE)
+        summary = "a session of the console, for a token"
+        yield Operation("POST", "/ui/sign-in", self.sign_in, None, summary, Role.ANYONE, max_body=MOST_FORM_BYTES)
+        summary = "the end of a session in this browser"
+        yield Operation("POST", "/ui/sign-out", self.sign_out, None, summary, Role.READER, max_body=MOST_FORM_BYTES)
+
+    async def asset(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in self._assets:
+            raise TorrentdistError("not_found", what=f"the file {name[:100]!r}")
+        content, kind = self._assets[name]
+        return Response(content, media_type=kind, headers={"cache-control": "max-age=60"})
+
+    async def sign_in(self, request: Request) -> Response:
+        fields = await form_of(request)
+        token = fields.get("token", "").strip()
+        if not token:
+            raise TorrentdistError("invalid_request", detail="the form has no token")
+        session = self._sessions.sign_in(token)
+        back = fields.get("back", "")
+        target = back if is_console(back) and "\\" not in back else "/ui/"
+        return self._answer(target, session)
+
+    async def sign_out(self, request: Request) -> Response:
+        self._sessions.expect_own_form(request, await form_of(request))
+        return self._answer("/ui/", "")
+
+    def _answer(self, target: str, session: str) -> Response:
+        return RedirectResponse(target, 303, {"set-cookie": session_cookie(session, self._secure)})

@@ -15,7 +15,7 @@ from typing import NewType
 from urllib.parse import quote, urlencode
 
 from torrentdist.charts.quantities import percent, seconds, size
-from torrentdist.security.principal import Principal
+from torrentdist.security.authorization import Principal
 
 Markup = NewType("Markup", str)
 NOTHING = Markup("")

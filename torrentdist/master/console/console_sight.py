@@ -27,8 +27,7 @@ from torrentdist.model.records import FailoverRecord
 from torrentdist.model.wire.cluster_messages import GoneView, SupervisorView
 from torrentdist.model.wire.fleet_messages import FleetView, HostProgress
 from torrentdist.model.wire.job_messages import WorkerReport
-from torrentdist.security.authorization import reads_everything
-from torrentdist.security.principal import Principal
+from torrentdist.security.authorization import Principal, reads_everything
 
 
 class ConsoleSight:

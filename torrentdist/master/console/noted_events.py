@@ -18,18 +18,17 @@ from torrentdist.master.console.event_lines import (
     of_fact,
     of_failover,
     of_gone,
+    once,
     without_repeats,
 )
-from torrentdist.master.console.event_words import once
 from torrentdist.master.console.host_asking import HostAsking
 from torrentdist.master.history.distribution_history import DistributionHistory
-from torrentdist.master.http.mutation_requests import LONGEST_WAIT
+from torrentdist.master.http.routes import LONGEST_WAIT
 from torrentdist.master.presence.attention_sight import READS
 from torrentdist.master.presence.presence_plan import returned
 from torrentdist.master.reads.readable_records import readable
 from torrentdist.model.events import Fact
-from torrentdist.security.authorization import may_read, reads_everything
-from torrentdist.security.principal import Principal
+from torrentdist.security.authorization import Principal, may_read, reads_everything
 
 MOST = 2000
 MOST_FAILOVERS = 100

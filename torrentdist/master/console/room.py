@@ -12,10 +12,10 @@ from torrentdist.host.http.operation import Operation
 from torrentdist.host.process.room import Room
 from torrentdist.master.access.room import AccessRoom
 from torrentdist.master.bundles.room import BundlesRoom
+from torrentdist.master.console.console_door import SessionPages
 from torrentdist.master.console.console_sight import ConsoleSight
-from torrentdist.master.console.forms.access_pages import AccessPages
+from torrentdist.master.console.forms.access_pages import AccessPages, RetentionPages
 from torrentdist.master.console.forms.action_pages import ActionPages
-from torrentdist.master.console.forms.retention_pages import RetentionPages
 from torrentdist.master.console.host_asking import HostAsking
 from torrentdist.master.console.live_feeds import LiveFeeds
 from torrentdist.master.console.noted_events import Happenings, NotedEvents
@@ -23,11 +23,9 @@ from torrentdist.master.console.pages.bundle_pages import BundlePages
 from torrentdist.master.console.pages.distribution_pages import DistributionPages
 from torrentdist.master.console.pages.event_pages import EventPages
 from torrentdist.master.console.pages.host_pages import HostPages
-from torrentdist.master.console.pages.job_pages import JobPages
+from torrentdist.master.console.pages.job_pages import JobPages, OutputPages
 from torrentdist.master.console.pages.master_pages import MasterPages
-from torrentdist.master.console.pages.output_pages import OutputPages
 from torrentdist.master.console.pages.overview_pages import OverviewPages
-from torrentdist.master.console.pages.session_pages import SessionPages
 from torrentdist.master.console.visits import Sessions, Visits
 from torrentdist.master.history.room import HistoryRoom
 from torrentdist.master.jobs.room import JobsRoom

@@ -23,9 +23,10 @@ from torrentdist.master.console.console_markup import Visit
 from torrentdist.master.console.forms.actions import Action, action_of
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.reads.saved_records import Records
-from torrentdist.model.access.token_record import TokenRecord
+from torrentdist.model.access.token_messages import TokenRecord
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import MasterId
+from torrentdist.security.authorization import Principal, Proof
 from torrentdist.security.console_session import (
     COOKIE,
     LIFETIME_SECS,
@@ -34,7 +35,6 @@ from torrentdist.security.console_session import (
     new_session,
     principal_of_session,
 )
-from torrentdist.security.principal import Principal, Proof
 from torrentdist.security.tokens import principal_of_token
 
 MOST_FORM_BYTES = 64 * 1024

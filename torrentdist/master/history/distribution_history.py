@@ -21,15 +21,14 @@ import msgspec
 from torrentdist.cluster.records.record_index import RecordIndex
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.http.connection_pool import Http
-from torrentdist.http.http_errors import HttpError
+from torrentdist.http.http_values import HttpError
 from torrentdist.log import get_logger
 from torrentdist.master.bundles.bundle_views import LISTED, host_progress
 from torrentdist.master.history import distribution_runs as runs
 from torrentdist.master.history.distribution_events import ended_event
 from torrentdist.master.history.distribution_runs import DistributionRun, KeptHistory
 from torrentdist.master.history.history_file import MOST_BYTES, HistoryFile, decode_history, encode_history
-from torrentdist.master.history.run_begins import begun, later_hosts, with_open
-from torrentdist.master.history.told_bundles import ToldBundles
+from torrentdist.master.history.run_begins import ToldBundles, begun, later_hosts, with_open
 from torrentdist.master.master_session import MasterSession
 from torrentdist.master.swarm.swarms import Swarms
 from torrentdist.model.backoff import Retry

@@ -13,8 +13,7 @@ from torrentdist.master.history.distribution_history import DistributionHistory
 from torrentdist.master.history.distribution_runs import MOST_OPEN, MOST_SUMMARIES
 from torrentdist.model import ids
 from torrentdist.model.wire.fleet_messages import DistributionSummary
-from torrentdist.security.authorization import check_master, may_read
-from torrentdist.security.principal import Role
+from torrentdist.security.authorization import Role, check_master, may_read
 
 MOST = MOST_OPEN + MOST_SUMMARIES
 

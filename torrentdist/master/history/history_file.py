@@ -13,7 +13,7 @@ from torrentdist.bundle.files.durability import write_durably
 from torrentdist.log import get_logger
 from torrentdist.master.history.distribution_runs import KeptHistory
 from torrentdist.model.backoff import Retry
-from torrentdist.model.json_decoding import decode_json
+from torrentdist.model.wire.view import decode_json
 
 log = get_logger()
 

@@ -28,10 +28,10 @@ from torrentdist.master.http.dry_runs import DryRuns
 from torrentdist.master.master_core import MasterCore
 from torrentdist.master.reads.answer_freshness import Fresh, confirmed
 from torrentdist.master.reads.saved_records import Records
-from torrentdist.model.access.token_record import TokenRecord
+from torrentdist.model.access.token_messages import TokenRecord
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.security.authorization import Principal
 from torrentdist.security.job_token import PREFIX as JOB_TOKEN
-from torrentdist.security.principal import Principal
 from torrentdist.security.tls_contexts import PeerCertificate
 from torrentdist.security.tokens import principal_of_token
 

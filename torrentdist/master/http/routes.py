@@ -1,9 +1,13 @@
-"""Declares the operations of a master's routers, each beside the method that answers it.
+"""Declares the operations of a master's routers, each beside the method that answers it, and
+reads what several of them take from a request: ids in its path, the page of a list, the identity
+of a change.
 
 Always: a change is refused by a standby before its body is read. Its method gets a
-`RequestedChange`, in which everything is read and checked, and returns the answer as JSON.
+`RequestedChange`, in which everything is read and checked, and returns the answer as JSON. An id
+from a path is checked before anything uses it.
 """
 
+import asyncio
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Iterator
@@ -13,13 +17,67 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
+from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.host.http.authentication import principal_of
-from torrentdist.host.http.operation import Handler, Operation, body_of
-from torrentdist.host.http.web import decode_body
-from torrentdist.master.changes.answered_requests import Mutation
-from torrentdist.master.http.mutation_requests import mutation_of
+from torrentdist.host.http.openapi import MOST_PAGE
+from torrentdist.host.http.operation import Handler, Operation, body_of, is_dry_run
+from torrentdist.host.http.web import decode_body, number_parameter
+from torrentdist.master.changes.answered_requests import A_DRY_RUN, Mutation, mutation
 from torrentdist.master.leading.leadership import Leadership
-from torrentdist.security.principal import Role
+from torrentdist.master.reads.paging import Page
+from torrentdist.master.reads.saved_records import Records
+from torrentdist.model import ids
+from torrentdist.model.ids import BundleId, Digest
+from torrentdist.model.wire.headers import REQUEST_ID
+from torrentdist.security.authorization import Role
+
+MAX_JSON_BYTES = 4 * 1024 * 1024
+"""Largest JSON body of a job or of a supervisor."""
+LONGEST_WAIT = 10 * 365 * 86400.0
+"""Largest number of seconds that a request may name: ten years."""
+
+
+def bundle_of(request: Request) -> BundleId:
+    """Returns the bundle that the path names."""
+    return ids.bundle_id(request.path_params["id"])
+
+
+async def bundle_target(request: Request) -> tuple[BundleId]:
+    """Returns the bundle that the path names, for the check of the sender's pattern."""
+    return (bundle_of(request),)
+
+
+def digest_of(request: Request) -> Digest:
+    """Returns the digest that the path names."""
+    return ids.digest(request.path_params["digest"])
+
+
+async def mutation_of(request: Request, body: bytes = b"") -> Mutation | None:
+    """Returns what a retry of this request is recognised by; None for a request without an id."""
+    if is_dry_run(request):
+        return A_DRY_RUN
+    given = request.headers.get(REQUEST_ID)
+    if given is None:
+        return None
+    target, query = request.scope["raw_path"], request.scope["query_string"]
+    return await asyncio.to_thread(mutation, ids.request_id(given), request.method, target, query, body)
+
+
+def records_for(request: Request, records: Records) -> ClusterSnapshot:
+    """Returns the records as the sender may see them."""
+    return records.readable_by(principal_of(request))
+
+
+def seconds_of(request: Request, name: str, default: float = 0.0) -> float:
+    """Returns a time that the request names."""
+    return number_parameter(request, name, default, low=0.0, high=LONGEST_WAIT)
+
+
+def page_of(request: Request) -> Page:
+    """Returns the part of a list that the request asks for."""
+    limit = int(number_parameter(request, "limit", MOST_PAGE, low=1, high=MOST_PAGE))
+    return Page(after=request.query_params.get("after", ""), limit=limit if "limit" in request.query_params else None)
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 _DECLARED = "__operations__"

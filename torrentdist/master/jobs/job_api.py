@@ -12,13 +12,16 @@ from starlette.responses import Response
 from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.operation import body_of
 from torrentdist.host.http.web import decode_body, flag_parameter, json_response, number_parameter
-from torrentdist.master.http.mutation_requests import (
+from torrentdist.master.http.routes import (
     MAX_JSON_BYTES,
+    RequestedChange,
+    Routes,
+    change,
+    operation,
     page_of,
     records_for,
     seconds_of,
 )
-from torrentdist.master.http.routes import RequestedChange, Routes, change, operation
 from torrentdist.master.jobs.heartbeats import Heartbeats
 from torrentdist.master.jobs.job_loop import JobLoop
 from torrentdist.master.jobs.job_operations import find_job
@@ -33,10 +36,9 @@ from torrentdist.model.ids import BundleId, SupervisorId
 from torrentdist.model.records import JobRecord
 from torrentdist.model.wire.ha_views import OutageView
 from torrentdist.model.wire.job_messages import HeartbeatAnswer, HeartbeatBody, JobView, SubmitBody
-from torrentdist.security.authorization import reads_everything
+from torrentdist.security.authorization import Principal, Role, reads_everything
 from torrentdist.security.certificate_identity import CertificateRole
 from torrentdist.security.passes import OUTPUT_SECS
-from torrentdist.security.principal import Principal, Role
 
 
 @dataclass(frozen=True)

@@ -39,11 +39,10 @@ from torrentdist.model.configuration.config import JobsConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, JobId, SupervisorId
 from torrentdist.model.jobs.job import FILE_NAME, JobSpec
-from torrentdist.model.jobs.job_defaults import check_defaults, job_with_defaults
-from torrentdist.model.jobs.job_overrides import with_overrides
+from torrentdist.model.jobs.job_overrides import check_defaults, job_with_defaults, with_overrides
 from torrentdist.model.records import BundleState
 from torrentdist.model.wire.job_messages import JobView, SubmitBody
-from torrentdist.security.principal import Principal
+from torrentdist.security.authorization import Principal
 
 VALIDATE_SECS = 20.0
 _ID_END = re.compile(r"[0-9a-f]{8}", re.ASCII)

@@ -19,10 +19,9 @@ from torrentdist.cluster.records.record_index import Follower, PerBundle
 from torrentdist.cluster.records.snapshot import BundleEntry, Changes, ClusterSnapshot
 from torrentdist.cluster.session.znode_operations import Delete, NoNode, Op, Set, TransactionFailed
 from torrentdist.log import get_logger
-from torrentdist.master.changes.answered_requests import make_buckets
+from torrentdist.master.changes.answered_requests import RequestTrimmer, make_buckets
 from torrentdist.master.changes.record_loop import LOOK_SECS, RecordLoop
 from torrentdist.master.changes.removal_notice import RemovalNotice
-from torrentdist.master.changes.request_trimming import RequestTrimmer
 from torrentdist.master.leading import gate
 from torrentdist.master.leading.leader_duties import (
     UNFINISHED,

@@ -13,11 +13,11 @@ import msgspec
 from torrentdist.cluster.election.term import ElectionPhase
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.http.connection_pool import Http
-from torrentdist.http.http_errors import HttpError
+from torrentdist.http.http_values import HttpError
 from torrentdist.model.ids import Digest, MasterId
-from torrentdist.model.json_decoding import decode_json
 from torrentdist.model.records import BundleState, MasterRecord
 from torrentdist.model.wire.ha_views import DialView, MasterState, RoleView
+from torrentdist.model.wire.view import decode_json
 from torrentdist.model.wording import cause_text
 
 ANSWER_SECS = 1.0

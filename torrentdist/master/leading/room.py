@@ -10,13 +10,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from torrentdist.host.process.room import Loop, Room, When
-from torrentdist.master.changes.answered_requests import Requests
+from torrentdist.master.changes.answered_requests import Requests, RequestTrimmer
 from torrentdist.master.changes.commit import LeaderChanges
-from torrentdist.master.changes.request_trimming import RequestTrimmer
 from torrentdist.master.leading.leader_rounds import Copies, LeaderRounds, Upkeep
-from torrentdist.master.leading.leader_transfer import LeaderTransfer, successor
+from torrentdist.master.leading.leader_transfer import LeadershipApi, LeaderTransfer, successor
 from torrentdist.master.leading.leadership import Leadership
-from torrentdist.master.leading.leadership_api import LeadershipApi
 from torrentdist.master.leading.lost_bundles import LostBundles
 from torrentdist.master.leading.own_role import own_role
 from torrentdist.master.leading.roles import Roles

@@ -4,8 +4,7 @@ from torrentdist.host.process.room import Loop, Room, When
 from torrentdist.master.leading.room import LeadingRoom
 from torrentdist.master.master_core import MasterCore
 from torrentdist.master.places.grant_loop import GrantLoop
-from torrentdist.master.places.group_api import GroupApi
-from torrentdist.master.places.place_api import PlaceApi
+from torrentdist.master.places.place_api import GroupApi, PlaceApi
 from torrentdist.master.places.place_removal import PlaceRemoval
 
 

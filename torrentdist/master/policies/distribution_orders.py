@@ -1,25 +1,41 @@
-"""A request to distribute a bundle: what it asks for, and the record that it becomes. Pure.
+"""Requests to distribute a bundle: what one asks for, the record that it becomes, and how the
+API begins, cancels and shows distributions.
 
-Always: what it asks for is checked before anything is written.
+Always: what a request asks for is checked before anything is written. A repeated one begins or
+cancels once. A host's state is shown as the host announced it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.cluster.session.znode_operations import Op
-from torrentdist.master.bundles.bundle_views import ALIVE, entry_of, not_found
-from torrentdist.master.policies.distribution_changes import chosen, record_ops, tell_ops, with_labels
+from torrentdist.master.bundles.bundle_operations import BATCH
+from torrentdist.master.bundles.bundle_views import ALIVE, entry_of, fleet_view, not_found
+from torrentdist.master.changes.answered_requests import Mutation
+from torrentdist.master.changes.commit import LeaderChanges, Render
+from torrentdist.master.policies.distribution_changes import (
+    cancel_ops,
+    chosen,
+    hosts_of,
+    record_ops,
+    tell_ops,
+    told_of,
+    with_labels,
+)
 from torrentdist.master.policies.quotas import check_distributions
 from torrentdist.master.policies.repeated_orders import ordered_again
-from torrentdist.master.policies.wave_plan import waves
+from torrentdist.master.policies.wave_plan import current_wave, waves
 from torrentdist.model import ids
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import BundleId, SupervisorId
+from torrentdist.model.ids import BundleId, Digest, PeerId, SupervisorId
 from torrentdist.model.policies.bundle_terms import ANY_TERMS, BundleTerms
 from torrentdist.model.policies.distribution_record import DistributionRecord, DistributionState
+from torrentdist.model.policies.policy_messages import DistributionStatusView
 from torrentdist.model.records import BundleState
-from torrentdist.model.wire.fleet_messages import DistributeBody
+from torrentdist.model.wire.fleet_messages import DistributeBody, HostState
+from torrentdist.model.wire.swarm_messages import SwarmEntry
+from torrentdist.model.wire.view import view_of
 
 MOST_HOSTS = 1_000_000
 MOST_RATE = 2**50
@@ -122,3 +138,66 @@ def order_ops(snapshot: ClusterSnapshot, order: DistributionOrder, now: float) -
         return []
     first = waves(record)[0] if record.hosts else ()
     return [*written, *tell_ops(snapshot, record, first)]
+
+
+Members = Callable[[Digest], Mapping[PeerId, SwarmEntry]]
+"""Returns what each peer of a swarm said of itself last."""
+
+
+class DistributionOperations:
+    """`now` returns the time by ZooKeeper's clock; by ours while it is unknown."""
+
+    def __init__(self, changes: LeaderChanges, members: Members, now: Callable[[], float]) -> None:
+        self._changes = changes
+        self._members = members
+        self._now = now
+
+    async def begin(self, mutation: Mutation | None, order: DistributionOrder, render: Render) -> bytes:
+        """Begins a distribution, in batches. The first batch claims the request id.
+
+        One begins at a time, and no rule removes the bundle meanwhile.
+        """
+        now = self._now()
+        return await self._changes.make_alone(mutation, lambda s: order_ops(s, order, now), render, batch=BATCH)
+
+    async def cancel(self, mutation: Mutation | None, bundle: BundleId) -> bytes:
+        """Ends a distribution. Hosts that have the bundle keep it, the others give up."""
+
+        def done(snapshot: ClusterSnapshot) -> set[SupervisorId]:
+            return done_hosts(snapshot, bundle, self._members)
+
+        return await self._changes.make(
+            mutation,
+            lambda s: cancel_ops(s, bundle, done(s)),
+            lambda s: distribution_view(s, bundle),
+            batch=BATCH,
+        )
+
+
+def done_hosts(snapshot: ClusterSnapshot, bundle: BundleId, members: Members) -> set[SupervisorId]:
+    """Returns the hosts that were told to keep a bundle and have all of it."""
+    if bundle not in snapshot.bundles:
+        return set()
+    fleet = fleet_view(snapshot, bundle, members(snapshot.bundles[bundle].record.digest))
+    return {host.supervisor for host in fleet.hosts if host.state is HostState.DONE}
+
+
+def distribution_view(snapshot: ClusterSnapshot, bundle: BundleId) -> DistributionStatusView:
+    entry = snapshot.distributions.get(bundle)
+    if entry is None:
+        raise TorrentdistError("not_found", what=f"a distribution of bundle {bundle!r}")
+    record = entry.record
+    hosts = hosts_of(snapshot, record)
+    told = told_of(snapshot, bundle, hosts)
+    return view_of(
+        DistributionStatusView,
+        record,
+        bundle=bundle,
+        state=record.state.value,
+        hosts=len(hosts),
+        told=len(told),
+        wave=current_wave(record, told),
+        waves=len(waves(record)),
+        rate=record.terms.rate,
+        priority=record.terms.priority.value,
+    )

@@ -15,19 +15,30 @@ from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.host.http.operation import about
 from torrentdist.host.http.web import json_response
 from torrentdist.master.bundles.bundle_views import fleet_view
-from torrentdist.master.http.mutation_requests import bundle_of, bundle_target, records_for
-from torrentdist.master.http.routes import RequestedChange, Routes, change, operation
+from torrentdist.master.http.routes import (
+    RequestedChange,
+    Routes,
+    bundle_of,
+    bundle_target,
+    change,
+    operation,
+    records_for,
+)
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.policies.distribution_changes import hosts_of
-from torrentdist.master.policies.distribution_operations import DistributionOperations, Members, distribution_view
-from torrentdist.master.policies.distribution_orders import order_of, record_of
+from torrentdist.master.policies.distribution_orders import (
+    DistributionOperations,
+    Members,
+    distribution_view,
+    order_of,
+    record_of,
+)
 from torrentdist.master.policies.retention_operations import RetentionOperations, rule_views
 from torrentdist.master.reads.saved_records import Records
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.policies.policy_messages import DistributionStatusView, RetentionBody, RetentionView
 from torrentdist.model.wire.fleet_messages import DistributeBody, FleetView
-from torrentdist.security.authorization import checked_pattern
-from torrentdist.security.principal import Role
+from torrentdist.security.authorization import Role, checked_pattern
 
 MAX_DISTRIBUTE_BYTES: Final = 4 * 1024 * 1024
 MAX_RULE_BYTES: Final = 16 * 1024

@@ -22,7 +22,7 @@ from torrentdist.master.changes.record_loop import LOOK_SECS, RecordLoop
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.master_session import MasterSession
 from torrentdist.master.policies import distribution_changes as changes_of
-from torrentdist.master.policies.distribution_operations import Members
+from torrentdist.master.policies.distribution_orders import Members
 from torrentdist.master.policies.retention_operations import RetentionOperations
 from torrentdist.master.policies.wave_plan import (
     AwaitHosts,

@@ -3,7 +3,7 @@
 from torrentdist.host.process.room import Loop, Room, When
 from torrentdist.master.leading.room import LeadingRoom
 from torrentdist.master.master_core import MasterCore
-from torrentdist.master.policies.distribution_operations import DistributionOperations
+from torrentdist.master.policies.distribution_orders import DistributionOperations
 from torrentdist.master.policies.policy_api import DistributionApi, RetentionApi
 from torrentdist.master.policies.policy_loop import PolicyLoop, PolicyParts
 from torrentdist.master.policies.retention_operations import RetentionOperations

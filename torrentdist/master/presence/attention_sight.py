@@ -32,7 +32,7 @@ from torrentdist.model.policies.distribution_record import DistributionState
 from torrentdist.model.records import BundleState
 from torrentdist.model.wire.cluster_messages import AttentionView, BundleCounts, ClusterView, GoneView
 from torrentdist.model.wire.fleet_messages import DistributionLine
-from torrentdist.security.principal import Principal
+from torrentdist.security.authorization import Principal
 
 Copies = tuple[BundleState, bool]
 PATH = "/v1/attention"

@@ -15,8 +15,7 @@ from torrentdist.master.presence.presence_plan import forget_ops
 from torrentdist.master.reads.readable_records import readable
 from torrentdist.model import ids
 from torrentdist.model.wire.cluster_messages import AttentionView
-from torrentdist.security.authorization import reads_everything
-from torrentdist.security.principal import Principal, Role
+from torrentdist.security.authorization import Principal, Role, reads_everything
 
 
 def asked_for(request: Request) -> Principal:

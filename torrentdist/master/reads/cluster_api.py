@@ -9,15 +9,13 @@ from starlette.responses import Response
 from torrentdist.cluster.records.tree_backup import make_backup
 from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.web import json_response
-from torrentdist.master.http.mutation_requests import records_for
-from torrentdist.master.http.routes import Routes, operation
+from torrentdist.master.http.routes import Routes, operation, records_for
 from torrentdist.master.master_core import MasterCore
 from torrentdist.master.presence.attention_sight import AttentionSight
 from torrentdist.master.reads.answer_freshness import require_zookeeper
 from torrentdist.model.backup import Backup, encode_backup
 from torrentdist.model.wire.cluster_messages import ClusterView
-from torrentdist.security.authorization import check_master
-from torrentdist.security.principal import Role
+from torrentdist.security.authorization import Role, check_master
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,7 @@ from torrentdist.bundle.reuse.recipe import parse_recipe
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.host.host_store import HostStore
 from torrentdist.host.process.heavy_work import in_heavy_thread
-from torrentdist.master.bundles.raw_metafiles import RawMetafiles
-from torrentdist.master.bundles.recipes import Recipes
+from torrentdist.master.bundles.recipes import RawMetafiles, Recipes
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.records import BundleState

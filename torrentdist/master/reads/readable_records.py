@@ -12,8 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from torrentdist.cluster.records.snapshot import AssignmentEntry, ClusterSnapshot, HostEntry, JobEntry
-from torrentdist.security.authorization import may_read, may_see_pattern, reads_everything
-from torrentdist.security.principal import Principal
+from torrentdist.security.authorization import Principal, may_read, may_see_pattern, reads_everything
 
 K = TypeVar("K", bound=str)
 V = TypeVar("V")

@@ -20,8 +20,7 @@ from torrentdist.master.http.routes import Routes, operation
 from torrentdist.master.reads.reuse_sources import ReuseSources
 from torrentdist.model.ids import BundleId
 from torrentdist.model.wire.bundle_messages import ReuseView
-from torrentdist.security.authorization import may_read
-from torrentdist.security.principal import Role
+from torrentdist.security.authorization import Role, may_read
 
 
 async def _any_bundle(_: Request) -> tuple[BundleId, ...]:

@@ -28,16 +28,16 @@ from torrentdist.cluster.session.arrival import lacks_cluster
 from torrentdist.cluster.session.znode_operations import SessionState
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.http.connection_pool import Http
-from torrentdist.http.http_errors import HttpError
+from torrentdist.http.http_values import HttpError
 from torrentdist.log import get_logger
 from torrentdist.master.reads.readable_records import ReadableRecords
 from torrentdist.master.reads.shared_secrets import SharedSecrets
 from torrentdist.model.backoff import Retry
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import MasterId
-from torrentdist.model.json_decoding import decode_json
 from torrentdist.model.records import OLDEST_READABLE, SCHEMA
-from torrentdist.security.principal import Principal
+from torrentdist.model.wire.view import decode_json
+from torrentdist.security.authorization import Principal
 
 log = get_logger()
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
-from torrentdist.master.swarm.tracker_secrets import TrackerSecrets, tracker_secrets
+from torrentdist.master.swarm.stock_announces import TrackerSecrets, tracker_secrets
 from torrentdist.model.access.zookeeper_identity import derived
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import SupervisorId

@@ -9,7 +9,7 @@ Never: decide which bundle is fetched; replication_plan.py does.
 import asyncio
 from collections.abc import Coroutine
 
-from torrentdist.bundle.files.disk_failures import as_failure
+from torrentdist.bundle.files.durability import as_failure
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.cluster.records.snapshot import BundleEntry
 from torrentdist.host.process.shared_slots import SharedSlots

@@ -1,19 +1,48 @@
 """Answers stock BitTorrent clients: their announces, and the tracker URLs that lead them here.
+The keys in these URLs come from a secret that changes whenever a host is revoked.
 
 Always: a client gets an answer only for a digest that the key in its tracker URL belongs to. The
-keys change when a host is revoked; for a while an old one is good for clients whose address is
-admitted, and is not that of a revoked host.
+secret before a revocation is good for GRACE_SECS more, for clients whose address is admitted and
+is not that of a revoked host, so that their downloads go on. All masters make the same secret
+from the same records, so nothing has to be stored or sent.
 Never: answer before the cluster's record, with the secret of the keys, is known.
 """
 
+import hashlib
+import hmac
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
 
 from torrentdist.master.swarm.swarm_records import SwarmRecords, revoked_addresses
-from torrentdist.master.swarm.tracker_secrets import TrackerSecrets
 from torrentdist.model.ids import Digest
 from torrentdist.swarm.directory.directory import SwarmDirectory
 from torrentdist.swarm.directory.tracker import Tracker, announce_key
+
+GRACE_SECS: Final = 3600.0
+
+
+@dataclass(frozen=True)
+class TrackerSecrets:
+    current: str = field(repr=False)
+    former: tuple[str, ...] = field(default=(), repr=False)
+    """Earlier ones that are still good, the latest first."""
+
+
+def tracker_secrets(secret: str, revoked: Mapping[str, float], now: float) -> TrackerSecrets:
+    """Returns the secrets after these revocations. `revoked` maps the id of each revoked host to
+    the moment of its revocation; `secret` is what all masters know.
+    """
+    past = sorted((at, id_) for id_, at in revoked.items())
+    recent = sum(at > now - GRACE_SECS for at, _ in past)
+    former = (_made(secret, past[: len(past) - count]) for count in range(1, recent + 1))
+    return TrackerSecrets(_made(secret, past), tuple(former))
+
+
+def _made(secret: str, revocations: Iterable[tuple[float, str]]) -> str:
+    message = "".join(f"\0{id_}@{at!r}" for at, id_ in revocations)
+    return hmac.new(secret.encode(), f"torrentdist tracker{message}".encode(), hashlib.sha256).hexdigest()
 
 
 class StockAnnounces:

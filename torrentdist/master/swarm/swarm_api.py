@@ -18,7 +18,7 @@ from torrentdist.master.swarm.newer_records import NewerRecords
 from torrentdist.master.swarm.swarms import Swarms
 from torrentdist.model.wire.ha_views import DialView
 from torrentdist.model.wire.swarm_messages import SwarmAnnounce, SwarmAnswer
-from torrentdist.security.principal import Role
+from torrentdist.security.authorization import Role
 from torrentdist.security.tls_contexts import PeerCertificate
 from torrentdist.swarm.directory.announce_binding import AnnounceSender
 

@@ -30,8 +30,7 @@ from torrentdist.model.ids import Digest, PeerId
 from torrentdist.model.wire.swarm_messages import PeerRole, SwarmAnnounce, SwarmEntry
 from torrentdist.security.authority.swarm_authority import ALL_NAMES, HOST_LIFETIME, PERSON_LIFETIME
 from torrentdist.security.authority.swarm_issuing import SwarmIssuing
-from torrentdist.security.authorization import reads_everything
-from torrentdist.security.principal import Principal, Role
+from torrentdist.security.authorization import Principal, Role, reads_everything
 
 MAX_BODY_BYTES: Final = 4096 + 100 * MOST_DIGESTS
 

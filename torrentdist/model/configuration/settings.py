@@ -19,7 +19,7 @@ import msgspec
 from torrentdist.model.configuration.config import Config
 from torrentdist.model.configuration.settings_rules import Problem, problems_of, value_of
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.json_decoding import decode_json
+from torrentdist.model.wire.view import decode_json
 from torrentdist.model.wording import toml_complaint
 
 FILE_NAME = "torrentdist.toml"

@@ -1,7 +1,9 @@
-"""The base class of everything that users and peers receive as JSON.
+"""What users and peers receive as JSON, and how JSON from outside is decoded.
 
-docs/protocol.md promises the keys of its subclasses.
-Always: a key may be added.
+docs/protocol.md promises the keys of the views.
+
+Always: a key may be added. A decoding failure is a MsgspecError, also for too deep nesting and
+for text that is not UTF-8, so that callers need to handle only one failure.
 Never: change the meaning of a key.
 """
 
@@ -23,3 +25,16 @@ def view_of(kind: type[V], record: object, **more: Any) -> V:
         name: getattr(record, name) for name in kind.__struct_fields__ if name not in more and hasattr(record, name)
     }
     return kind(**same, **more)
+
+
+T = TypeVar("T")
+
+
+def decode_json(data: bytes, kind: type[T]) -> T:
+    """Returns the value of that kind, or raises a MsgspecError."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except RecursionError:
+        raise msgspec.DecodeError("it is nested too deeply") from None
+    except UnicodeDecodeError as exc:
+        raise msgspec.DecodeError(f"it is not UTF-8: {exc.reason}") from None

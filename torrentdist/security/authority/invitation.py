@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.json_decoding import decode_json
+from torrentdist.model.wire.view import decode_json
 
 PREFIX: Final = "td-invitation."
 

@@ -27,7 +27,7 @@ from torrentdist.model.access.envelope import (
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest, JobId
 from torrentdist.model.jobs.job import JobSpec
-from torrentdist.model.json_decoding import decode_json
+from torrentdist.model.wire.view import decode_json
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

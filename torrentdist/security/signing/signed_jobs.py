@@ -17,8 +17,7 @@ from torrentdist.model.access.envelope import Envelope
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest, JobId
 from torrentdist.model.jobs.job import FILE_NAME, JobSpec, parse_job
-from torrentdist.model.jobs.job_defaults import job_with_defaults
-from torrentdist.model.jobs.job_overrides import with_overrides
+from torrentdist.model.jobs.job_overrides import job_with_defaults, with_overrides
 from torrentdist.security.signing.signatures import JobStatement, SignedContent, check_job, verified
 from torrentdist.security.signing.trust import BundleTrust
 

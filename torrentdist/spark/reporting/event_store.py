@@ -16,7 +16,7 @@ import msgspec
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from torrentdist.model.json_decoding import decode_json
+from torrentdist.model.wire.view import decode_json
 from torrentdist.spark.reporting import event_reading
 
 MERGED_AT_ONCE = 16

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.json_decoding import decode_json
+from torrentdist.model.wire.view import decode_json
 
 MANIFEST = "torrentdist-report.json"
 PAGE, TABLES = "report.html", "tables"

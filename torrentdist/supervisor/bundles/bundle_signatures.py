@@ -17,7 +17,7 @@ from torrentdist.model.access.envelope import Envelope, SigningKeyText
 from torrentdist.model.configuration.config import TrustConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
-from torrentdist.model.json_decoding import decode_json
+from torrentdist.model.wire.view import decode_json
 from torrentdist.security.signing.signatures import BundleStatement, check_bundle
 from torrentdist.security.signing.trust import TrustMode, trust_in
 

@@ -1,6 +1,8 @@
-"""The bundles of this host, over the gateway: their state, fetching, verifying, pruning.
+"""The bundles of this host, over HTTP: their state, fetching, verifying and pruning over the
+gateway, and for masters the room of its store, its rates, and the bundles that do not arrive.
 
-Always: a view that says `done` has been checked against the files on disk.
+Always: a view that says `done` has been checked against the files on disk. What masters are told
+comes from memory, so that an answer never waits for the disk.
 """
 
 import time
@@ -18,10 +20,10 @@ from torrentdist.host.runtime import HostRuntime
 from torrentdist.model import ids
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
+from torrentdist.model.wire.bundle_messages import GoingView, KeptView, PruneView
+from torrentdist.model.wire.cluster_messages import HostStateView
 from torrentdist.model.wire.fleet_messages import HostBundleView, HostProblem, HostState
-from torrentdist.model.wire.prune_views import GoingView, KeptView, PruneView
-from torrentdist.security.authorization import may_read
-from torrentdist.security.principal import Role
+from torrentdist.security.authorization import Role, may_read
 from torrentdist.supervisor.bundles.keeper import Keeper
 
 LONGEST_POLL = 2.0
@@ -136,3 +138,36 @@ class HostBundleApi:
             unused_secs=max(0.0, time.time() - stored.used_at),
             copies_elsewhere=self._runtime.known.replicas_elsewhere(stored.digest) or 0,
         )
+
+
+MOST_PROBLEMS = 20
+
+
+class HostStateApi:
+    def __init__(self, runtime: HostRuntime) -> None:
+        self._runtime = runtime
+
+    def operations(self) -> Iterator[Operation]:
+        summary = "the room of this host's store, its rates, and what does not arrive"
+        yield Operation("GET", "/v1/host/state", self.state, HostStateView, summary, Role.READER)
+
+    async def state(self, request: Request) -> Response:
+        sender = principal_of(request)
+        store, engine = self._runtime.store, self._runtime.engine.statistics()
+        usage, failures = store.usage(), self._runtime.fetches.failures()
+        named = (
+            (sorted(name for name in store.names(digest) if may_read(sender, name)), error)
+            for digest, (_, error) in failures.items()
+        )
+        view = HostStateView(
+            published_bytes=usage.published_bytes,
+            arriving_bytes=usage.arriving_bytes,
+            free_bytes=usage.free_bytes,
+            limit_bytes=usage.limit_bytes,
+            reserve_bytes=usage.reserve_bytes,
+            upload_rate=engine.upload_rate,
+            download_rate=engine.download_rate,
+            peers=engine.peers,
+            errors={names[0]: error.message for names, error in sorted(named, key=str)[:MOST_PROBLEMS] if names},
+        )
+        return json_response(view)

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from torrentdist.bundle.files.disk_failures import as_failure
+from torrentdist.bundle.files.durability import as_failure
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.store.store import KeepReason, StoredBundle
 from torrentdist.host.process.host_daemon import HostDaemon

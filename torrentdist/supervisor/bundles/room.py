@@ -6,8 +6,7 @@ from torrentdist.host.process.host_daemon import HostDaemon
 from torrentdist.host.process.room import Loop, Room
 from torrentdist.supervisor.bundles.bundle_signatures import BundleSignatures
 from torrentdist.supervisor.bundles.high_mark import keep_below_mark
-from torrentdist.supervisor.bundles.host_bundle_api import HostBundleApi
-from torrentdist.supervisor.bundles.host_state_api import HostStateApi
+from torrentdist.supervisor.bundles.host_bundle_api import HostBundleApi, HostStateApi
 from torrentdist.supervisor.bundles.keeper import Keeper
 
 

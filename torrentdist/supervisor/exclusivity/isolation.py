@@ -15,7 +15,7 @@ from typing import Protocol
 
 from torrentdist.http.api_calls import Broken, result_of
 from torrentdist.http.connection_pool import Http
-from torrentdist.http.http_errors import HttpError
+from torrentdist.http.http_values import HttpError
 from torrentdist.launcher.run.run_lease import NEVER, clock
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import MasterId, SupervisorId

@@ -14,7 +14,7 @@ from torrentdist.launcher.run.run_files import write_whole
 from torrentdist.launcher.run.run_lease import clock
 from torrentdist.model.ids import MasterId
 from torrentdist.model.jobs.job import OnIsolation
-from torrentdist.model.json_decoding import decode_json
+from torrentdist.model.wire.view import decode_json
 from torrentdist.supervisor.worker.worker_types import NEVER, Run, RunLease
 
 

@@ -22,7 +22,7 @@ from torrentdist.model import ids
 from torrentdist.model.errors import ERRORS, TorrentdistError
 from torrentdist.model.ids import BundleId
 from torrentdist.model.wire.fleet_messages import HostBundleView, HostState
-from torrentdist.security.principal import Role
+from torrentdist.security.authorization import Role
 from torrentdist.supervisor.bundles.keeper import Keeper
 from torrentdist.supervisor.gateway.archive_cache import ArchiveCache
 from torrentdist.supervisor.gateway.archives import ArchiveFormat, archive, lost_by_spark, size_of

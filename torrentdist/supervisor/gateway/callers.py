@@ -21,8 +21,8 @@ from torrentdist.host.http.web import PRINCIPAL
 from torrentdist.host.telemetry.audit_log import Audit
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, JobId
+from torrentdist.security.authorization import LOCAL, STRANGER, VISITOR, Principal, host_user, job_user
 from torrentdist.security.job_token import PREFIX, job_principal
-from torrentdist.security.principal import LOCAL, STRANGER, VISITOR, Principal, host_user, job_user
 
 Address = tuple[str, int]
 OPEN_PATHS = ("/livez", "/readyz", "/metrics")

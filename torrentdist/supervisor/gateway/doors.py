@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterable
 from torrentdist.host.certificates.revocations import Revocations
 from torrentdist.host.http.health_api import HealthApi
 from torrentdist.host.http.operation import Router
-from torrentdist.host.http.socket_activation import inherited_socket
-from torrentdist.host.http.web import bind_socket
+from torrentdist.host.http.web import bind_socket, inherited_socket
 from torrentdist.host.process.host_daemon import HostDaemon
 from torrentdist.host.process.room import Loop, Room
 from torrentdist.host.telemetry.audit_log import AuditLog
 from torrentdist.model.configuration.config import Config
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.security.principal import Role
+from torrentdist.security.authorization import Role
 from torrentdist.supervisor.gateway.callers import JobCallers, readers_of
 from torrentdist.supervisor.gateway.gateway import gateway_app
 from torrentdist.supervisor.gateway.peer_api import PeerApi, outside_app

@@ -18,8 +18,7 @@ from torrentdist.host.http.web import CutShort
 from torrentdist.host.telemetry.audit_log import Audit
 from torrentdist.model import ids
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.security.authorization import check_readable, may_read, reads_everything
-from torrentdist.security.principal import Role
+from torrentdist.security.authorization import Role, check_readable, may_read, reads_everything
 from torrentdist.supervisor.gateway.bundle_server import on_bundle_error
 from torrentdist.supervisor.gateway.callers import GatewayCallers, JobCallers, Reads
 from torrentdist.supervisor.hub.hub_api import HUB_PATH, on_hub_error

@@ -20,9 +20,9 @@ from torrentdist.host.telemetry.audit_log import Audit
 from torrentdist.model import ids
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
+from torrentdist.security.authorization import Principal, Role
 from torrentdist.security.certificate_identity import CertificateRole
 from torrentdist.security.passes import PARAMETER, PASS_HOLDER
-from torrentdist.security.principal import Principal, Role
 from torrentdist.security.tls_contexts import PeerCertificate
 
 Awaited = Callable[[Digest, float], Awaitable[bytes | None]]

@@ -27,8 +27,7 @@ from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
-from torrentdist.security.authorization import check_own, check_readable, may_read
-from torrentdist.security.principal import Principal, Role
+from torrentdist.security.authorization import Principal, Role, check_own, check_readable, may_read
 from torrentdist.supervisor.bundles.host_content import HostContent
 from torrentdist.supervisor.gateway.bundle_reader import BundleReader, streamed
 from torrentdist.supervisor.hub import hub_listing

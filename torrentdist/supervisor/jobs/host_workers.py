@@ -25,9 +25,8 @@ from torrentdist.supervisor.exclusivity.lease_keeper import LeaseKeeper
 from torrentdist.supervisor.jobs import local_state, placement
 from torrentdist.supervisor.jobs.assignment_loop import AssignmentLoop
 from torrentdist.supervisor.jobs.local_state import LeftBehind, LocalStateFile
-from torrentdist.supervisor.jobs.worker_ends import WorkerEnds
 from torrentdist.supervisor.jobs.worker_loop import WorkerLoop
-from torrentdist.supervisor.jobs.worker_starts import WorkerStarts
+from torrentdist.supervisor.jobs.worker_starts import WorkerEnds, WorkerStarts
 from torrentdist.supervisor.jobs.worker_table import WorkerServices, WorkerTable
 from torrentdist.supervisor.process import worker_homes
 from torrentdist.supervisor.process.job_isolation import IsolationCheck, IsolationPolicy, isolation_of, own_users

@@ -20,7 +20,7 @@ from torrentdist.log import get_logger
 from torrentdist.model.access.envelope import Envelope
 from torrentdist.model.ids import BundleId, JobId
 from torrentdist.model.jobs.job import JobSpec
-from torrentdist.model.json_decoding import decode_json
+from torrentdist.model.wire.view import decode_json
 from torrentdist.supervisor.exclusivity.barriers import Seat
 from torrentdist.supervisor.process.guardian_processes import boot_id
 from torrentdist.supervisor.worker.worker_types import Key

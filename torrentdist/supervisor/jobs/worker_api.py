@@ -13,8 +13,7 @@ from torrentdist.host.http.web import json_response
 from torrentdist.model import ids
 from torrentdist.model.wire.doctor_views import IsolationView
 from torrentdist.model.wire.job_messages import WorkerReport
-from torrentdist.security.authorization import may_read, reads_everything
-from torrentdist.security.principal import Role
+from torrentdist.security.authorization import Role, may_read, reads_everything
 from torrentdist.supervisor.jobs.host_workers import HostWorkers
 
 

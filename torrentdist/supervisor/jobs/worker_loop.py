@@ -12,8 +12,7 @@ from torrentdist.log import get_logger
 from torrentdist.supervisor.exclusivity.barriers import resource_of
 from torrentdist.supervisor.exclusivity.lease_keeper import LeaseKeeper
 from torrentdist.supervisor.jobs import placement
-from torrentdist.supervisor.jobs.worker_ends import WorkerEnds
-from torrentdist.supervisor.jobs.worker_starts import WorkerStarts
+from torrentdist.supervisor.jobs.worker_starts import WorkerEnds, WorkerStarts
 from torrentdist.supervisor.jobs.worker_table import WorkerTable
 from torrentdist.supervisor.worker import worker_plan
 from torrentdist.supervisor.worker.worker_plan import (

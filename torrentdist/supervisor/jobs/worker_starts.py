@@ -1,12 +1,16 @@
-"""Starts a worker: obtains its fencing number, creates its directory, records the run on disk, and
-starts its guardian.
+"""Begins and ends the runs of a worker: obtains its fencing number, creates its directory,
+records the run on disk and starts its guardian; records its end, and cleans up after a worker
+that leaves this host.
 
 Always: the run is in the local state on disk and in the lease file before its guardian starts. A
-failed start, whatever the error, is recorded with its reason and retried after a pause.
+failed start, whatever the error, is recorded with its reason and retried after a pause. An end is
+in the local state before the worker can start again. An end that the supervisor caused does not
+count as the worker's failure.
 Never: decide which worker starts.
 """
 
 import asyncio
+import time
 from dataclasses import replace
 
 import msgspec
@@ -16,17 +20,21 @@ from torrentdist.launcher.run.run_lease import clock
 from torrentdist.log import get_logger
 from torrentdist.model.errors import EXIT_NOT_ALLOWED, TorrentdistError
 from torrentdist.model.ids import BundleId, JobId
+from torrentdist.model.jobs.job import JobKind
 from torrentdist.security.job_token import token_of_job
 from torrentdist.supervisor.exclusivity.barriers import resource_of
 from torrentdist.supervisor.exclusivity.lease_keeper import LeaseKeeper
 from torrentdist.supervisor.jobs import placement
-from torrentdist.supervisor.jobs.local_state import JobFacts, RunRecord
+from torrentdist.supervisor.jobs.local_state import JobFacts, LocalStateFile, RunRecord, WorkerPlace
 from torrentdist.supervisor.jobs.worker_table import WorkerServices, WorkerTable
-from torrentdist.supervisor.process import last_words, launching
+from torrentdist.supervisor.process import last_words, launching, worker_homes
+from torrentdist.supervisor.process.guardian_processes import GuardianStatus
 from torrentdist.supervisor.process.job_isolation import IsolationCheck
 from torrentdist.supervisor.process.launching import Surroundings
 from torrentdist.supervisor.process.worker_homes import Homes
-from torrentdist.supervisor.worker.worker_types import Key
+from torrentdist.supervisor.worker.heartbeat_files import HeartbeatWatch
+from torrentdist.supervisor.worker.worker_life import after_end, after_exit
+from torrentdist.supervisor.worker.worker_types import Key, Life
 
 log = get_logger()
 
@@ -130,3 +138,57 @@ class WorkerStarts:
         """Returns the needed bundles whose files are as they were published."""
         found = {bundle: await self._services.checked(bundle) for bundle in facts.needs}
         return {bundle: stored for bundle, stored in found.items() if stored is not None}
+
+
+SILENT_CODE = 1
+"""Exit code recorded for a silent worker that exits with 0."""
+
+
+class WorkerEnds:
+    def __init__(self, local: LocalStateFile, homes: Homes, heartbeats: HeartbeatWatch) -> None:
+        self._local = local
+        self._homes = homes
+        self._heartbeats = heartbeats
+
+    async def ended(self, key: Key, run: RunRecord, status: GuardianStatus | None) -> None:
+        """Records the end of a run. `status` is its guardian's last status, or None if the guardian
+        was lost."""
+        place = placement.place_of(self._local.state, key)
+        if place is None:
+            return
+        life, detail = self._life_after(place, run, status)
+        if life.exit_code and not detail:
+            facts = self._local.state.jobs.get(place.job)
+            spark = facts is not None and facts.spec.kind is JobKind.SPARK
+            detail = await asyncio.to_thread(
+                last_words.why_failed, self._homes.guard(key), run.stderr_from, spark=spark
+            )
+        told = last_words.printable_line(detail)
+        await self._local.note(lambda state: placement.lived(state, key, life, told, time.time()))
+
+    async def forget(self, key: Key) -> None:
+        """Removes everything that an unassigned worker left here, except its output. If that fails,
+        the worker keeps its place, so that the next round tries again."""
+        try:
+            await asyncio.to_thread(worker_homes.clean_up, self._homes, key)
+        except Exception:
+            log.exception("cannot remove what a worker left", job=key[0], worker=key[1])
+            return
+        await self._local.note(lambda state: placement.forgotten(state, key))
+
+    def _life_after(self, place: WorkerPlace, run: RunRecord, status: GuardianStatus | None) -> tuple[Life, str]:
+        """Returns the worker's life on the host's clock, and why the run ended."""
+        before = placement.life_of(place)
+        facts = self._local.state.jobs.get(place.job)
+        code = status.exit_code if status is not None else None
+        reason = "its guardian was lost" if status is None else status.reason
+        log.info("worker ended", job=place.job, worker=place.worker, exit_code=code, reason=reason or "by itself")
+        silent = self._heartbeats.forget(run.id)
+        if status is None or facts is None:
+            return after_end(before, code), reason
+        ran = status.at - run.started_at
+        if silent:
+            return after_exit(before, facts.spec.restart, code or SILENT_CODE, ran, status.at), "it was silent"
+        if status.reason or code is None or facts.incarnation != run.incarnation:
+            return after_end(before, code), reason
+        return after_exit(before, facts.spec.restart, code, ran, status.at), status.detail

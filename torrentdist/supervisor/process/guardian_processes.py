@@ -19,7 +19,7 @@ import msgspec
 
 from torrentdist.launcher.process_tree import birth_of
 from torrentdist.launcher.run.run_files import LOCK, RUN_MARK, SPEC, STATUS
-from torrentdist.model.json_decoding import decode_json
+from torrentdist.model.wire.view import decode_json
 
 
 class GuardianStatus(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ from torrentdist.model import ids
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wire.headers import NEXT_OFFSET, OFFSET
 from torrentdist.model.wire.job_messages import WorkerOutput
-from torrentdist.security.principal import Role
+from torrentdist.security.authorization import Role
 from torrentdist.supervisor.process.output_files import Stream, read_output, span_of
 from torrentdist.supervisor.process.worker_homes import Homes
 from torrentdist.supervisor.worker.worker_types import Key

@@ -22,9 +22,9 @@ from typing import Any
 import msgspec
 
 from torrentdist.http.connection_pool import Http
-from torrentdist.http.http_errors import HttpError
+from torrentdist.http.http_values import HttpError
 from torrentdist.model.jobs.report_bounds import application_id
-from torrentdist.model.json_decoding import decode_json
+from torrentdist.model.wire.view import decode_json
 from torrentdist.supervisor.process.spark_submit import RUN_KEY
 from torrentdist.supervisor.worker.worker_types import Key
 

@@ -19,7 +19,7 @@ from torrentdist.bundle.metafile import FileEntry
 from torrentdist.host.recent_results import RecentResults
 from torrentdist.log import get_logger
 from torrentdist.model.ids import Digest
-from torrentdist.model.json_decoding import decode_json
+from torrentdist.model.wire.view import decode_json
 from torrentdist.supervisor.bundles.host_content import HostContent
 
 log = get_logger()

@@ -16,7 +16,7 @@ from torrentdist.host.http.operation import FILE, Operation
 from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.model import ids
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.security.principal import Role
+from torrentdist.security.authorization import Role
 from torrentdist.supervisor.bundles.host_content import HostContent
 from torrentdist.supervisor.gateway.bundle_reader import BundleReader
 from torrentdist.supervisor.repositories.file_facts import FileFacts, hashed_by

@@ -18,7 +18,7 @@ from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.host.recent_results import RecentResults
 from torrentdist.model import ids
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.security.principal import Role
+from torrentdist.security.authorization import Role
 from torrentdist.supervisor.bundles.host_content import HostContent
 from torrentdist.supervisor.gateway.bundle_reader import BundleReader
 from torrentdist.supervisor.repositories.distribution_metadata import DistributionMetadata

@@ -17,7 +17,15 @@ from torrentdist.host.http.operation import Handler, Operation, standing_for
 from torrentdist.host.http.web import json_response
 from torrentdist.master.console import console_markup as m
 from torrentdist.master.console.console_sight import ConsoleSight
-from torrentdist.master.console.forms.action_forms import LOOK, ActionView, action_html, command_line
+from torrentdist.master.console.forms.action_forms import (
+    LOOK,
+    ActionView,
+    DistributionOutlook,
+    action_html,
+    command_line,
+    fields_again,
+    outlook,
+)
 from torrentdist.master.console.forms.actions import (
     ACTIONS,
     CHECKED,
@@ -27,16 +35,14 @@ from torrentdist.master.console.forms.actions import (
     Action,
     action_of,
 )
-from torrentdist.master.console.forms.distribution_outlook import DistributionOutlook, fields_again, outlook
 from torrentdist.master.console.forms.form_fields import Fields, distribute_body
 from torrentdist.master.console.visits import MOST_FORM_BYTES, Visits, form_of, wants_page
-from torrentdist.master.http.mutation_requests import records_for
+from torrentdist.master.http.routes import records_for
 from torrentdist.master.policies.distribution_orders import order_of, record_of
 from torrentdist.model import ids
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wire.headers import REQUEST_ID
-from torrentdist.security.authorization import may_use
-from torrentdist.security.principal import Role
+from torrentdist.security.authorization import Role, may_use
 
 
 class ActionPages:

@@ -20,8 +20,7 @@ from torrentdist.master.console.forms.form_fields import (
 )
 from torrentdist.model import ids
 from torrentdist.model.policies.bundle_terms import Priority
-from torrentdist.security.authorization import checked_pattern
-from torrentdist.security.principal import Role
+from torrentdist.security.authorization import Role, checked_pattern
 
 PARAMETERS: Final = {
     "bundles": "id", "jobs": "job", "hosts": "supervisor", "masters": "master",

@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
-from torrentdist.charts.mosaics import Tile, mosaic
+from torrentdist.charts.matrix import Tile, mosaic
 from torrentdist.charts.svg import legend
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.host.http.operation import Operation
@@ -35,7 +35,7 @@ from torrentdist.master.console.pages.distribution_pages import (
 )
 from torrentdist.master.console.visits import Visits, answer
 from torrentdist.master.history.distribution_history import DistributionHistory
-from torrentdist.master.http.mutation_requests import bundle_of, records_for
+from torrentdist.master.http.routes import bundle_of, records_for
 from torrentdist.master.policies.room_outlook import RoomOutlook
 from torrentdist.master.reads.earlier_content import EarlierContent
 from torrentdist.master.reads.paging import Page
@@ -45,7 +45,7 @@ from torrentdist.model.policies.distribution_record import DistributionState
 from torrentdist.model.records import BundleState
 from torrentdist.model.wire.fleet_messages import HostProgress, HostState
 from torrentdist.model.wire.transfer_messages import Sources
-from torrentdist.security.principal import Role
+from torrentdist.security.authorization import Role
 
 ROWS = 100
 HOST_ROWS = 50

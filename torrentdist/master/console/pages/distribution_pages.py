@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from starlette.requests import Request
 from starlette.responses import Response
 
+from torrentdist.charts.bars import strip
 from torrentdist.charts.curves import Curve, step_plot
-from torrentdist.charts.strips import strip
 from torrentdist.charts.svg import legend
 from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.operation import Operation
@@ -21,8 +21,7 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wire.fleet_messages import DistributionSummary, HostArrival, HostState
 from torrentdist.model.wire.transfer_messages import Sources
 from torrentdist.model.wording import counted
-from torrentdist.security.authorization import may_read
-from torrentdist.security.principal import Principal, Role
+from torrentdist.security.authorization import Principal, Role, may_read
 
 ROWS = 50
 CURVE_SECS = 5.0

@@ -21,7 +21,7 @@ from torrentdist.master.console.event_lines import (
 from torrentdist.master.console.noted_events import Happenings
 from torrentdist.master.console.visits import Visits, answer
 from torrentdist.master.presence.presence_api import asked_for
-from torrentdist.security.principal import Role
+from torrentdist.security.authorization import Role
 
 ROWS = 100
 MOST_OWN = 500

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
-from torrentdist.charts.mosaics import Tile, mosaic
+from torrentdist.charts.matrix import Tile, mosaic
 from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.operation import Operation
 from torrentdist.host.http.web import number_parameter
@@ -21,7 +21,7 @@ from torrentdist.master.console.host_asking import HostAsking
 from torrentdist.master.console.pages.master_pages import gone_html, gone_table
 from torrentdist.master.console.pages.room_growth import growth_of, growth_words
 from torrentdist.master.console.visits import Visits, answer
-from torrentdist.master.http.mutation_requests import records_for
+from torrentdist.master.http.routes import records_for
 from torrentdist.master.policies.room_outlook import RoomOutlook
 from torrentdist.master.presence.attention import SILENT_SECS
 from torrentdist.model import ids
@@ -29,8 +29,7 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wire.cluster_messages import GoneView, HostStateView, SupervisorView
 from torrentdist.model.wire.job_messages import WorkerState
 from torrentdist.model.wording import counted
-from torrentdist.security.authorization import may_read, reads_everything
-from torrentdist.security.principal import Principal, Role
+from torrentdist.security.authorization import Principal, Role, may_read, reads_everything
 
 ROWS = 100
 MOSAIC_FROM = 100

@@ -16,7 +16,7 @@ from torrentdist.master.console.console_views import GrowthView, MastersPageView
 from torrentdist.master.console.forms.action_forms import action_links
 from torrentdist.master.console.pages.room_growth import growth_of, growth_words
 from torrentdist.master.console.visits import Visits, answer
-from torrentdist.master.http.mutation_requests import records_for
+from torrentdist.master.http.routes import records_for
 from torrentdist.master.leading.roles import Roles
 from torrentdist.master.policies.room_outlook import RoomOutlook
 from torrentdist.model import ids
@@ -25,7 +25,7 @@ from torrentdist.model.ids import BundleId
 from torrentdist.model.wire.cluster_messages import GoneView
 from torrentdist.model.wire.ha_views import MasterState, RoleView
 from torrentdist.model.wording import counted
-from torrentdist.security.principal import Role
+from torrentdist.security.authorization import Role
 
 FAILOVERS = 20
 _STATES = {MasterState.LEADER: "good", MasterState.UNREACHABLE: "bad", MasterState.OUT: "warn"}

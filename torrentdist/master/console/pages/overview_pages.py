@@ -7,8 +7,8 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from torrentdist.charts.strips import strip
-from torrentdist.charts.timelines import Lane, timeline
+from torrentdist.charts.bars import strip
+from torrentdist.charts.curves import Lane, timeline
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.operation import Operation
@@ -21,11 +21,11 @@ from torrentdist.master.console.event_lines import EventLine, lane_of
 from torrentdist.master.console.live_feeds import LiveFeeds
 from torrentdist.master.console.noted_events import Happenings
 from torrentdist.master.console.visits import Visits, wants_page
-from torrentdist.master.http.mutation_requests import records_for
+from torrentdist.master.http.routes import records_for
 from torrentdist.master.presence.attention import health
 from torrentdist.master.presence.attention_sight import AttentionSight
 from torrentdist.model.wire.cluster_messages import AttentionView
-from torrentdist.security.principal import Role
+from torrentdist.security.authorization import Role
 
 LANES = {
     "Leaders": ("leads", 0),

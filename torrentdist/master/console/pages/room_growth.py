@@ -13,8 +13,7 @@ from torrentdist.master.policies.room_outlook import RoomOutlook
 from torrentdist.model.ids import BundleId
 from torrentdist.model.policies.policy_messages import RoomView
 from torrentdist.model.wire.cluster_messages import MasterView, SupervisorView
-from torrentdist.security.authorization import reads_everything
-from torrentdist.security.principal import Principal
+from torrentdist.security.authorization import Principal, reads_everything
 
 DAYS_FROM = 2 * 86_400.0
 
