@@ -1,12 +1,16 @@
-"""The HTTP shell of both daemons: sockets, the server in our own event loop, JSON, errors.
+"""The HTTP shell of both daemons: sockets, bound here or taken over from systemd (sd_listen_fds,
+so that nobody else can take the port while the daemon is down), the server in our own event
+loop, JSON, errors.
 
-Always: a failure leaves as an error of the table, with its status. Never: listen beyond loopback
-without a token.
+Always: a failure leaves as an error of the table, with its status. Only a socket that was meant
+for this process is taken over, and only once. Processes that the daemon starts do not inherit it.
+Never: listen beyond loopback without a token.
 """
 
 import asyncio
+import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -19,6 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from torrentdist.host.http.body_room import SMALL_BYTES, Grow
 from torrentdist.log import get_logger
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.loopback import is_loopback
 from torrentdist.model.wire.view import decode_json
 
 log = get_logger()
@@ -28,6 +33,11 @@ SLOW_SECS = 30.0
 """Time for a large body to reach LEAST_RATE."""
 LEAST_RATE = 64 * 1024
 """Bytes per second of a large body, on average after SLOW_SECS."""
+LONGEST_POLL: Final = 2.0
+"""Seconds after which a long poll is answered in any case. Silence means a frozen daemon to a
+client."""
+MOST_POLL: Final = 30.0
+"""The most seconds that a client may ask for."""
 PRINCIPAL: Final = "torrentdist.principal"
 """The key of a request's sender in its scope. authentication.py sets it."""
 PEER: Final = "torrentdist.peer"
@@ -135,6 +145,12 @@ def number_parameter(request: Request, name: str, default: float, *, low: float,
     return value
 
 
+def poll_secs(request: Request, name: str, default: float = 0.0) -> float:
+    """Returns how long a long poll lasts at most: as long as the request asks for, and at most
+    LONGEST_POLL. Older clients ask for more."""
+    return min(LONGEST_POLL, number_parameter(request, name, default, low=0.0, high=MOST_POLL))
+
+
 def flag_parameter(request: Request, name: str) -> bool:
     """Returns whether a parameter is `true`; one that is absent is `false`."""
     text = request.query_params.get(name, "false")
@@ -184,3 +200,32 @@ def bind_socket(host: str, port: int, *, what: str) -> socket.socket:
         sock.close()
         raise TorrentdistError("port_in_use", what=what, address=f"{host}:{port}", detail=exc.strerror) from exc
     return sock
+
+
+FIRST_FD = 3
+
+
+def inherited_socket(environ: MutableMapping[str, str], *, what: str) -> socket.socket | None:
+    """Returns the socket that systemd handed over, or None if there is none. Raises `port_in_use`
+    if it does not listen on loopback."""
+    pid, count = environ.pop("LISTEN_PID", ""), environ.pop("LISTEN_FDS", "")
+    environ.pop("LISTEN_FDNAMES", None)
+    if pid != str(os.getpid()) or not count.isdigit() or int(count) < 1:
+        return None
+    if int(count) > 1:
+        raise _refused(what, f"{count} sockets were handed over, and one is wanted")
+    os.set_inheritable(FIRST_FD, False)
+    try:
+        sock = socket.socket(fileno=FIRST_FD)
+    except OSError as exc:
+        raise _refused(what, f"what was handed over is no socket: {exc.strerror}") from exc
+    if sock.type is not socket.SOCK_STREAM or not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        raise _refused(what, "the socket that was handed over does not listen")
+    if sock.family not in (socket.AF_INET, socket.AF_INET6) or not is_loopback(sock.getsockname()[0]):
+        raise _refused(what, f"the socket that was handed over is not on loopback: {sock.getsockname()!r}")
+    sock.setblocking(False)
+    return sock
+
+
+def _refused(what: str, detail: str) -> TorrentdistError:
+    return TorrentdistError("port_in_use", what=what, address="the socket of its unit", detail=detail)

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from torrentdist.host.http.file_answers import file_response
 from torrentdist.host.http.operation import FILE
-from torrentdist.host.http.web import flag_parameter, json_response, number_parameter
+from torrentdist.host.http.web import LONGEST_POLL, flag_parameter, json_response, number_parameter, poll_secs
 from torrentdist.master.bundles import bundle_views
 from torrentdist.master.http.routes import Routes, bundle_of, bundle_target, operation, page_of, records_for
 from torrentdist.master.master_core import MasterCore
@@ -19,12 +19,6 @@ from torrentdist.model.errors import EXIT_DISK, TorrentdistError
 from torrentdist.model.wire.bundle_messages import BundleView
 from torrentdist.model.wire.fleet_messages import FleetView
 from torrentdist.security.authorization import Role
-
-LONGEST_POLL = 2.0
-"""Seconds after which a long poll is answered in any case. Silence means a frozen master to a
-client."""
-MOST_POLL = 30.0
-"""The most seconds that a client may ask for; older clients ask for more than LONGEST_POLL."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +48,7 @@ class BundleApi(Routes):
         """Long poll until enough masters hold it."""
         bundle = bundle_of(request)
         replicas = int(number_parameter(request, "replicas", 1, low=0, high=1000))
-        timeout = min(LONGEST_POLL, number_parameter(request, "timeout", LONGEST_POLL, low=0, high=MOST_POLL))
+        timeout = poll_secs(request, "timeout", LONGEST_POLL)
         bundle_views.entry_of(records_for(request, self.core.records), bundle, *bundle_views.ALIVE)
         with contextlib.suppress(TorrentdistError):  # the time is up: answer the current state
             await self.core.session.mirror.wait_for(lambda s: bundle_views.replicated(s, bundle, replicas), timeout)

@@ -7,7 +7,6 @@ the status of the error.
 Never: decide who may do what.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +17,6 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from torrentdist.charts.svg import style
-from torrentdist.host.http.operation import Operation
 from torrentdist.master.console.console_markup import Markup, document, hidden, link, text
 from torrentdist.master.console.visits import (
     MOST_FORM_BYTES,
@@ -29,6 +27,7 @@ from torrentdist.master.console.visits import (
     session_in,
     wants_page,
 )
+from torrentdist.master.http.routes import Routes, operation
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wire.view import decode_json
 from torrentdist.security.authorization import Role
@@ -133,10 +132,10 @@ def error_page(code: str, message: str, hint: str) -> str:
     )
 
 
-_FILES = Path(__file__).parents[1]
+_FILES = Path(__file__).parent
 
 
-class SessionPages:
+class SessionPages(Routes):
     """`secure`: whether this master serves HTTPS."""
 
     def __init__(self, sessions: Sessions, secure: bool) -> None:
@@ -147,21 +146,18 @@ class SessionPages:
             "console.js": (_FILES.joinpath("console.js").read_text(encoding="utf-8"), "text/javascript"),
         }
 
-    def operations(self) -> Iterator[Operation]:
-        yield Operation("GET", "/ui/assets/{name}", self.asset, None, "what the pages load", Role.ANYONE)
-        summary = "a session of the console, for a token"
-        yield Operation("POST", "/ui/sign-in", self.sign_in, None, summary, Role.ANYONE, max_body=MOST_FORM_BYTES)
-        summary = "the end of a session in this browser"
-        yield Operation("POST", "/ui/sign-out", self.sign_out, None, summary, Role.READER, max_body=MOST_FORM_BYTES)
-
+    @operation("GET", "/ui/assets/{name}", None, Role.ANYONE)
     async def asset(self, request: Request) -> Response:
+        """What the pages load."""
         name = request.path_params["name"]
         if name not in self._assets:
             raise TorrentdistError("not_found", what=f"the file {name[:100]!r}")
         content, kind = self._assets[name]
         return Response(content, media_type=kind, headers={"cache-control": "max-age=60"})
 
+    @operation("POST", "/ui/sign-in", None, Role.ANYONE, max_body=MOST_FORM_BYTES)
     async def sign_in(self, request: Request) -> Response:
+        """A session of the console, for a token."""
         fields = await form_of(request)
         token = fields.get("token", "").strip()
         if not token:
@@ -171,7 +167,9 @@ class SessionPages:
         target = back if is_console(back) and "\\" not in back else "/ui/"
         return self._answer(target, session)
 
+    @operation("POST", "/ui/sign-out", None, Role.READER, max_body=MOST_FORM_BYTES)
     async def sign_out(self, request: Request) -> Response:
+        """The end of a session in this browser."""
         self._sessions.expect_own_form(request, await form_of(request))
         return self._answer("/ui/", "")
 

@@ -9,16 +9,17 @@ from a path is checked before anything uses it.
 
 import asyncio
 import functools
-import inspect
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.host.http.authentication import principal_of
+from torrentdist.host.http.declared_routes import DeclaredRoutes, F
+from torrentdist.host.http.declared_routes import operation as operation
 from torrentdist.host.http.openapi import MOST_PAGE
 from torrentdist.host.http.operation import Handler, Operation, body_of, is_dry_run
 from torrentdist.host.http.web import decode_body, number_parameter
@@ -79,10 +80,6 @@ def page_of(request: Request) -> Page:
     return Page(after=request.query_params.get("after", ""), limit=limit if "limit" in request.query_params else None)
 
 
-F = TypeVar("F", bound=Callable[..., Any])
-_DECLARED = "__operations__"
-
-
 @dataclass(frozen=True, slots=True)
 class RequestedChange:
     """A request for a change, as its leader has read it."""
@@ -99,41 +96,18 @@ class RequestedChange:
         return principal_of(self.request).name
 
 
-def operation(method: str, path: str, answer: Any, role: Role, **more: Any) -> Callable[[F], F]:
-    """Declares the operation that a method of `Routes` answers.
-
-    The first sentence of the method's docstring is its summary. `more` are further fields of
-    Operation; a text for `max_body` or `target` names an attribute of the router.
-    """
-
-    def declared(handler: F) -> F:
-        handler.__dict__.setdefault(_DECLARED, []).insert(0, (method, path, answer, role, more))
-        return handler
-
-    return declared
-
-
 def change(method: str, path: str, answer: Any, role: Role, **more: Any) -> Callable[[F], F]:
     """Declares an operation that changes records, and that can be tried unless `dry_runs=False`."""
     return operation(method, path, answer, role, **{"changes": True, "dry_runs": True, **more})
 
 
-class Routes:
-    """A router whose operations are declared at its methods. Those that change records need the
-    attribute `leadership`."""
+class Routes(DeclaredRoutes):
+    """A master's router. Operations that change records need the attribute `leadership`."""
 
     leadership: Leadership
 
-    def operations(self) -> Iterator[Operation]:
-        for name, member in vars(type(self)).items():
-            for method, path, answer, role, more in getattr(member, _DECLARED, ()):
-                fields = {key: self._resolved(key, value) for key, value in more.items()}
-                handler, summary = getattr(self, name), fields.pop("summary", None) or _summary(member)
-                made = Operation(method, path, handler, answer, summary, role, **fields)
-                yield replace(made, handler=self._changing(made)) if made.changes else made
-
-    def _resolved(self, key: str, value: Any) -> Any:
-        return getattr(self, value) if key in ("max_body", "target", "hands_out") and isinstance(value, str) else value
+    def _made(self, operation: Operation) -> Operation:
+        return replace(operation, handler=self._changing(operation)) if operation.changes else operation
 
     def _changing(self, made: Operation) -> Handler:
         handler: Callable[[RequestedChange], Awaitable[bytes]] = made.handler  # type: ignore[assignment] # see change()
@@ -147,9 +121,3 @@ class Routes:
             return Response(await handler(asked), media_type="application/json")
 
         return answer
-
-
-def _summary(handler: Callable[..., Any]) -> str:
-    """Returns the first sentence of a docstring, as a phrase."""
-    first = (inspect.getdoc(handler) or "").partition("\n\n")[0].replace("\n", " ").rstrip(".")
-    return first[:1].lower() + first[1:]

@@ -6,7 +6,6 @@ comes from memory, so that an answer never waits for the disk.
 """
 
 import time
-from collections.abc import Iterator
 
 import msgspec
 from starlette.requests import Request
@@ -14,8 +13,9 @@ from starlette.responses import Response
 
 from torrentdist.bundle.store.store_values import StoredBundle
 from torrentdist.host.http.authentication import principal_of
-from torrentdist.host.http.operation import DRY_RUN, Operation
-from torrentdist.host.http.web import flag_parameter, json_response, number_parameter
+from torrentdist.host.http.declared_routes import DeclaredRoutes, operation
+from torrentdist.host.http.operation import DRY_RUN
+from torrentdist.host.http.web import flag_parameter, json_response, number_parameter, poll_secs
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.model import ids
 from torrentdist.model.errors import TorrentdistError
@@ -26,11 +26,6 @@ from torrentdist.model.wire.fleet_messages import HostBundleView, HostProblem, H
 from torrentdist.security.authorization import Role, may_read
 from torrentdist.supervisor.bundles.keeper import Keeper
 
-LONGEST_POLL = 2.0
-"""Seconds after which a long poll is answered in any case."""
-MOST_POLL = 30.0
-"""The most seconds that a client may ask for; older clients ask for more than LONGEST_POLL."""
-
 
 class Damaged(msgspec.Struct, frozen=True):
     damaged: list[str]
@@ -40,37 +35,24 @@ def _bundle(request: Request) -> BundleId:
     return ids.bundle_id(request.path_params["id"])
 
 
-class HostBundleApi:
+class HostBundleApi(DeclaredRoutes):
     def __init__(self, runtime: HostRuntime, keeper: Keeper) -> None:
         self._runtime = runtime
         self._keeper = keeper
 
-    def operations(self) -> Iterator[Operation]:
-        view, host = HostBundleView, "/v1/host/bundles/{id}"
-        yield Operation("GET", "/bundles/{id}", self.bundle, view, "one bundle on this host", Role.JOB)
-        summary = "long poll until the bundle is done or failed"
-        yield Operation("GET", host, self.host_bundle, view, summary, Role.JOB)
-        yield Operation("POST", f"{host}/fetch", self.fetch, view, "start fetching, or go on", Role.JOB)
-        summary = "read every byte; damage is fetched again"
-        yield Operation("POST", f"{host}/verify", self.verify, Damaged, summary, Role.OPERATOR, changes_host=True)
-        summary = "bundles that should arrive here and do not"
-        yield Operation("GET", "/v1/host/problems", self.problems, list[HostProblem], summary, Role.READER)
-        summary = "drop the bundles that nothing needs"
-        yield Operation("POST", "/v1/host/prune", self.prune, PruneView, summary, Role.OPERATOR, changes_host=True)
-
+    @operation("GET", "/bundles/{id}", HostBundleView, Role.JOB)
     async def bundle(self, request: Request) -> Response:
+        """One bundle on this host."""
         return json_response(await self._keeper.checked_view(_bundle(request)))
 
-    async def fetch(self, request: Request) -> Response:
-        bundle = _bundle(request)
-        await self._keeper.checked(bundle)
-        self._keeper.request(bundle)
-        return json_response(await self._keeper.view(bundle))
-
+    @operation("GET", "/v1/host/bundles/{id}", HostBundleView, Role.JOB)
     async def host_bundle(self, request: Request) -> Response:
-        """Answers with the view, or with the error of a fetch that failed."""
+        """Long poll until the bundle is done or failed.
+
+        The answer is the view, or the error of a fetch that failed.
+        """
         bundle = _bundle(request)
-        wait = min(LONGEST_POLL, number_parameter(request, "wait", 0.0, low=0.0, high=MOST_POLL))
+        wait = poll_secs(request, "wait")
         view = await self._keeper.wait(bundle, wait) if wait else await self._keeper.view(bundle)
         error = self._keeper.error(bundle)
         if view.state is HostState.FAILED and error is not None:
@@ -81,7 +63,29 @@ class HostBundleApi:
             await self._runtime.store.touch(view.digest)
         return json_response(view)
 
+    @operation("POST", "/v1/host/bundles/{id}/fetch", HostBundleView, Role.JOB)
+    async def fetch(self, request: Request) -> Response:
+        """Start fetching, or go on."""
+        bundle = _bundle(request)
+        await self._keeper.checked(bundle)
+        self._keeper.request(bundle)
+        return json_response(await self._keeper.view(bundle))
+
+    @operation("POST", "/v1/host/bundles/{id}/verify", Damaged, Role.OPERATOR, changes_host=True)
+    async def verify(self, request: Request) -> Response:
+        """Read every byte; damage is fetched again."""
+        bundle = _bundle(request)
+        digest = self._runtime.store.lookup(bundle)
+        if digest is None or self._runtime.store.get(digest) is None:
+            raise TorrentdistError("bundle_not_found", id=bundle)
+        damaged = await self._runtime.verify(digest)
+        if damaged:
+            self._keeper.request(bundle)
+        return json_response(Damaged(damaged))
+
+    @operation("GET", "/v1/host/problems", list[HostProblem], Role.READER)
     async def problems(self, request: Request) -> Response:
+        """Bundles that should arrive here and do not."""
         store, sender = self._runtime.store, principal_of(request)
         stuck = [entry for entry in self._runtime.swarm_entries() if entry.problem]
         problems = [
@@ -92,17 +96,9 @@ class HostBundleApi:
         ]
         return json_response(problems)
 
-    async def verify(self, request: Request) -> Response:
-        bundle = _bundle(request)
-        digest = self._runtime.store.lookup(bundle)
-        if digest is None or self._runtime.store.get(digest) is None:
-            raise TorrentdistError("bundle_not_found", id=bundle)
-        damaged = await self._runtime.verify(digest)
-        if damaged:
-            self._keeper.request(bundle)
-        return json_response(Damaged(damaged))
-
+    @operation("POST", "/v1/host/prune", PruneView, Role.OPERATOR, changes_host=True)
     async def prune(self, request: Request) -> Response:
+        """Drop the bundles that nothing needs."""
         older_than = number_parameter(request, "older_than", 0.0, low=0.0, high=1e10)
         dry_run = flag_parameter(request, "dry_run")
         if dry_run:
@@ -143,15 +139,13 @@ class HostBundleApi:
 MOST_PROBLEMS = 20
 
 
-class HostStateApi:
+class HostStateApi(DeclaredRoutes):
     def __init__(self, runtime: HostRuntime) -> None:
         self._runtime = runtime
 
-    def operations(self) -> Iterator[Operation]:
-        summary = "the room of this host's store, its rates, and what does not arrive"
-        yield Operation("GET", "/v1/host/state", self.state, HostStateView, summary, Role.READER)
-
+    @operation("GET", "/v1/host/state", HostStateView, Role.READER)
     async def state(self, request: Request) -> Response:
+        """The room of this host's store, its rates, and what does not arrive."""
         sender = principal_of(request)
         store, engine = self._runtime.store, self._runtime.engine.statistics()
         usage, failures = store.usage(), self._runtime.fetches.failures()

@@ -6,15 +6,16 @@ Never: decide how long anything is kept.
 """
 
 import dataclasses
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
+from torrentdist.host.http.declared_routes import DeclaredRoutes, operation
 from torrentdist.host.http.file_answers import path_response, select
 from torrentdist.host.http.http_conditions import Representation
-from torrentdist.host.http.operation import FILE, Operation
+from torrentdist.host.http.operation import FILE
 from torrentdist.host.http.web import json_response, on_torrentdist_error
 from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.host.runtime import HostRuntime
@@ -35,30 +36,33 @@ IMPORTED = ".py.zip"
 _READABLE = "_'():,;.+-="
 
 
-class BundleServer:
+class BundleServer(DeclaredRoutes):
     def __init__(self, runtime: HostRuntime, keeper: Keeper, reader: BundleReader, archives: ArchiveCache) -> None:
         self._runtime = runtime
         self._keeper = keeper
         self._reader = reader
         self._archives = archives
 
-    def operations(self) -> Iterator[Operation]:
-        bundle = "/bundles/{id}"
-        summary = "one file; a bundle that is not here is fetched"
-        yield Operation("GET", f"{bundle}/files/{{path:any_path}}", self.file, None, summary, Role.JOB, statuses=FILE)
-        summary = "where the bundle lies on this host, once it does"
-        yield Operation("GET", f"{bundle}/local/{{name}}", self.ticket, HostBundleView, summary, Role.JOB)
-        summary = "the bundle as one archive: .tar, .tar.gz or .zip"
-        yield Operation("GET", f"{bundle}/{{name}}", self.archive, None, summary, Role.JOB, statuses=FILE)
-        summary = "an error in words, where a Java client is sent to"
-        yield Operation("GET", "/error/{code}/{sentence:any_path}", told_error, None, summary, Role.JOB)
-
+    @operation("GET", "/bundles/{id}/files/{path:any_path}", None, Role.JOB, statuses=FILE)
     async def file(self, request: Request) -> Response:
+        """One file; a bundle that is not here is fetched."""
         return await self._reader.file(request, ids.bundle_id(request.path_params["id"]), request.path_params["path"])
 
+    @operation("GET", "/bundles/{id}/local/{name}", HostBundleView, Role.JOB)
+    async def ticket(self, request: Request) -> Response:
+        """Where the bundle lies on this host, once it does.
+
+        Until then it sends blanks, which JSON allows, so that the client does not give up.
+        """
+        bundle = ids.bundle_id(request.path_params["id"])
+        await self._reader.content(bundle)
+        return StreamingResponse(self._await_bundle(bundle), media_type="application/json")
+
+    @operation("GET", "/bundles/{id}/{name}", None, Role.JOB, statuses=FILE)
     async def archive(self, request: Request) -> Response:
-        """Answers with the bundle as one archive, under any name: Spark wants a name for each
-        bundle.
+        """The bundle as one archive: .tar, .tar.gz or .zip.
+
+        The archive may have any name, because Spark wants a name for each bundle.
         """
         bundle, kind = ids.bundle_id(request.path_params["id"]), _kind_of(request)
         content = await self._reader.content(bundle)
@@ -83,14 +87,17 @@ class BundleServer:
         body = archive(meta, kind, content.read_all) if growing is None else growing.follow()
         return await streamed(request, body, chosen, kind.media_type)
 
-    async def ticket(self, request: Request) -> Response:
-        """Answers with the place of the bundle on this host, once it is here.
+    @operation("GET", "/error/{code}/{sentence:any_path}", None, Role.JOB)
+    async def told_error(self, request: Request) -> Response:
+        """An error in words, where a Java client is sent to.
 
-        Until then it sends blanks, which JSON allows, so that the client does not give up.
+        on_bundle_error redirects to its URL.
         """
-        bundle = ids.bundle_id(request.path_params["id"])
-        await self._reader.content(bundle)
-        return StreamingResponse(self._await_bundle(bundle), media_type="application/json")
+        kind = ERRORS.get(request.path_params["code"])
+        if kind is None:
+            raise TorrentdistError("not_found", what=request.url.path)
+        sentence = request.path_params["sentence"].replace("_", " ")
+        return json_response({"error": request.path_params["code"], "message": sentence}, status=kind.http_status)
 
     async def _await_bundle(self, bundle: BundleId) -> AsyncIterator[bytes]:
         await self._keeper.checked(bundle)
@@ -127,12 +134,3 @@ async def on_bundle_error(request: Request, exc: Exception) -> Response:
         return await on_torrentdist_error(request, exc)
     sentence = quote(f"{exc.message}. {exc.hint}".replace(" ", "_"), safe=_READABLE)
     return RedirectResponse(f"/error/{exc.code}/{sentence}", status_code=302)
-
-
-async def told_error(request: Request) -> Response:
-    """Answers at the URL that on_bundle_error redirects to."""
-    kind = ERRORS.get(request.path_params["code"])
-    if kind is None:
-        raise TorrentdistError("not_found", what=request.url.path)
-    sentence = request.path_params["sentence"].replace("_", " ")
-    return json_response({"error": request.path_params["code"], "message": sentence}, status=kind.http_status)

@@ -5,7 +5,7 @@ Always: if the cluster has a token or certificates, only `/livez` is answered wi
 Never: change anything.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Scope
 
 from torrentdist.host.http.authentication import Authentication, principal_of
+from torrentdist.host.http.declared_routes import DeclaredRoutes, operation
 from torrentdist.host.http.operation import Handler, Operation, Router, api_app, operations_of
 from torrentdist.host.http.web import number_parameter
 from torrentdist.host.process.port_guard import PortGuard
@@ -35,24 +36,22 @@ IsAdmitted = Callable[[str, str], bool]
 """Tells whether a pass lets its sender read a path."""
 
 
-class PeerApi:
+class PeerApi(DeclaredRoutes):
     """The operations about bundles for other hosts."""
 
     def __init__(self, raw_metafile: Awaited, raw_recipe: Awaited) -> None:
         self._raw_metafile = raw_metafile
         self._raw_recipe = raw_recipe
 
-    def operations(self) -> Iterator[Operation]:
-        summary = "the metafile of a digest that this host has, or waits for"
-        yield Operation("GET", "/v1/metafiles/{digest}", self.metafile, None, summary, Role.HOST)
-        summary = "the recipe of a digest that this host has, or waits for"
-        yield Operation("GET", "/v1/recipes/{digest}", self.recipe, None, summary, Role.HOST)
-
-    async def recipe(self, request: Request) -> Response:
-        return Response(await self._awaited(request, self._raw_recipe), media_type="application/octet-stream")
-
+    @operation("GET", "/v1/metafiles/{digest}", None, Role.HOST)
     async def metafile(self, request: Request) -> Response:
+        """The metafile of a digest that this host has, or waits for."""
         return Response(await self._awaited(request, self._raw_metafile), media_type="application/x-bittorrent")
+
+    @operation("GET", "/v1/recipes/{digest}", None, Role.HOST)
+    async def recipe(self, request: Request) -> Response:
+        """The recipe of a digest that this host has, or waits for."""
+        return Response(await self._awaited(request, self._raw_recipe), media_type="application/octet-stream")
 
     async def _awaited(self, request: Request, read: Awaited) -> bytes:
         digest = ids.digest(request.path_params["digest"])

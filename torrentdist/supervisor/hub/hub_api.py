@@ -7,7 +7,6 @@ error carries the header by which the library tells a missing repository, revisi
 Never: upload, or ask the internet.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -19,9 +18,10 @@ from starlette.responses import Response
 
 from torrentdist.bundle.bundle_tree import BundleTree
 from torrentdist.host.http.authentication import principal_of
+from torrentdist.host.http.declared_routes import DeclaredRoutes, operation
 from torrentdist.host.http.file_answers import FILE_TYPE, select
 from torrentdist.host.http.http_conditions import Representation
-from torrentdist.host.http.operation import FILE, Operation
+from torrentdist.host.http.operation import FILE
 from torrentdist.host.http.web import json_response, on_torrentdist_error
 from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.host.runtime import HostRuntime
@@ -35,6 +35,8 @@ from torrentdist.supervisor.hub.hub_listing import HubBranch, HubEntry, HubRefs,
 from torrentdist.supervisor.hub.hub_names import MAIN, Repository, RepositoryKind, commit_of, is_commit
 
 HUB_PATH: Final = "/hub/"
+_REPOSITORY: Final = "/hub/api/{kind:hub_kind}/{repo:hub_repository}"
+_FILE: Final = "/{repo:hub_repository}/resolve/{revision}/{path:any_path}"
 PAGE_ENTRIES: Final = 1000
 """Most entries of one answer about a directory. Its Link header leads to the next ones."""
 _COMMIT: Final = "torrentdist.hub_commit"
@@ -79,49 +81,45 @@ class Snapshot:
     tree: BundleTree
 
 
-class HubApi:
+class HubApi(DeclaredRoutes):
     def __init__(self, runtime: HostRuntime, reader: BundleReader) -> None:
         self._store = runtime.store
         self._reader = reader
 
-    def operations(self) -> Iterator[Operation]:
-        about = "/hub/api/{kind:hub_kind}/{repo:hub_repository}"
-        summary = "the revisions that this host knows of a repository"
-        yield Operation("GET", f"{about}/refs", self.hub_refs, HubRefs, summary, Role.JOB)
-        summary = "a repository, which is a bundle, with its files"
-        yield Operation("GET", f"{about}/revision/{{revision}}", self.hub_revision, RepositoryView, summary, Role.JOB)
-        summary = "the files of a directory of a repository; a Link header leads to the next page"
-        tree, entries = f"{about}/tree/{{revision}}", list[HubEntry]
-        yield Operation("GET", f"{tree}/{{path:any_path}}", self.hub_directory, entries, summary, Role.JOB)
-        yield Operation("GET", tree, self.hub_tree, entries, summary, Role.JOB)
-        yield Operation("GET", about, self.hub_repository, RepositoryView, "a repository at main", Role.JOB)
-        summary = "one file of a data set or a Space; a bundle that is not here is fetched"
-        file = "{repo:hub_repository}/resolve/{revision}/{path:any_path}"
-        path = f"/hub/{{kind:hub_other_kind}}/{file}"
-        yield Operation("GET", path, self.hub_kind_file, None, summary, Role.JOB, statuses=FILE)
-        summary = "one file of a model; a bundle that is not here is fetched"
-        yield Operation("GET", f"/hub/{file}", self.hub_file, None, summary, Role.JOB, statuses=FILE)
-
-    async def hub_repository(self, request: Request) -> Response:
-        return await self._view(request)
-
-    async def hub_revision(self, request: Request) -> Response:
-        return await self._view(request)
-
+    @operation("GET", _REPOSITORY + "/refs", HubRefs, Role.JOB)
     async def hub_refs(self, request: Request) -> Response:
+        """The revisions that this host knows of a repository."""
         found = await self._snapshot(request)
         return json_response(HubRefs([HubBranch(MAIN, f"refs/heads/{MAIN}", found.commit)]))
 
-    async def hub_tree(self, request: Request) -> Response:
-        return await self._entries(request, "")
+    @operation("GET", _REPOSITORY + "/revision/{revision}", RepositoryView, Role.JOB)
+    async def hub_revision(self, request: Request) -> Response:
+        """A repository, which is a bundle, with its files."""
+        return await self._view(request)
 
+    @operation("GET", _REPOSITORY + "/tree/{revision}/{path:any_path}", list[HubEntry], Role.JOB)
     async def hub_directory(self, request: Request) -> Response:
+        """The files of a directory of a repository; a Link header leads to the next page."""
         return await self._entries(request, request.path_params["path"].strip("/"))
 
+    @operation("GET", _REPOSITORY + "/tree/{revision}", list[HubEntry], Role.JOB)
+    async def hub_tree(self, request: Request) -> Response:
+        """The files of a directory of a repository; a Link header leads to the next page."""
+        return await self._entries(request, "")
+
+    @operation("GET", _REPOSITORY, RepositoryView, Role.JOB)
+    async def hub_repository(self, request: Request) -> Response:
+        """A repository at main."""
+        return await self._view(request)
+
+    @operation("GET", "/hub/{kind:hub_other_kind}" + _FILE, None, Role.JOB, statuses=FILE)
     async def hub_kind_file(self, request: Request) -> Response:
+        """One file of a data set or a Space; a bundle that is not here is fetched."""
         return await self._file(request)
 
+    @operation("GET", "/hub" + _FILE, None, Role.JOB, statuses=FILE)
     async def hub_file(self, request: Request) -> Response:
+        """One file of a model; a bundle that is not here is fetched."""
         return await self._file(request)
 
     async def _view(self, request: Request) -> Response:

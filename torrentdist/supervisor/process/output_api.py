@@ -5,14 +5,14 @@ Never: read anything but the files that guardians keep of their workers' output.
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from torrentdist.host.http.operation import Operation
-from torrentdist.host.http.web import json_response, number_parameter
+from torrentdist.host.http.declared_routes import DeclaredRoutes, operation
+from torrentdist.host.http.web import json_response, number_parameter, poll_secs
 from torrentdist.model import ids
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wire.headers import NEXT_OFFSET, OFFSET
@@ -22,29 +22,20 @@ from torrentdist.supervisor.process.output_files import Stream, read_output, spa
 from torrentdist.supervisor.process.worker_homes import Homes
 from torrentdist.supervisor.worker.worker_types import Key
 
-LONGEST_POLL = 2.0
-"""Seconds after which a long poll is answered in any case."""
-MOST_POLL = 30.0
-"""The most seconds that a client may ask for; older clients ask for more than LONGEST_POLL."""
 FOLLOW_LOOK_SECS = 0.1
 """Seconds between two looks at the file while a client follows it."""
 
 
-class OutputApi:
+class OutputApi(DeclaredRoutes):
     """`here` returns the workers that are assigned to this host now."""
 
     def __init__(self, homes: Homes, here: Callable[[], frozenset[Key]]) -> None:
         self._homes = homes
         self._here = here
 
-    def operations(self) -> Iterator[Operation]:
-        summary = "what this host keeps of what the job's workers wrote"
-        yield Operation("GET", "/v1/host/jobs/{job}/logs", self.listing, list[WorkerOutput], summary, Role.JOB)
-        summary = "bytes that one worker wrote to stdout or stderr"
-        yield Operation("GET", "/v1/host/jobs/{job}/{worker:int}/log", self.output, None, summary, Role.JOB)
-
+    @operation("GET", "/v1/host/jobs/{job}/logs", list[WorkerOutput], Role.JOB)
     async def listing(self, request: Request) -> Response:
-        """Lists what this host keeps of the output of one job."""
+        """What this host keeps of what the job's workers wrote."""
         job, here = ids.job_id(request.path_params["job"]), self._here()
 
         def look() -> list[WorkerOutput]:
@@ -57,16 +48,18 @@ class OutputApi:
 
         return json_response(await asyncio.to_thread(look))
 
+    @operation("GET", "/v1/host/jobs/{job}/{worker:int}/log", None, Role.JOB)
     async def output(self, request: Request) -> Response:
-        """Answers the output from `offset` on; a negative offset counts from the end.
+        """Bytes that one worker wrote to stdout or stderr.
+
+        It begins at `offset`; a negative offset counts from the end.
 
         With `follow` the answer waits for more output, if there is none yet.
         """
         home = self._home(request)
         stream = _stream(request)
         offset = int(number_parameter(request, "offset", 0, low=-1e15, high=1e15))
-        follow = number_parameter(request, "follow", 0.0, low=0.0, high=MOST_POLL)
-        deadline = time.monotonic() + min(LONGEST_POLL, follow)
+        deadline = time.monotonic() + poll_secs(request, "follow")
         piece = await asyncio.to_thread(read_output, home, stream, offset)
         while not piece.data and time.monotonic() < deadline:
             await asyncio.sleep(FOLLOW_LOOK_SECS)

@@ -5,14 +5,14 @@ Always: a file of the bundle comes before what is made for it.
 """
 
 import hashlib
-from collections.abc import Iterator
 from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from torrentdist.bundle.bundle_tree import BundleTree
-from torrentdist.host.http.operation import FILE, Operation
+from torrentdist.host.http.declared_routes import DeclaredRoutes, operation
+from torrentdist.host.http.operation import FILE
 from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.model import ids
 from torrentdist.model.errors import TorrentdistError
@@ -26,17 +26,15 @@ from torrentdist.supervisor.repositories.maven_layout import CHECKSUMS, found_fi
 _HASHES: Final = {kind: hashed_by(kind) for kind in CHECKSUMS}
 
 
-class MavenApi:
+class MavenApi(DeclaredRoutes):
     def __init__(self, reader: BundleReader, facts: FileFacts) -> None:
         self._reader = reader
         self._facts = facts
 
-    def operations(self) -> Iterator[Operation]:
-        summary = "a file of the bundle as a Maven repository; checksums and maven-metadata.xml are made if need be"
-        path = "/maven/{id}/{path:any_path}"
-        yield Operation("GET", path, self.artifact, None, summary, Role.JOB, statuses=FILE)
-
+    @operation("GET", "/maven/{id}/{path:any_path}", None, Role.JOB, statuses=FILE)
     async def artifact(self, request: Request) -> Response:
+        """A file of the bundle as a Maven repository; checksums and maven-metadata.xml are made if
+        need be."""
         bundle, path = ids.bundle_id(request.path_params["id"]), request.path_params["path"]
         content = await self._reader.content(bundle)
         tree = await self._reader.tree(content)

@@ -6,14 +6,15 @@ may arrive later. A file comes from bundle_reader.py, as under /bundles/.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from torrentdist.host.http.declared_routes import DeclaredRoutes, operation
 from torrentdist.host.http.file_answers import FILE_TYPE
-from torrentdist.host.http.operation import FILE, Operation
+from torrentdist.host.http.operation import FILE
 from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.host.recent_results import RecentResults
 from torrentdist.model import ids
@@ -44,29 +45,23 @@ BATCH: Final = 64
 _SHA256: Final = hashed_by("sha256")
 
 
-class PythonIndexApi:
+class PythonIndexApi(DeclaredRoutes):
     def __init__(self, reader: BundleReader, facts: FileFacts) -> None:
         self._reader = reader
         self._facts = facts
         self._metadata = DistributionMetadata()
         self._indexes: RecentResults[PythonIndex] = RecentResults()
 
-    def operations(self) -> Iterator[Operation]:
-        index, page = "/simple/{id}/", (200, 304)
-        summary = "the bundle as a package index: its projects (PEP 503, PEP 691)"
-        yield Operation("GET", index, self.projects, None, summary, Role.JOB, statuses=page)
-        summary = "the wheels and sdists of one project"
-        yield Operation("GET", f"{index}{{project}}/", self.project, None, summary, Role.JOB, statuses=(*page, 206))
-        summary = "a wheel or an sdist, or with .metadata its metadata (PEP 658)"
-        name = f"{index}{{project}}/{{filename}}"
-        yield Operation("GET", name, self.distribution, None, summary, Role.JOB, statuses=FILE)
-
+    @operation("GET", "/simple/{id}/", None, Role.JOB, statuses=(200, 304))
     async def projects(self, request: Request) -> Response:
+        """The bundle as a package index: its projects (PEP 503, PEP 691)."""
         content, index = await self._open(request)
         kind = _chosen_type(request)
         return made_answer(request, await in_heavy_thread(projects_page, index, kind), kind, content.meta.digest)
 
+    @operation("GET", "/simple/{id}/{project}/", None, Role.JOB, statuses=(200, 304, 206))
     async def project(self, request: Request) -> Response:
+        """The wheels and sdists of one project."""
         content, index = await self._open(request)
         project, kind = normalized(request.path_params["project"]), _chosen_type(request)
         files = [*_files_of(index, project, request).values()]
@@ -85,7 +80,9 @@ class PythonIndexApi:
             return await in_heavy_thread(made_answer, request, made.result(), kind, content.meta.digest)
         return StreamingResponse(_after_blanks(made), media_type=kind, headers={"vary": "accept"})
 
+    @operation("GET", "/simple/{id}/{project}/{filename}", None, Role.JOB, statuses=FILE)
     async def distribution(self, request: Request) -> Response:
+        """A wheel or an sdist, or with .metadata its metadata (PEP 658)."""
         content, index = await self._open(request)
         filename = request.path_params["filename"]
         files = _files_of(index, normalized(request.path_params["project"]), request)

@@ -7,14 +7,13 @@ tokens is not shown.
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from torrentdist.host.http.authentication import principal_of
-from torrentdist.host.http.operation import Operation
 from torrentdist.master.access.host_operations import host_views
 from torrentdist.master.access.token_api import visible_tokens
 from torrentdist.master.access.token_operations import quota_view
@@ -23,7 +22,7 @@ from torrentdist.master.console.console_markup import Markup, Visit
 from torrentdist.master.console.console_sight import ConsoleSight
 from torrentdist.master.console.forms.action_forms import action_links, allowed
 from torrentdist.master.console.visits import Visits, answer
-from torrentdist.master.http.routes import records_for
+from torrentdist.master.http.routes import Routes, operation, records_for
 from torrentdist.master.policies.retention_operations import rule_views
 from torrentdist.master.reads.paging import Page
 from torrentdist.model.access.host_messages import HostView, MembershipState
@@ -41,19 +40,15 @@ class TokenLineView(View, frozen=True, kw_only=True):
     """Null: it has none, or the sender may not see it."""
 
 
-class AccessPages:
+class AccessPages(Routes):
     def __init__(self, visits: Visits, sight: ConsoleSight) -> None:
         self._visits = visits
         self._records = sight.records
         self._now = sight.attention.now
 
-    def operations(self) -> Iterator[Operation]:
-        summary = "the console's tokens, and what their holders may use and use"
-        yield Operation("GET", "/ui/tokens", self.tokens_page, list[TokenLineView], summary, Role.READER)
-        summary = "the console's hosts with certificates, and open invitations"
-        yield Operation("GET", "/ui/certificates", self.certificates_page, list[HostView], summary, Role.READER)
-
+    @operation("GET", "/ui/tokens", list[TokenLineView], Role.READER)
     async def tokens_page(self, request: Request) -> Response:
+        """The console's tokens, and what their holders may use and use."""
         tokens = {view.name: view for view in visible_tokens(self._records, principal_of(request))}
         shown, snapshot = Page(request.query_params.get("after", ""), ROWS).of(tokens), self._records.snapshot()
 
@@ -66,7 +61,9 @@ class AccessPages:
         views = await asyncio.to_thread(lines)
         return answer(request, lambda: tokens_html(self._visits.of(request), views), views)
 
+    @operation("GET", "/ui/certificates", list[HostView], Role.READER)
     async def certificates_page(self, request: Request) -> Response:
+        """The console's hosts with certificates, and open invitations."""
         wanted, after = request.query_params.get("q", ""), request.query_params.get("after", "")
         every = host_views(records_for(request, self._records), time.time(), self._now())
         shown = [view for view in every if wanted in view.id and view.id > after][:ROWS]
@@ -134,16 +131,14 @@ MOST_NAMED = 5
 """Bundles that a row names of those that go next."""
 
 
-class RetentionPages:
+class RetentionPages(Routes):
     def __init__(self, visits: Visits, sight: ConsoleSight) -> None:
         self._visits = visits
         self._sight = sight
 
-    def operations(self) -> Iterator[Operation]:
-        summary = "the console's retention rules, and what each removes next"
-        yield Operation("GET", "/ui/retention", self.rules_page, list[RetentionView], summary, Role.READER)
-
+    @operation("GET", "/ui/retention", list[RetentionView], Role.READER)
     async def rules_page(self, request: Request) -> Response:
+        """The console's retention rules, and what each removes next."""
         seen, now = records_for(request, self._sight.records), self._sight.records.server_now()
         views = await asyncio.to_thread(rule_views, seen, now)
         return answer(request, lambda: rules_html(self._visits.of(request), views), views)

@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from urllib.parse import quote, urlencode
 
 from starlette.requests import Request
@@ -11,7 +11,6 @@ from starlette.responses import Response
 from torrentdist.charts.matrix import Tile, mosaic
 from torrentdist.charts.svg import legend
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
-from torrentdist.host.http.operation import Operation
 from torrentdist.master.bundles import bundle_views
 from torrentdist.master.console import console_markup as m
 from torrentdist.master.console.console_markup import Markup, Visit
@@ -35,7 +34,7 @@ from torrentdist.master.console.pages.distribution_pages import (
 )
 from torrentdist.master.console.visits import Visits, answer
 from torrentdist.master.history.distribution_history import DistributionHistory
-from torrentdist.master.http.routes import bundle_of, records_for
+from torrentdist.master.http.routes import Routes, bundle_of, operation, records_for
 from torrentdist.master.policies.room_outlook import RoomOutlook
 from torrentdist.master.reads.earlier_content import EarlierContent
 from torrentdist.master.reads.paging import Page
@@ -68,7 +67,7 @@ CELLS = {
 }
 
 
-class BundlePages:
+class BundlePages(Routes):
     def __init__(
         self,
         visits: Visits,
@@ -85,15 +84,9 @@ class BundlePages:
         self._sight = sight
         self._feeds = feeds
 
-    def operations(self) -> Iterator[Operation]:
-        summary = "the console's list of bundles"
-        yield Operation("GET", "/ui/bundles", self.bundles_page, list[BundleLineView], summary, Role.READER)
-        summary = "the console's page of one bundle, and how far it is on each host"
-        yield Operation("GET", "/ui/bundles/{id}", self.bundle_page, BundlePageView, summary, Role.READER)
-        summary = "how far a bundle is, again and again, as server-sent events"
-        yield Operation("GET", "/ui/live/bundles/{id}", self.bundle_live, None, summary, Role.READER)
-
+    @operation("GET", "/ui/bundles", list[BundleLineView], Role.READER)
     async def bundles_page(self, request: Request) -> Response:
+        """The console's list of bundles."""
         snapshot, query = records_for(request, self._sight.records), request.query_params
         wanted, state, after = query.get("q", ""), query.get("state", ""), query.get("after", "")
 
@@ -107,7 +100,9 @@ class BundlePages:
         kept = {"q": wanted, "state": state}
         return answer(request, lambda: bundles_html(self._visits.of(request), views, kept), views)
 
+    @operation("GET", "/ui/bundles/{id}", BundlePageView, Role.READER)
     async def bundle_page(self, request: Request) -> Response:
+        """The console's page of one bundle, and how far it is on each host."""
         bundle, seen = bundle_of(request), records_for(request, self._sight.records)
         state, after = request.query_params.get("state", ""), request.query_params.get("after", "")
         part = self._distribution(seen, bundle, state, after)
@@ -123,7 +118,9 @@ class BundlePages:
         kept = {"state": state, "wait": request.query_params.get("wait", "")}
         return answer(request, lambda: bundle_html(self._visits.of(request), view, kept, after), view)
 
+    @operation("GET", "/ui/live/bundles/{id}", None, Role.READER)
     async def bundle_live(self, request: Request) -> Response:
+        """How far a bundle is, again and again, as server-sent events."""
         bundle = bundle_of(request)
         state, after = request.query_params.get("state", ""), request.query_params.get("after", "")
         wait = request.query_params.get("wait", "")

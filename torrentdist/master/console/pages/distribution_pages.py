@@ -1,7 +1,7 @@
 """The console's pages of distributions: the list of running and ended ones, and a page with the
 history of one."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -10,13 +10,13 @@ from torrentdist.charts.bars import strip
 from torrentdist.charts.curves import Curve, step_plot
 from torrentdist.charts.svg import legend
 from torrentdist.host.http.authentication import principal_of
-from torrentdist.host.http.operation import Operation
 from torrentdist.master.console import console_markup as m
 from torrentdist.master.console.console_markup import Markup, Visit
 from torrentdist.master.console.forms.action_forms import action_links
 from torrentdist.master.console.live_feeds import LiveFeeds
 from torrentdist.master.console.visits import Visits, answer
 from torrentdist.master.history.distribution_history import DistributionHistory
+from torrentdist.master.http.routes import Routes, operation
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wire.fleet_messages import DistributionSummary, HostArrival, HostState
 from torrentdist.model.wire.transfer_messages import Sources
@@ -31,21 +31,15 @@ COLOURS = (7, 1, 0, 4)
 TONES = {HostState.DONE: "good", HostState.STUCK: "bad", HostState.FAILED: "bad", HostState.GONE: "warn"}
 
 
-class DistributionPages:
+class DistributionPages(Routes):
     def __init__(self, visits: Visits, feeds: LiveFeeds, history: DistributionHistory) -> None:
         self._visits = visits
         self._feeds = feeds
         self._history = history
 
-    def operations(self) -> Iterator[Operation]:
-        summary = "the console's list of distributions, the newest first"
-        yield Operation("GET", "/ui/distributions", self.list_page, list[DistributionSummary], summary, Role.READER)
-        summary = "the console's page of one distribution, also long after it"
-        yield Operation("GET", "/ui/distributions/{run}", self.run_page, DistributionSummary, summary, Role.READER)
-        summary = "one distribution again and again, as server-sent events"
-        yield Operation("GET", "/ui/live/distributions/{run}", self.run_live, None, summary, Role.READER)
-
+    @operation("GET", "/ui/distributions", list[DistributionSummary], Role.READER)
     async def list_page(self, request: Request) -> Response:
+        """The console's list of distributions, the newest first."""
         query, sender = request.query_params, principal_of(request)
         wanted, after = query.get("q", ""), query.get("after", "")
         known = (one for one in self._history.summaries() if may_read(sender, one.bundle))
@@ -54,11 +48,15 @@ class DistributionPages:
         shown = matching[place : place + ROWS]
         return answer(request, lambda: list_html(self._visits.of(request), shown, wanted), shown)
 
+    @operation("GET", "/ui/distributions/{run}", DistributionSummary, Role.READER)
     async def run_page(self, request: Request) -> Response:
+        """The console's page of one distribution, also long after it."""
         found = self._found(principal_of(request), request.path_params["run"])
         return answer(request, lambda: run_html(self._visits.of(request), found, self._history.now()), found)
 
+    @operation("GET", "/ui/live/distributions/{run}", None, Role.READER)
     async def run_live(self, request: Request) -> Response:
+        """One distribution again and again, as server-sent events."""
         run, sender = request.path_params["run"], principal_of(request)
 
         async def part() -> str:

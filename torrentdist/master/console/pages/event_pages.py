@@ -1,14 +1,13 @@
 """The console's page of what happened and who did it: events and audit in one list, filtered by
 who, what and when."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from torrentdist.host.http.operation import Operation
 from torrentdist.host.http.web import flag_parameter, json_response
 from torrentdist.master.console import console_markup as m
 from torrentdist.master.console.console_markup import Markup, Visit
@@ -20,6 +19,7 @@ from torrentdist.master.console.event_lines import (
 )
 from torrentdist.master.console.noted_events import Happenings
 from torrentdist.master.console.visits import Visits, answer
+from torrentdist.master.http.routes import Routes, operation
 from torrentdist.master.presence.presence_api import asked_for
 from torrentdist.security.authorization import Role
 
@@ -35,22 +35,14 @@ FILTERS = (
 _GOOD = ("ok", "")
 
 
-class EventPages:
+class EventPages(Routes):
     def __init__(self, visits: Visits, happenings: Happenings) -> None:
         self._visits = visits
         self._happenings = happenings
 
-    def operations(self) -> Iterator[Operation]:
-        summary = "the console's page of events and audit, the newest first"
-        yield Operation("GET", "/ui/events", self.events_page, list[EventLine], summary, Role.READER)
-        summary = "the console's page of events and audit, under its old address"
-        yield Operation("GET", "/ui/audit", self.old_page, None, summary, Role.READER)
-
-    async def old_page(self, request: Request) -> Response:
-        query = request.url.query
-        return RedirectResponse(f"/ui/events{'?' if query else ''}{query}", 307)
-
+    @operation("GET", "/ui/events", list[EventLine], Role.READER)
     async def events_page(self, request: Request) -> Response:
+        """The console's page of events and audit, the newest first."""
         kept = {name: request.query_params.get(name, "")[:200] for name, _ in FILTERS}
         wanted = EventFilter(
             who=kept["who"],
@@ -65,6 +57,12 @@ class EventPages:
         lines, silent = await self._happenings.everywhere(sender, kept)
         lines = newest(lines, wanted, ROWS)
         return answer(request, lambda: events_html(self._visits.of(request), lines, kept, silent), lines)
+
+    @operation("GET", "/ui/audit", None, Role.READER)
+    async def old_page(self, request: Request) -> Response:
+        """The console's page of events and audit, under its old address."""
+        query = request.url.query
+        return RedirectResponse(f"/ui/events{'?' if query else ''}{query}", 307)
 
 
 def events_html(visit: Visit, lines: Sequence[EventLine], kept: dict[str, str], silent: Sequence[str] = ()) -> str:

@@ -1,6 +1,6 @@
 """The console's pages of hosts."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,6 @@ from starlette.responses import Response
 
 from torrentdist.charts.matrix import Tile, mosaic
 from torrentdist.host.http.authentication import principal_of
-from torrentdist.host.http.operation import Operation
 from torrentdist.host.http.web import number_parameter
 from torrentdist.master.console import console_markup as m
 from torrentdist.master.console.console_markup import Markup, Visit
@@ -21,7 +20,7 @@ from torrentdist.master.console.host_asking import HostAsking
 from torrentdist.master.console.pages.master_pages import gone_html, gone_table
 from torrentdist.master.console.pages.room_growth import growth_of, growth_words
 from torrentdist.master.console.visits import Visits, answer
-from torrentdist.master.http.routes import records_for
+from torrentdist.master.http.routes import Routes, operation, records_for
 from torrentdist.master.policies.room_outlook import RoomOutlook
 from torrentdist.master.presence.attention import SILENT_SECS
 from torrentdist.model import ids
@@ -69,20 +68,16 @@ class HostsPage:
     """The page of the list, from 1."""
 
 
-class HostPages:
+class HostPages(Routes):
     def __init__(self, visits: Visits, sight: ConsoleSight, asking: HostAsking, room: RoomOutlook) -> None:
         self._room = room
         self._asking = asking
         self._visits = visits
         self._sight = sight
 
-    def operations(self) -> Iterator[Operation]:
-        summary = "the console's list of hosts"
-        yield Operation("GET", "/ui/hosts", self.hosts_page, list[SupervisorView], summary, Role.READER)
-        summary = "the console's page of one host"
-        yield Operation("GET", "/ui/hosts/{supervisor}", self.host_page, HostPageView, summary, Role.READER)
-
+    @operation("GET", "/ui/hosts", list[SupervisorView], Role.READER)
     async def hosts_page(self, request: Request) -> Response:
+        """The console's list of hosts."""
         query = {name: request.query_params.get(name, "") for name in ("q", "state", "sort", "page")}
         wanted, seen = query["q"], records_for(request, self._sight.records)
         missed = self._sight.gone(seen, "supervisor")
@@ -104,7 +99,9 @@ class HostPages:
         page = HostsPage(shown, gone, len(listed), all_states, query, number)
         return answer(request, lambda: hosts_html(self._visits.of(request), page), shown)
 
+    @operation("GET", "/ui/hosts/{supervisor}", HostPageView, Role.READER)
     async def host_page(self, request: Request) -> Response:
+        """The console's page of one host."""
         id_ = ids.supervisor_id(request.path_params["supervisor"])
         snapshot = records_for(request, self._sight.records)
         host = next(iter(self._sight.hosts([id_], principal_of(request))), None)

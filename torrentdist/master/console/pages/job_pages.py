@@ -2,13 +2,12 @@
 workers write, live.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from torrentdist.host.http.operation import Operation
 from torrentdist.host.http.web import number_parameter
 from torrentdist.master.console import console_markup as m
 from torrentdist.master.console.console_markup import Markup, Visit
@@ -17,7 +16,7 @@ from torrentdist.master.console.forms.action_forms import action_links
 from torrentdist.master.console.host_asking import ANY_WORKER, HostAsking
 from torrentdist.master.console.live_feeds import ALWAYS_NEW, LiveFeeds
 from torrentdist.master.console.visits import Visits, answer
-from torrentdist.master.http.routes import records_for
+from torrentdist.master.http.routes import Routes, operation, records_for
 from torrentdist.master.jobs.job_requests import JobRequests
 from torrentdist.master.reads.paging import Page
 from torrentdist.master.reads.saved_records import Records
@@ -39,19 +38,15 @@ POSSIBLE = {
 _WORKER_TONES = {WorkerState.RUNNING: "good", WorkerState.BACKOFF: "bad", WorkerState.UNASSIGNED: "warn"}
 
 
-class JobPages:
+class JobPages(Routes):
     def __init__(self, visits: Visits, jobs: JobRequests, records: Records) -> None:
         self._visits = visits
         self._jobs = jobs
         self._records = records
 
-    def operations(self) -> Iterator[Operation]:
-        summary = "the console's list of jobs"
-        yield Operation("GET", "/ui/jobs", self.jobs_page, list[JobView], summary, Role.READER)
-        summary = "the console's page of one job, with its story"
-        yield Operation("GET", "/ui/jobs/{job}", self.job_page, JobView, summary, Role.READER)
-
+    @operation("GET", "/ui/jobs", list[JobView], Role.READER)
     async def jobs_page(self, request: Request) -> Response:
+        """The console's list of jobs."""
         snapshot, query = records_for(request, self._records), request.query_params
         wanted, status = query.get("q", ""), query.get("status", "")
 
@@ -62,7 +57,9 @@ class JobPages:
         kept = {"q": wanted, "status": status}
         return answer(request, lambda: jobs_html(self._visits.of(request), views, kept), views)
 
+    @operation("GET", "/ui/jobs/{job}", JobView, Role.READER)
     async def job_page(self, request: Request) -> Response:
+        """The console's page of one job, with its story."""
         view = await self._jobs.told(records_for(request, self._records), ids.job_id(request.path_params["job"]))
         return answer(request, lambda: job_html(self._visits.of(request), view), view)
 
@@ -156,7 +153,7 @@ def _worker_row(worker: WorkerView) -> tuple[Markup, ...]:
 MOST_WORKER = 1_000_000
 
 
-class OutputPages:
+class OutputPages(Routes):
     def __init__(
         self, visits: Visits, jobs: JobRequests, records: Records, asking: HostAsking, feeds: LiveFeeds
     ) -> None:
@@ -166,17 +163,15 @@ class OutputPages:
         self._asking = asking
         self._feeds = feeds
 
-    def operations(self) -> Iterator[Operation]:
-        summary = "the console's page of what a job's workers write"
-        yield Operation("GET", "/ui/jobs/{job}/output", self.output_page, JobOutputView, summary, Role.READER)
-        summary = "what a worker writes, again and again, as server-sent events"
-        yield Operation("GET", "/ui/live/jobs/{job}/output", self.output_live, None, summary, Role.READER)
-
+    @operation("GET", "/ui/jobs/{job}/output", JobOutputView, Role.READER)
     async def output_page(self, request: Request) -> Response:
+        """The console's page of what a job's workers write."""
         view = await self._view(request, ids.job_id(request.path_params["job"]), _wanted(request))
         return answer(request, lambda: output_html(self._visits.of(request), view), view)
 
+    @operation("GET", "/ui/live/jobs/{job}/output", None, Role.READER)
     async def output_live(self, request: Request) -> Response:
+        """What a worker writes, again and again, as server-sent events."""
         job, wanted = ids.job_id(request.path_params["job"]), _wanted(request)
 
         async def part() -> str:

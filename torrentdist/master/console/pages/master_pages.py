@@ -1,13 +1,12 @@
 """The console's pages of masters, and of masters and hosts that are gone."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from torrentdist.host.http.authentication import principal_of
-from torrentdist.host.http.operation import Operation
 from torrentdist.master.bundles import bundle_views
 from torrentdist.master.console import console_markup as m
 from torrentdist.master.console.console_markup import Markup, Visit
@@ -16,7 +15,7 @@ from torrentdist.master.console.console_views import GrowthView, MastersPageView
 from torrentdist.master.console.forms.action_forms import action_links
 from torrentdist.master.console.pages.room_growth import growth_of, growth_words
 from torrentdist.master.console.visits import Visits, answer
-from torrentdist.master.http.routes import records_for
+from torrentdist.master.http.routes import Routes, operation, records_for
 from torrentdist.master.leading.roles import Roles
 from torrentdist.master.policies.room_outlook import RoomOutlook
 from torrentdist.model import ids
@@ -31,27 +30,25 @@ FAILOVERS = 20
 _STATES = {MasterState.LEADER: "good", MasterState.UNREACHABLE: "bad", MasterState.OUT: "warn"}
 
 
-class MasterPages:
+class MasterPages(Routes):
     def __init__(self, visits: Visits, sight: ConsoleSight, roles: Roles, room: RoomOutlook) -> None:
         self._room = room
         self._visits = visits
         self._sight = sight
         self._roles = roles
 
-    def operations(self) -> Iterator[Operation]:
-        summary = "the console's page of masters and failovers"
-        yield Operation("GET", "/ui/masters", self.masters_page, MastersPageView, summary, Role.READER)
-        summary = "the console's page of one master"
-        yield Operation("GET", "/ui/masters/{master}", self.master_page, RoleView, summary, Role.READER)
-
+    @operation("GET", "/ui/masters", MastersPageView, Role.READER)
     async def masters_page(self, request: Request) -> Response:
+        """The console's page of masters and failovers."""
         roles, failovers = await asyncio.gather(self._roles.all(), self._sight.failovers(FAILOVERS))
         past = None if failovers is None else [bundle_views.failover_view(record) for record in failovers]
         missed = self._sight.gone(records_for(request, self._sight.records), "master")
         view = MastersPageView(masters=roles, gone=missed, failovers=past)
         return answer(request, lambda: masters_html(self._visits.of(request), view), view)
 
+    @operation("GET", "/ui/masters/{master}", RoleView, Role.READER)
     async def master_page(self, request: Request) -> Response:
+        """The console's page of one master."""
         id_ = ids.master_id(request.path_params["master"])
         seen = records_for(request, self._sight.records)
         record = seen.masters.get(id_)

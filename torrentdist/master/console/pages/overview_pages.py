@@ -1,7 +1,7 @@
 """The overview of the console: the health, what needs attention, and running distributions."""
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from urllib.parse import urlencode
 
 from starlette.requests import Request
@@ -11,7 +11,6 @@ from torrentdist.charts.bars import strip
 from torrentdist.charts.curves import Lane, timeline
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.host.http.authentication import principal_of
-from torrentdist.host.http.operation import Operation
 from torrentdist.host.http.web import json_response
 from torrentdist.master.console import console_markup as m
 from torrentdist.master.console.console_markup import Markup, Visit
@@ -21,7 +20,7 @@ from torrentdist.master.console.event_lines import EventLine, lane_of
 from torrentdist.master.console.live_feeds import LiveFeeds
 from torrentdist.master.console.noted_events import Happenings
 from torrentdist.master.console.visits import Visits, wants_page
-from torrentdist.master.http.routes import records_for
+from torrentdist.master.http.routes import Routes, operation, records_for
 from torrentdist.master.presence.attention import health
 from torrentdist.master.presence.attention_sight import AttentionSight
 from torrentdist.model.wire.cluster_messages import AttentionView
@@ -37,25 +36,21 @@ LANES = {
 """The lanes of the timeline, each with the filter of the Events page and its colour."""
 
 
-class OverviewPages:
+class OverviewPages(Routes):
     def __init__(self, visits: Visits, sight: ConsoleSight, feeds: LiveFeeds, happenings: Happenings) -> None:
         self._happenings = happenings
         self._visits = visits
         self._sight = sight
         self._feeds = feeds
 
-    def operations(self) -> Iterator[Operation]:
-        summary = "the console's overview: health, what needs attention, running distributions"
-        yield Operation("GET", "/ui/", self.overview_page, OverviewView, summary, Role.READER)
-        summary = "the same again and again, as server-sent events"
-        yield Operation("GET", "/ui/live/overview", self.overview_live, None, summary, Role.READER)
-
     async def _view(self, request: Request) -> OverviewView:
         sight = self._sight.attention
         found = await sight.attention(principal_of(request))
         return overview_view(sight, records_for(request, sight.records), found)
 
+    @operation("GET", "/ui/", OverviewView, Role.READER)
     async def overview_page(self, request: Request) -> Response:
+        """The console's overview: health, what needs attention, running distributions."""
         view = await self._view(request)
         if not wants_page(request.headers, request.url.query):
             return json_response(view)
@@ -64,7 +59,10 @@ class OverviewPages:
         past = past_part(lines, silent, self._sight.attention.now(), days)
         return HTMLResponse(overview_html(self._visits.of(request), view, past))
 
+    @operation("GET", "/ui/live/overview", None, Role.READER)
     async def overview_live(self, request: Request) -> Response:
+        """The same again and again, as server-sent events."""
+
         async def part() -> str:
             return overview_part(await self._view(request))
 
