@@ -9,7 +9,7 @@ import httpx
 
 from torrentdist.http.access import AccessRule, anonymously
 from torrentdist.http.connection_pool import Http
-from torrentdist.http.http_values import Answer, ConnectError, Headers, SentRequest
+from torrentdist.http.http_values import Answer, ConnectError, Headers, Patience, SentRequest
 
 
 class ScriptedHttp(Http):
@@ -20,7 +20,7 @@ class ScriptedHttp(Http):
         super().__init__(access=access)
         self._script = script
 
-    async def exchange(self, asked: SentRequest, connect_secs: float, silence_secs: float) -> Answer:
+    async def exchange(self, asked: SentRequest, patience: Patience) -> Answer:
         try:
             told = self._script(
                 httpx.Request(asked.method, asked.url, headers=dict(asked.headers), content=asked.content)

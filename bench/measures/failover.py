@@ -29,7 +29,7 @@ from bench.results import Row
 from bench.stage import cluster_of
 from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.client.bundles.client_peer import client_peer, seeding_home
-from torrentdist.client.bundles.upload import upload
+from torrentdist.client.bundles.upload import UploadWanted, upload
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.dev.dev_cluster import DevCluster
 from torrentdist.dev.embedded_zookeeper import TICK_MS
@@ -164,7 +164,7 @@ async def _fetch_delay(stage: _ThreeMasters, config: Config, directory: Path, nu
     source, name = directory / f"timed-{number}", BundleId(f"timed-{number}")
     _write_bundle(source)
     async with MasterClient(config.client) as client:
-        view = await upload(client, source, name, min_replicas=3, timeout=PATIENCE_SECS)
+        view = await upload(client, source, name, UploadWanted(min_replicas=3, timeout=PATIENCE_SECS))
         record = await client.bundle(name)
     stores = [stage.dir / master for master in stage.masters if master != leader]
     begun = [(store / "objects" / view.digest / "metafile").stat().st_mtime for store in stores]

@@ -21,7 +21,7 @@ from bench.stage import Memory, cluster_of, memory_of
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.client.bundles.client_peer import client_peer, seeding_home
-from torrentdist.client.bundles.download import download
+from torrentdist.client.bundles.download import DownloadWanted, download
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.dev.dev_cluster import DevCluster
 from torrentdist.model.configuration.config import ClientConfig, Config
@@ -114,7 +114,7 @@ async def _use(cluster: DevCluster, directory: Path, names: list[BundleId], seco
     downloads = 0
     while time.monotonic() < until:
         async with MasterClient(config.client) as client:
-            await download(client, config, next(asked), directory / "dest", timeout=60.0)
+            await download(client, config, next(asked), directory / "dest", DownloadWanted(timeout=60.0))
         shutil.rmtree(directory / "dest")
         downloads += 1
         samples.append(_memory(cluster))

@@ -22,8 +22,8 @@ from pathlib import Path
 
 from chaos.forgetting import Hush
 
-from torrentdist.client.bundles.download import download
-from torrentdist.client.bundles.upload import upload
+from torrentdist.client.bundles.download import DownloadWanted, download
+from torrentdist.client.bundles.upload import UploadWanted, upload
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.model.configuration.config import ClientConfig, Config
 from torrentdist.model.errors import EXIT_NOT_FOUND, EXIT_UNAVAILABLE, TorrentdistError
@@ -128,10 +128,8 @@ class Load:
         await asyncio.to_thread(write_tree, entry.source, self._rng.getrandbits(32))
         self.ledger[entry.id] = entry
         async with self.client() as client:
-            view = await upload(
-                client, entry.source, entry.id, min_replicas=MIN_REPLICAS, timeout=PATIENCE_SECS,
-                swarm=self.config.swarm,
-            )  # fmt: skip
+            wanted = UploadWanted(min_replicas=MIN_REPLICAS, timeout=PATIENCE_SECS, swarm=self.config.swarm)
+            view = await upload(client, entry.source, entry.id, wanted)
         entry.digest = view.digest
         if view.achieved and view.replicas >= MIN_REPLICAS:
             entry.state = State.ACKED
@@ -154,7 +152,7 @@ class Load:
         dest = self._dir / "downloads" / f"{entry.id}-{next(self._numbers)}"
         try:
             async with self.client() as client:
-                await download(client, self.config, entry.id, dest, timeout=PATIENCE_SECS)
+                await download(client, self.config, entry.id, dest, DownloadWanted(timeout=PATIENCE_SECS))
             if picture(dest) != picture(entry.source):
                 self.findings.append(f"a download of {entry.id} got other bytes")
         except TorrentdistError as error:

@@ -22,7 +22,7 @@ from chaos.world import World
 from torrentdist.bundle.content_check import verify_content
 from torrentdist.bundle.metafile import Metafile, parse_metafile
 from torrentdist.bundle.store.store import Store
-from torrentdist.client.bundles.download import download
+from torrentdist.client.bundles.download import DownloadWanted, download
 from torrentdist.model.errors import TorrentdistError
 
 WELL_SECS = 45.0
@@ -105,7 +105,7 @@ async def _download(load: Load, entry: Entry, directory: Path) -> list[str]:
     dest = directory / entry.id
     try:
         async with load.client() as client:
-            await download(client, load.config, entry.id, dest, timeout=DOWNLOAD_SECS)
+            await download(client, load.config, entry.id, dest, DownloadWanted(timeout=DOWNLOAD_SECS))
         if picture(dest) != picture(entry.source):
             return [f"LOST: {entry.id} ({entry.state}) has other content now"]
     except TorrentdistError as error:

@@ -25,7 +25,7 @@ from torrentdist.bundle.content_check import same_content
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.client.bundles.destination import open_part
-from torrentdist.client.bundles.download import download
+from torrentdist.client.bundles.download import DownloadWanted, download
 from torrentdist.client.bundles.host_download import NotHere, fetch_through_supervisor
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.host.http.uvicorn_adapter import WebServer
@@ -109,7 +109,7 @@ async def fetch(url: str, dest: Path | str, token_file: Path | None = None, **op
     token = str(token_file) if token_file else ""
     config = ClientConfig(masters=[nobody], supervisor=url, deadline_secs=0.2, token_file=token)
     async with MasterClient(config) as client:
-        return await download(client, Config(client=config), ID, dest, timeout=10.0, **options)
+        return await download(client, Config(client=config), ID, dest, DownloadWanted(timeout=10.0, **options))
 
 
 @pytest.mark.parametrize("polls", [0, 2])

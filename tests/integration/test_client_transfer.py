@@ -7,7 +7,7 @@ import asyncio
 import os
 import shutil
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,9 +25,9 @@ from torrentdist.bundle.content_check import finish_content, same_content
 from torrentdist.bundle.metafile import Metafile, parse_metafile
 from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.client.bundles.destination import part_path
-from torrentdist.client.bundles.download import download
+from torrentdist.client.bundles.download import DownloadWanted, download
 from torrentdist.client.bundles.transfer_progress import TransferProgress, TransferStage, UploadProgress
-from torrentdist.client.bundles.upload import upload
+from torrentdist.client.bundles.upload import UploadWanted, upload
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.host.http.uvicorn_adapter import WebServer
 from torrentdist.host.http.web import bind_socket, decode_body, json_response, on_torrentdist_error
@@ -188,8 +188,11 @@ async def talking(tmp_path: Path, **options: Any) -> AsyncIterator[tuple[Master,
 CONFIG = Config(client=ClientConfig(supervisor=""))
 
 
-async def fetch(client: MasterClient, dest: Path, **options: Any) -> DownloadView:
-    return await download(client, CONFIG, ID, dest, timeout=options.pop("timeout", 20.0), **options)
+async def fetch(
+    client: MasterClient, dest: Path, *, progress: Callable[[TransferProgress], None] = lambda _: None, **options: Any
+) -> DownloadView:
+    wanted = DownloadWanted(timeout=options.pop("timeout", 20.0), **options)
+    return await download(client, CONFIG, ID, dest, wanted, progress=progress)
 
 
 @pytest.fixture
@@ -209,7 +212,7 @@ def test_an_upload_leaves_from_where_it_lies(tmp_path: Path, source: Path, what:
     async def test() -> None:
         seen: list[UploadProgress] = []
         async with talking(tmp_path) as (master, client):
-            result = await upload(client, source / what, ID, timeout=20.0, progress=seen.append)
+            result = await upload(client, source / what, ID, UploadWanted(timeout=20.0), progress=seen.append)
             assert master.meta is not None
             await asyncio.to_thread(finish_content, master.meta, master.home / "content")
 
@@ -227,7 +230,7 @@ def test_too_few_replicas_at_the_deadline_are_said(tmp_path: Path, source: Path)
 
     async def test() -> None:
         async with talking(tmp_path) as (_, client):
-            result: UploadView = await upload(client, source, ID, min_replicas=2, timeout=1.5)
+            result: UploadView = await upload(client, source, ID, UploadWanted(min_replicas=2, timeout=1.5))
 
             assert (result.replicas, result.min_replicas, result.achieved) == (1, 2, False)
 
@@ -239,7 +242,7 @@ def test_an_uploader_that_nobody_can_dial_sends_over_http(tmp_path: Path, source
 
     async def test() -> None:
         async with talking(tmp_path, deaf=True) as (master, client):
-            result = await upload(client, source, ID, timeout=20.0, unreachable_secs=0.3)
+            result = await upload(client, source, ID, UploadWanted(timeout=20.0, unreachable_secs=0.3))
             assert master.meta is not None
             expected = b"".join((source / file.path).read_bytes() for file in master.meta.files)
 
@@ -349,7 +352,7 @@ async def interrupted(client: MasterClient, dest: Path) -> None:
         if news.done > 100_000:
             some.set()
 
-    work = asyncio.create_task(download(client, slow, ID, dest, timeout=20.0, progress=note))
+    work = asyncio.create_task(download(client, slow, ID, dest, DownloadWanted(timeout=20.0), progress=note))
     await some.wait()
     work.cancel()
     await asyncio.gather(work, return_exceptions=True)

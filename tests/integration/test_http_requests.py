@@ -13,7 +13,7 @@ from raw_http_server import OK, answers, heads, served
 
 from torrentdist.http.access import Access, AccessRule, with_token
 from torrentdist.http.connection_pool import Http
-from torrentdist.http.http_values import AnswerTimeout, ConnectError, HttpError, InvalidUrl
+from torrentdist.http.http_values import AnswerTimeout, ConnectError, HttpError, InvalidUrl, Patience
 
 pytestmark = pytest.mark.anyio
 
@@ -236,7 +236,7 @@ async def test_whoever_stops_waiting_ends_the_connection() -> None:
         with pytest.raises(asyncio.CancelledError):
             await cancelled
         with pytest.raises(AnswerTimeout):
-            await client.request("GET", f"{server.url}/late", silence_secs=0.1)
+            await client.request("GET", f"{server.url}/late", patience=Patience(1.0, 0.1))
         assert (await client.get(server.url)).content == b"ok"
 
         assert server.connections == 3

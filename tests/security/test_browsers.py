@@ -103,7 +103,7 @@ async def test_our_client_says_that_it_is_ours() -> None:
     sent: list[Headers] = []
 
     class Seen(Http):
-        async def exchange(self, asked, connect_secs, silence_secs):  # type: ignore[no-untyped-def]
+        async def exchange(self, asked, patience):  # type: ignore[no-untyped-def]
             sent.append(asked.headers)
 
     async with Seen() as client:

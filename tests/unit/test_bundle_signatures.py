@@ -13,7 +13,7 @@ from scripted_masters import BUNDLE, Answer, Heard, Master, client, cluster
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.client.bundles.destination import Memo, open_part
-from torrentdist.client.bundles.download import download
+from torrentdist.client.bundles.download import DownloadWanted, download
 from torrentdist.host.master_links import MasterLinks, http_client
 from torrentdist.http.access import anonymously
 from torrentdist.model.access.envelope import Envelope, public_key_text
@@ -111,7 +111,7 @@ async def test_an_unfinished_download_goes_on_without_masters_if_it_was_verified
     config = Config(trust=TRUST, client=ClientConfig(supervisor=""))
     async with client("http://127.0.0.1:9", deadline=0.3) as masters:
         with pytest.raises(TorrentdistError) as caught:
-            await download(masters, config, ETL, tmp_path / "copy", timeout=0.5)
+            await download(masters, config, ETL, tmp_path / "copy", DownloadWanted(timeout=0.5))
 
     assert ("timed_out" if is_signed else "unsigned_bundle") == caught.value.code
 

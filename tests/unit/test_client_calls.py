@@ -16,7 +16,7 @@ from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.client.bundles.chunked_upload import read_chunk, send_content
 from torrentdist.client.bundles.upload import default_id
 from torrentdist.client.masters.master_client import MasterClient
-from torrentdist.http.http_values import Answer, AnswerTimeout, SentRequest
+from torrentdist.http.http_values import Answer, AnswerTimeout, Patience, SentRequest
 from torrentdist.model.configuration.config import ClientConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import bundle_id, digest
@@ -270,11 +270,11 @@ class SilentMaster(ScriptedHttp):
         super().__init__(lambda request: httpx.Response(200, json=view()))
         self.waits: list[float] = []
 
-    async def exchange(self, asked: SentRequest, connect_secs: float, silence_secs: float) -> Answer:
-        self.waits.append(silence_secs)
+    async def exchange(self, asked: SentRequest, patience: Patience) -> Answer:
+        self.waits.append(patience.silence_secs)
         if len(self.waits) < 3:
             raise AnswerTimeout
-        return await super().exchange(asked, connect_secs, silence_secs)
+        return await super().exchange(asked, patience)
 
 
 @pytest.mark.parametrize(("size", "waits"), [(0, [3.0, 0.5, 1.0]), (4 * 1024 * 1024, [4.0, 8.0, 8.0])])

@@ -16,7 +16,7 @@ from scripted_http import ScriptedHttp
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.client.bundles.download import download
-from torrentdist.client.bundles.upload import upload
+from torrentdist.client.bundles.upload import UploadWanted, upload
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.model.configuration.config import ClientConfig, Config
 from torrentdist.model.errors import TorrentdistError
@@ -64,7 +64,7 @@ def file(tmp_path: Path) -> Path:
 
 def test_an_upload_of_what_is_there_moves_nothing(file: Path) -> None:
     """If this failed, the same upload twice would cost twice, or be refused."""
-    result, requests = talk(make_metafile(file), lambda client: upload(client, file, ID, min_replicas=2))
+    result, requests = talk(make_metafile(file), lambda client: upload(client, file, ID, UploadWanted(min_replicas=2)))
 
     assert sorted(requests) == [f"GET /v1/bundles/{ID}", "POST /v1/reuse"]
     assert (result.achieved, result.replicas, result.min_replicas) == (True, 2, 2)
@@ -76,7 +76,8 @@ def test_a_bundle_without_packs_is_known_also_when_its_metafile_is_lost(tmp_path
     would be a conflict."""
     write_tree(tmp_path / "env", {f"f{number:03}": b"%d" % number for number in range(120)})
     plain = make_metafile(tmp_path / "env", packed=False)
-    result, _ = talk(plain, lambda client: upload(client, tmp_path / "env", ID, min_replicas=2), lost=True)
+    wanted = UploadWanted(min_replicas=2)
+    result, _ = talk(plain, lambda client: upload(client, tmp_path / "env", ID, wanted), lost=True)
 
     assert (plain.digest, True) == (result.digest, result.achieved)
 

@@ -120,22 +120,15 @@ class AsyncClient:
         a private key to sign it with. If fewer masters hold it after `timeout` seconds, the error
         is `partly`, and the masters go on among themselves.
         """
+        from torrentdist.client.bundles.upload import UploadWanted
         from torrentdist.client.bundles.upload import upload as upload_bundle
         from torrentdist.traces.upload_trace import traced_upload
 
         name = None if id is None else bundle_id(id)
         async with self._call(progress) as (config, client, show), traced_upload(config.traces) as trace:
-            view = await upload_bundle(
-                client,
-                Path(path),
-                name,
-                min_replicas=min_replicas,
-                timeout=timeout,
-                progress=show,
-                swarm=config.client_swarm,
-                signer=None if sign is None else read_signer(Path(sign), config.trust),
-                trace=trace,
-            )
+            signer = None if sign is None else read_signer(Path(sign), config.trust)
+            wanted = UploadWanted(min_replicas=min_replicas, timeout=timeout, signer=signer, swarm=config.client_swarm)
+            view = await upload_bundle(client, Path(path), name, wanted, progress=show, trace=trace)
             await expect_replicas(client, view)
             return view
 
@@ -166,21 +159,13 @@ class AsyncClient:
         on seeding, if no supervisor does. `force`: replace other content at `dest`. `known_in`:
         directories with known files, such as an older version, for a host without a supervisor.
         """
+        from torrentdist.client.bundles.download import DownloadWanted
         from torrentdist.client.bundles.download import download as download_bundle
 
-        name = bundle_id(id)
+        name, known = bundle_id(id), [Path(each) for each in known_in]
+        wanted = DownloadWanted(timeout=timeout, seed_for=seed_for, force=force, known_in=known)
         async with self._call(progress) as (config, client, show):
-            return await download_bundle(
-                client,
-                config,
-                name,
-                dest,
-                timeout=timeout,
-                seed_for=seed_for,
-                force=force,
-                known_in=[Path(each) for each in known_in],
-                progress=show,
-            )
+            return await download_bundle(client, config, name, dest, wanted, progress=show)
 
     async def path(
         self, id: str, *, timeout: float = TIMEOUT_SECS, progress: Progress[TransferProgress] = None

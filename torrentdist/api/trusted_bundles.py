@@ -47,6 +47,7 @@ async def _checked(client: MasterClient, config: Config, name: BundleId) -> tupl
 async def cached_path(client: MasterClient, config: Config, name: BundleId, timeout: float, show: OnProgress) -> Path:
     """Returns a bundle's directory in the user's cache. If no master answers, an earlier copy of
     the bundle is as good. Its signatures were kept with it, and are checked again."""
+    from torrentdist.client.bundles.download import DownloadWanted
     from torrentdist.client.bundles.download import download as download_bundle
 
     cache = BundleCache(config.client.masters)
@@ -60,6 +61,6 @@ async def cached_path(client: MasterClient, config: Config, name: BundleId, time
         return found.content
 
     async def fetch(dest: Path, secs: float) -> None:
-        await download_bundle(client, config, name, dest, timeout=secs, force=True, progress=show)
+        await download_bundle(client, config, name, dest, DownloadWanted(timeout=secs, force=True), progress=show)
 
     return await cache.get(name, meta, timeout, fetch, signatures)

@@ -11,7 +11,7 @@ import msgspec
 from torrentdist.bundle.job_files import file_problem, job_text
 from torrentdist.client.bundles.signed_content import signed_body
 from torrentdist.client.bundles.transfer_progress import UploadProgress
-from torrentdist.client.bundles.upload import preview_upload, upload
+from torrentdist.client.bundles.upload import UploadWanted, preview_upload, upload
 from torrentdist.client.masters.list_pages import all_pages
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.http.api_calls import Request
@@ -88,10 +88,8 @@ async def submit(
                 return _planned(changed, bundle)
             signer = None  # the bundle's own signature, which a signed job needs, is made by its upload
         else:
-            uploaded = await upload(
-                client, Path(what), None, timeout=timeout, progress=progress, swarm=swarm, signer=signer
-            )
-            bundle = uploaded.id
+            wanted = UploadWanted(timeout=timeout, signer=signer, swarm=swarm or SwarmConfig())
+            bundle = (await upload(client, Path(what), None, wanted, progress=progress)).id
     body = SubmitBody(bundle=bundle, name=name, workers=workers, conf=conf, activate=choices.activate)
     if signer is not None:
         body = await signed_body(client, body, spec, signer, trust or TrustConfig())

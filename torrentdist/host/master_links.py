@@ -17,7 +17,7 @@ from torrentdist.http.access import AccessRule
 from torrentdist.http.api_calls import decode
 from torrentdist.http.asking_in_turn import first_sound
 from torrentdist.http.connection_pool import Http
-from torrentdist.http.http_values import Answer, HttpError
+from torrentdist.http.http_values import Answer, HttpError, Patience
 from torrentdist.model.access.envelope import Envelope
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
@@ -33,6 +33,7 @@ ANSWER_SECS = 10.0
 GIVER_SECS = 3.0
 """How long a host that a master named may take to start its answer, or to continue it: the host may
 be gone."""
+_GIVERS = Patience(CONNECT_SECS, GIVER_SECS)
 
 
 def http_client(access: AccessRule, *, only_https: bool = False) -> Http:
@@ -65,7 +66,7 @@ class MasterLinks:
 
     async def _from_host(self, url: str, digest: str) -> Metafile | None:
         with contextlib.suppress(HttpError, TorrentdistError):
-            response = await self._http.request("GET", url, silence_secs=GIVER_SECS, anonymously=True)
+            response = await self._http.request("GET", url, patience=_GIVERS, anonymously=True)
             if response.status_code == 200:
                 return await in_heavy_thread(metafile_of, response.content, digest)
         return None
@@ -85,7 +86,7 @@ class MasterLinks:
                 return told
             with contextlib.suppress(HttpError, TorrentdistError):
                 where = told.headers["location"]
-                response = await self._http.request("GET", where, silence_secs=GIVER_SECS, anonymously=True)
+                response = await self._http.request("GET", where, patience=_GIVERS, anonymously=True)
                 if response.status_code == 200 and recipe_hash(response.content) == _digest(told):
                     return response.content
             return await self._answer(path, self._urls(), _recipe_in)

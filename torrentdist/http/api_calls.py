@@ -23,6 +23,7 @@ from torrentdist.http.http_values import (
     ConnectTimeout,
     HttpError,
     InvalidUrl,
+    Patience,
 )
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wire.view import decode_json
@@ -71,8 +72,8 @@ async def send(http: Http, url: str, request: Request) -> Answer:
         async with asyncio.timeout(request.timeout):
             for connect in CONNECT_SECS[:-1]:
                 with contextlib.suppress(ConnectTimeout):
-                    return await _attempt(http, url, request, connect, silence)
-            return await _attempt(http, url, request, CONNECT_SECS[-1], silence)
+                    return await _attempt(http, url, request, Patience(connect, silence))
+            return await _attempt(http, url, request, Patience(CONNECT_SECS[-1], silence))
     except ConnectError as exc:
         raise Broken(str(exc) or "no connection", sent=False) from exc
     except InvalidUrl as exc:
@@ -83,15 +84,14 @@ async def send(http: Http, url: str, request: Request) -> Answer:
         raise Broken(str(exc) or "the connection broke", sent=True) from exc
 
 
-async def _attempt(http: Http, url: str, request: Request, connect_secs: float, silence_secs: float) -> Answer:
+async def _attempt(http: Http, url: str, request: Request, patience: Patience) -> Answer:
     return await http.request(
         request.method,
         url + request.path,
         params=request.params,
         content=request.content,
         headers=request.headers,
-        connect_secs=connect_secs,
-        silence_secs=silence_secs,
+        patience=patience,
         most_bytes=request.most_bytes,
         anonymously=request.anonymously,
     )

@@ -25,6 +25,7 @@ from torrentdist.http.http_values import (
     Headers,
     NotTrusted,
     Origin,
+    Patience,
     SentRequest,
     head_of,
     origin_of,
@@ -67,8 +68,7 @@ class Http:
     ) -> None:
         self._access = access
         self.only_https = only_https
-        self._connect_secs = connect_secs
-        self._silence_secs = silence_secs
+        self._patience = Patience(connect_secs, silence_secs)
         self._system_trust: Trust | None = None
         self._idle: dict[Origin, list[Connection]] = {}
         self._open: set[Connection] = set()
@@ -109,8 +109,7 @@ class Http:
         params: Mapping[str, str] | None = None,
         content: bytes | None = None,
         headers: Mapping[str, str] | None = None,
-        connect_secs: float | None = None,
-        silence_secs: float | None = None,
+        patience: Patience | None = None,
         most_bytes: int = MOST_BYTES,
         anonymously: bool = False,
     ) -> Answer:
@@ -122,9 +121,7 @@ class Http:
             url += f"{'&' if '?' in url else '?'}{urlencode(params, quote_via=quote)}"
         credentials = {} if anonymously else await self._credentials(origin_of(url))
         sent = Headers({**Headers(_OWN_HEADERS), **Headers(credentials), **Headers(headers or {})})
-        connect_secs = self._connect_secs if connect_secs is None else connect_secs
-        silence_secs = self._silence_secs if silence_secs is None else silence_secs
-        return await self.exchange(SentRequest(method, url, sent, content, most_bytes), connect_secs, silence_secs)
+        return await self.exchange(SentRequest(method, url, sent, content, most_bytes), patience or self._patience)
 
     async def _credentials(self, origin: Origin) -> dict[str, str]:
         access = self._access(origin)
@@ -135,15 +132,15 @@ class Http:
     async def _get_anonymously(self, url: str, params: dict[str, str], most_bytes: int) -> Answer:
         return await self.request("GET", url, params=params, most_bytes=most_bytes, anonymously=True)
 
-    async def exchange(self, asked: SentRequest, connect_secs: float, silence_secs: float) -> Answer:
+    async def exchange(self, asked: SentRequest, patience: Patience) -> Answer:
         origin = origin_of(asked.url)
         head = head_of(asked, origin)
-        connection = self._reuse(origin) or await self._connect(origin, connect_secs)
+        connection = self._reuse(origin) or await self._connect(origin, patience.connect_secs)
         try:
             if self._closed:
                 raise ConnectError("this client is closed")
-            await connection.send(head, asked.content or b"", silence_secs)
-            answer = await connection.answer(asked, silence_secs)
+            await connection.send(head, asked.content or b"", patience.silence_secs)
+            answer = await connection.answer(asked, patience.silence_secs)
         except BaseException:
             self._end(connection)
             raise

@@ -46,6 +46,14 @@ class SentRequest(msgspec.Struct, frozen=True):
     most_bytes: int = MOST_BYTES
 
 
+class Patience(NamedTuple):
+    """How long a client waits for a server."""
+
+    connect_secs: float
+    silence_secs: float
+    """Seconds that the server may take no bytes and send none."""
+
+
 class Answer(msgspec.Struct, frozen=True):
     """A complete answer, whatever its status."""
 

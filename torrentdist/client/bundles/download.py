@@ -54,28 +54,38 @@ MAX_KEPT_PEERS = 50
 OnProgress = Callable[[TransferProgress], None]
 
 
+class DownloadWanted(msgspec.Struct, frozen=True, kw_only=True):
+    """How a bundle is downloaded."""
+
+    timeout: float = math.inf
+    seed_for: float = 0.0
+    """Seconds to go on seeding as a peer, once DEST is complete."""
+    force: bool = False
+    """Whether it may replace other content of DEST."""
+    known_in: Sequence[Path] = ()
+    """Directories with files that need not be fetched."""
+
+
+AS_USUAL = DownloadWanted()
+
+
 async def download(
     client: MasterClient,
     config: Config,
     bundle_id: BundleId,
     dest: str | os.PathLike[str],
+    wanted: DownloadWanted = AS_USUAL,
     *,
-    timeout: float = math.inf,
-    seed_for: float = 0.0,
-    force: bool = False,
-    known_in: Sequence[Path] = (),
     progress: OnProgress = lambda news: None,
 ) -> DownloadView:
-    """Returns once DEST is complete, and after `seed_for` more seconds as a peer. Raises
-    `timed_out` after `timeout` seconds.
+    """Returns once DEST is complete. Raises `timed_out` when the time is up.
 
-    Files that are in the directories `known_in`, or in a store of this host, are not fetched.
+    Files that this host has already are not fetched.
     """
     if not os.fspath(dest):
         raise TorrentdistError("empty_path", what="the destination")
     clock = asyncio.get_running_loop().time
-    work = _Download(client, config, bundle_id, os.fspath(dest), clock(), timeout, seed_for, force, known_in, progress)
-    return await work.run()
+    return await _Download(client, config, bundle_id, os.fspath(dest), wanted, clock(), progress).run()
 
 
 class _Download(msgspec.Struct):
@@ -83,11 +93,8 @@ class _Download(msgspec.Struct):
     config: Config
     id: BundleId
     wanted_dest: str
+    wanted: DownloadWanted
     began: float
-    timeout: float
-    seed_for: float
-    force: bool
-    known_in: Sequence[Path]
     progress: OnProgress
     signed: CheckedSignatures = CheckedSignatures()
     signatures: list[Envelope] = []
@@ -140,10 +147,10 @@ class _Download(msgspec.Struct):
         self.signatures = signatures
 
     async def _is_there(self, meta: Metafile, dest: Path) -> bool:
-        return await asyncio.to_thread(is_there, meta, dest, force=self.force)
+        return await asyncio.to_thread(is_there, meta, dest, force=self.wanted.force)
 
     def _left(self) -> float:
-        return max(0.0, self.began + self.timeout - asyncio.get_running_loop().time())
+        return max(0.0, self.began + self.wanted.timeout - asyncio.get_running_loop().time())
 
     def _view(self, meta: Metafile, dest: Path, sources: Sources) -> DownloadView:
         return DownloadView(
@@ -197,7 +204,7 @@ class _Download(msgspec.Struct):
                 news = TransferProgress(phase=TransferStage.FINISHING, done=done, size=size)
                 loop.call_soon_threadsafe(self.progress, news)
 
-            await asyncio.to_thread(held.place, dest, self.force, placed)
+            await asyncio.to_thread(held.place, dest, self.wanted.force, placed)
         return self._view(meta, dest, held.sources)
 
     async def _as_peer(self, meta: Metafile, dest: Path) -> DownloadView:
@@ -213,16 +220,16 @@ class _Download(msgspec.Struct):
                     sources = transfer.view().sources
                     await peer.engine.remove(meta.digest)
                 self.progress(TransferProgress(phase=TransferStage.FINISHING, done=meta.size, size=meta.size))
-                await asyncio.to_thread(part.publish, meta, dest, replace=self.force)
+                await asyncio.to_thread(part.publish, meta, dest, replace=self.wanted.force)
                 view = self._view(meta, dest, sources)
-                if self.seed_for > 0:
+                if self.wanted.seed_for > 0:
                     await self._seed(peer, meta, dest)
         return view
 
     async def _take_known(self, part: PartDirectory, meta: Metafile, dest: Path) -> Sequence[bool] | None:
         """Takes what this host has already. Returns which pieces are here, or None if that is not
         known."""
-        directories = [*self.known_in, *([dest] if self.force else [])]
+        directories = [*self.wanted.known_in, *([dest] if self.wanted.force else [])]
         large = any(file.size > LARGE_FILE for file in meta.files)
         try:
             async with asyncio.timeout(self._left()) as limit:
@@ -234,7 +241,7 @@ class _Download(msgspec.Struct):
             raise self._timed_out() from None
 
     def _timed_out(self) -> TorrentdistError:
-        return TorrentdistError("timed_out", what=f"the download of {self.id}", seconds=self.timeout)
+        return TorrentdistError("timed_out", what=f"the download of {self.id}", seconds=self.wanted.timeout)
 
     async def _fetch(
         self,
@@ -277,7 +284,7 @@ class _Download(msgspec.Struct):
 
     async def _seed(self, peer: ClientPeer, meta: Metafile, dest: Path) -> None:
         clock = asyncio.get_running_loop().time
-        until = clock() + self.seed_for
+        until = clock() + self.wanted.seed_for
         with ExitStack() as stack:
             home = await asyncio.to_thread(stack.enter_context, seeding_home(meta, dest))
             transfer = peer.engine.seed(meta, home)

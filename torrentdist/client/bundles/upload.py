@@ -15,6 +15,8 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile_and_recipe
 from torrentdist.bundle.reuse.compressed_files import compressed_archives
@@ -41,6 +43,24 @@ HTTP."""
 _DIGEST_DIGITS = 12
 
 OnProgress = Callable[[UploadProgress], None]
+
+
+class UploadWanted(msgspec.Struct, frozen=True, kw_only=True):
+    """How a bundle is uploaded."""
+
+    min_replicas: int | None = None
+    """How many masters must hold it. None: as many as the cluster wants."""
+    timeout: float = math.inf
+    signer: Signer | None = None
+    """Signs the digest that was computed here."""
+    swarm: SwarmConfig = SwarmConfig()
+    unreachable_secs: float = UNREACHABLE_SECS
+
+    def replicas(self, view: BundleView) -> int:
+        return view.min_replicas if self.min_replicas is None else self.min_replicas
+
+
+AS_USUAL = UploadWanted()
 
 
 def default_id(path: Path, digest: Digest) -> BundleId:
@@ -79,19 +99,14 @@ async def upload(
     client: MasterClient,
     path: Path,
     bundle_id: BundleId | None = None,
+    wanted: UploadWanted = AS_USUAL,
     *,
-    min_replicas: int | None = None,
-    timeout: float = math.inf,
     progress: OnProgress = lambda news: None,
-    swarm: SwarmConfig | None = None,
-    unreachable_secs: float = UNREACHABLE_SECS,
-    signer: Signer | None = None,
     trace: UploadTrace | None = None,
 ) -> UploadView:
-    """Returns once `min_replicas` masters (default: as many as the cluster wants) hold the bundle,
-    or after `timeout` seconds. In the latter case `achieved` is false, and the masters continue
-    among themselves. With `signer`, the digest that was computed here is signed. `trace` gets a
-    span if something is uploaded."""
+    """Returns once enough masters hold the bundle, or when the time is up. In the latter case
+    `achieved` is false, and the masters continue among themselves. `trace` gets a span if something
+    is uploaded."""
     clock = asyncio.get_running_loop().time
     began = clock()
 
@@ -99,22 +114,21 @@ async def upload(
         meta, recipe = await _hash(path, progress, packed)
         chosen = bundle_id or default_id(path, meta.digest)
         (there, meta), reuse = await bundle_and_reuse(client, chosen, meta, recipe)
-        if there is None or there.replicas < _wanted(there, min_replicas) or there.state is not BundleState.AVAILABLE:
-            end = began + timeout
-            work = _Upload(client, meta, recipe, path, chosen, min_replicas, end, progress, unreachable_secs, signer)
+        if there is None or there.replicas < wanted.replicas(there) or there.state is not BundleState.AVAILABLE:
+            work = _Upload(client, meta, recipe, path, chosen, wanted, began + wanted.timeout, progress)
             work.traceparent = "" if trace is None else trace.begun(chosen, meta.digest, meta.size)
-            there = await work.run(swarm or SwarmConfig())
-        elif signer is not None:
-            await client.add_signature(chosen, signer.bundle(chosen, meta.digest))
-        wanted = _wanted(there, min_replicas)
+            there = await work.run()
+        elif wanted.signer is not None:
+            await client.add_signature(chosen, wanted.signer.bundle(chosen, meta.digest))
+        replicas = wanted.replicas(there)
         return UploadView(
             id=chosen,
             digest=meta.digest,
             size=meta.size,
             files=meta.file_count,
             replicas=there.replicas,
-            min_replicas=wanted,
-            achieved=there.replicas >= wanted and there.state is not BundleState.UPLOADING,
+            min_replicas=replicas,
+            achieved=there.replicas >= replicas and there.state is not BundleState.UPLOADING,
             seconds=clock() - began,
             new_bytes=None if reuse is None else reuse.new_bytes,
             reused_bytes=None if reuse is None else reuse.reused_bytes,
@@ -135,10 +149,6 @@ async def _hash(path: Path, progress: OnProgress, packed: bool) -> tuple[Metafil
     return await asyncio.to_thread(make_metafile_and_recipe, path, progress=hashed, packed=packed)
 
 
-def _wanted(view: BundleView, min_replicas: int | None) -> int:
-    return view.min_replicas if min_replicas is None else min_replicas
-
-
 @dataclass
 class _Upload:
     client: MasterClient
@@ -146,28 +156,26 @@ class _Upload:
     recipe: bytes | None
     path: Path
     id: BundleId
-    min_replicas: int | None
+    wanted: UploadWanted
     deadline: float
     progress: OnProgress
-    unreachable_secs: float
-    signer: Signer | None = None
     replicas: int = field(default=0, init=False)
-    wanted: int = field(default=0, init=False)
+    needed: int = field(default=0, init=False)
     lacking: Mapping[MasterId, str] = field(default_factory=dict, init=False)
     arrived: int = field(default=0, init=False)
     traceparent: str = field(default="", init=False)
 
-    async def run(self, swarm: SwarmConfig) -> BundleView:
+    async def run(self) -> BundleView:
         async with AsyncExitStack() as stack:
             home = await asyncio.to_thread(stack.enter_context, seeding_home(self.meta, self.path))
-            async with client_peer(self.client, swarm, [self.meta.digest]) as peer:
+            async with client_peer(self.client, self.wanted.swarm, [self.meta.digest]) as peer:
                 transfer = peer.engine.seed(self.meta, home)
                 await peer.announce()
                 peer.engine.crowd(self.meta.digest, len(peer.agent.picture.masters) or None)
                 opened = await self._open()
-                if self.signer is not None:  # now, so that no host meets it unsigned
-                    await self.client.add_signature(self.id, self.signer.bundle(self.id, self.meta.digest))
-                self.replicas, self.wanted = opened.replicas, _wanted(opened, self.min_replicas)
+                if (signer := self.wanted.signer) is not None:  # now, so that no host meets it unsigned
+                    await self.client.add_signature(self.id, signer.bundle(self.id, self.meta.digest))
+                self.replicas, self.needed = opened.replicas, self.wanted.replicas(opened)
                 peer.agent.poke(REFRESH_SECS)  # a master that nobody can connect to is dialled from here
                 return await self._until_replicated(transfer, peer.agent.poke)
 
@@ -177,7 +185,7 @@ class _Upload:
         moved = (0, 0)
         arrived = 0
         waiting = asyncio.create_task(
-            self.client.wait_replicas(self.id, self.wanted, max(0.0, self.deadline - opened_at), self._note)
+            self.client.wait_replicas(self.id, self.needed, max(0.0, self.deadline - opened_at), self._note)
         )
         sending: asyncio.Task[BundleView] | None = None
         opening: asyncio.Task[BundleView] | None = None
@@ -200,7 +208,7 @@ class _Upload:
                         opening = asyncio.create_task(self._open())
                     if self.arrived > arrived:  # A master is busy with what it has already.
                         arrived, heard_at = self.arrived, clock()
-                    if clock() - heard_at > self.unreachable_secs and self._nobody_came(transfer):
+                    if clock() - heard_at > self.wanted.unreachable_secs and self._nobody_came(transfer):
                         sending = asyncio.create_task(send_content(self.client, self.meta, self.path, self._sent))
                 elif sending.done():
                     _check_sent(sending)
@@ -213,7 +221,7 @@ class _Upload:
 
     async def _open(self) -> BundleView:
         recipe = await self.client.offer_recipe(self.id, self.recipe) if self.recipe else ""
-        return await self.client.open_upload(self.id, self.meta.raw, self.min_replicas, recipe, self.traceparent)
+        return await self.client.open_upload(self.id, self.meta.raw, self.wanted.min_replicas, recipe, self.traceparent)
 
     def _check_opened(self, opening: asyncio.Task[BundleView]) -> None:
         """Raises the error of a failed attempt if the disk is full, which does not pass. Otherwise
@@ -246,7 +254,7 @@ class _Upload:
                 rate=rate,
                 eta=(self.meta.size - done) / rate if rate > 0 else None,
                 replicas=self.replicas,
-                wanted=self.wanted,
+                wanted=self.needed,
                 peers=view.peers,
                 lacking=self.lacking,
             )
@@ -256,7 +264,7 @@ class _Upload:
         size = self.meta.size
         self.progress(
             UploadProgress(
-                phase=TransferStage.SENDING, done=offset, size=size, replicas=self.replicas, wanted=self.wanted
+                phase=TransferStage.SENDING, done=offset, size=size, replicas=self.replicas, wanted=self.needed
             )
         )
 
