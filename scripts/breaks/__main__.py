@@ -41,7 +41,7 @@ FAST = ("tests/unit", "tests/property")
 
 
 @dataclass
-class Outcome:
+class BreakOutcome:
     broken: Break
     tests: tuple[str, ...]
     kind: Kind
@@ -65,7 +65,7 @@ def chosen_tests(known: CoverageMap | None, broken: Break, most_secs: float) -> 
 
 
 def run_warm(
-    outcomes: Sequence[Outcome], work: Path, processes: int, secs: float, ends_at: float
+    outcomes: Sequence[BreakOutcome], work: Path, processes: int, secs: float, ends_at: float
 ) -> Iterator[dict[str, Any]]:
     """Runs the tests of all breaks in forks of one process, and yields what becomes of each."""
     tree, plan, results = work / "warm", work / "plan.json", work / "plan.results"
@@ -104,7 +104,7 @@ def run_warm(
         raise SystemExit("the tests could not be collected")
 
 
-def judge(outcomes: Sequence[Outcome], processes: int, secs: float, ends_at: float, *, slow_rings: bool) -> None:
+def judge(outcomes: Sequence[BreakOutcome], processes: int, secs: float, ends_at: float, *, slow_rings: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="torrentdist-breaks-") as name:
         work = Path(name)
         copy_tree(work / "warm")
@@ -150,13 +150,13 @@ def judge(outcomes: Sequence[Outcome], processes: int, secs: float, ends_at: flo
             list(pool.map(run, sorted(again)))
 
 
-def tell(number: str, outcome: Outcome) -> None:
+def tell(number: str, outcome: BreakOutcome) -> None:
     ends = f"noticed by {outcome.noticed_by}" if outcome.noticed_by else f"SURVIVED {len(outcome.tests)} tests"
     print(f"{number:>5} {outcome.seconds:5.1f} s  {outcome.broken}  {ends}", flush=True)
 
 
-def report(outcomes: Sequence[Outcome]) -> None:
-    folders: dict[str, list[Outcome]] = {}
+def report(outcomes: Sequence[BreakOutcome]) -> None:
+    folders: dict[str, list[BreakOutcome]] = {}
     for outcome in outcomes:
         folders.setdefault(outcome.broken.file.rpartition("/")[0], []).append(outcome)
     print()
@@ -203,7 +203,7 @@ def main() -> int:
     outcomes = []
     for broken in breaks:
         tests, files = chosen_tests(known, broken, options.secs)
-        outcomes.append(Outcome(broken, tests, terms.kind_of(broken.file), files=files))
+        outcomes.append(BreakOutcome(broken, tests, terms.kind_of(broken.file), files=files))
     if options.within < inf:
         random.Random(seed).shuffle(outcomes)
     judge(outcomes, options.processes, options.secs, ends_at, slow_rings=not options.fast_rings)

@@ -50,7 +50,7 @@ class Task:
 
 
 @dataclass
-class Running:
+class RunningBreak:
     task: Task
     began: float
     work: Path
@@ -118,7 +118,7 @@ class WarmTests:
         self._items: dict[str, pytest.Item] = {}
         self._functions: dict[str, list[FunctionType]] = {}
         self._waiting: list[Task] = []
-        self._running: dict[int, Running] = {}
+        self._running: dict[int, RunningBreak] = {}
         self._green: set[str] = set()
         self._unfit: set[str] = set()
         self._suspects: dict[str, list[tuple[Task, float]]] = {}
@@ -150,7 +150,7 @@ class WarmTests:
         pid = os.fork()
         if pid == 0:
             self._run(task, work)
-        self._running[pid] = Running(task, time.monotonic(), work)
+        self._running[pid] = RunningBreak(task, time.monotonic(), work)
 
     def _reap(self) -> None:
         pid, _ = os.waitpid(-1, os.WNOHANG)
@@ -165,7 +165,7 @@ class WarmTests:
             self._judge(run)
             shutil.rmtree(run.work, ignore_errors=True)
 
-    def _judge(self, run: Running) -> None:
+    def _judge(self, run: RunningBreak) -> None:
         said = run.work / "said"
         red, ends = "", ""
         if said.is_file():
@@ -239,12 +239,12 @@ class WarmTests:
     def _first_red(self, items: Sequence[pytest.Item], work: Path) -> str:
         reds: list[str] = []
 
-        class Watch:
+        class CoverageWatch:
             def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
                 if report.failed:
                     reds.append(report.nodeid)
 
-        self._config.pluginmanager.register(Watch())
+        self._config.pluginmanager.register(CoverageWatch())
         for item, following in zip(items, [*items[1:], None], strict=True):
             (work / "begun").write_text(item.nodeid, encoding="utf-8")
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
