@@ -16,6 +16,7 @@ from torrentdist.model.access.audit_messages import AuditView
 from torrentdist.model.access.token_messages import NewTokenView, QuotaBody, QuotaView, TokenBody, TokenView, WhoamiView
 from torrentdist.model.errors import EXIT_NOT_ALLOWED, TorrentdistError
 from torrentdist.model.wire.cluster_messages import MasterView
+from torrentdist.model.wire.view import view_of
 from torrentdist.security.tokens import hash_of, new_secret, token_text
 
 
@@ -24,14 +25,7 @@ async def create_token(client: MasterClient, wanted: TokenBody, secret: Callable
     text = secret()
     body = msgspec.structs.replace(wanted, name=ids.token_name(wanted.name), hash=hash_of(text))
     view = await client.mutate(Request("POST", "/v1/tokens", content=msgspec.json.encode(body)), TokenView)
-    return NewTokenView(
-        name=view.name,
-        role=view.role,
-        bundles=view.bundles,
-        expires_at=view.expires_at,
-        token=token_text(view.name, text),
-        reads=view.reads,
-    )
+    return view_of(NewTokenView, view, token=token_text(view.name, text))
 
 
 async def list_tokens(client: MasterClient) -> list[TokenView]:

@@ -21,7 +21,7 @@ from torrentdist.host.swarm_transfers import SwarmTransfers
 from torrentdist.log import get_logger
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
-from torrentdist.model.wire.swarm_messages import SwarmEntry
+from torrentdist.model.wire.swarm_messages import SwarmEntry, swarm_entry
 from torrentdist.model.wire.transfer_messages import TransferPhase, TransferView
 
 log = get_logger()
@@ -97,16 +97,9 @@ class HostRuntime:
     def _entry(self, view: TransferView) -> SwarmEntry:
         """Returns the announcement of one swarm. It says `complete` only for a published bundle,
         because clients rely on that."""
-        return SwarmEntry(
-            digest=view.digest,
+        return swarm_entry(
+            view,
             complete=view.phase is TransferPhase.SEEDING and self.store.get(view.digest) is not None,
-            done=view.done,
-            size=view.size,
-            rate=view.rate,
-            from_peers=view.sources.peers,
-            from_masters=view.sources.masters,
-            from_plugin=view.sources.plugin,
-            local=view.sources.local,
             own=self.store.own_bytes(view.digest) or 0,
             problem=view.error or self._waits_for_peers(view),
         )

@@ -38,22 +38,24 @@ class DaemonStarted(Fact, frozen=True, kw_only=True, tag="daemon_started"):
     version: str
 
 
-class UploadOpened(Fact, frozen=True, kw_only=True, tag="upload_opened"):
-    """A client opened an upload, or opened it again. The leader writes this."""
+class BundleFact(Fact, frozen=True, kw_only=True):
+    """Something that happened to one bundle."""
 
     bundle: str
     digest: str
     size: int
+
+
+class UploadOpened(BundleFact, frozen=True, kw_only=True, tag="upload_opened"):
+    """A client opened an upload, or opened it again. The leader writes this."""
+
     traceparent: str = ""
     """The client's span, as in the W3C header of this name; empty: it names none."""
 
 
-class BundleUploaded(Fact, frozen=True, kw_only=True, tag="bundle_uploaded"):
+class BundleUploaded(BundleFact, frozen=True, kw_only=True, tag="bundle_uploaded"):
     """As many masters as wanted hold the bundle. The leader writes this."""
 
-    bundle: str
-    digest: str
-    size: int
     seconds: float = 0.0
     """Seconds since the upload was opened, by ZooKeeper's clock."""
 
@@ -72,24 +74,15 @@ class BundleFiles(Fact, frozen=True, kw_only=True, tag="bundle_files"):
     files: list[FileFact]
 
 
-class BundlePublished(Fact, frozen=True, kw_only=True, tag="bundle_published"):
+class BundlePublished(BundleFact, frozen=True, kw_only=True, tag="bundle_published"):
     """Every byte of the bundle is verified and in its place on this host."""
 
-    bundle: str
-    digest: str
-    size: int
+
+class DownloadStarted(BundleFact, frozen=True, kw_only=True, tag="download_started"):
+    """This host begins to fetch the bundle."""
 
 
-class DownloadStarted(Fact, frozen=True, kw_only=True, tag="download_started"):
-    bundle: str
-    digest: str
-    size: int
-
-
-class DownloadProgress(Fact, frozen=True, kw_only=True, tag="download_progress"):
-    bundle: str
-    digest: str
-    size: int
+class DownloadProgress(BundleFact, frozen=True, kw_only=True, tag="download_progress"):
     done: int
     rate: float
     peers: int
@@ -106,12 +99,9 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
 
 
-class DownloadEnd(Fact, frozen=True, kw_only=True):
+class DownloadEnd(BundleFact, frozen=True, kw_only=True):
     """The end of a download, with durations by this host's monotonic clock."""
 
-    bundle: str
-    digest: str
-    size: int
     seconds: float
     prepare_secs: float
     """Seconds until room and a directory were reserved."""
@@ -148,15 +138,12 @@ class LackingHost(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class DistributionEnded(Fact, frozen=True, kw_only=True, tag="distribution_ended"):
+class DistributionEnded(BundleFact, frozen=True, kw_only=True, tag="distribution_ended"):
     """All hosts have the bundle, or nothing changes any more. The leader writes this."""
 
     distribution: str
     """Its id, the same in every line about it. A leader that dies at that moment may have written a
     line that the next leader does not know of."""
-    bundle: str
-    digest: str
-    size: int
     began_at: float
     """ZooKeeper's time."""
     ended_at: float

@@ -29,7 +29,7 @@ from torrentdist.client.swarm_access import stay_member, swarm_memberships
 from torrentdist.http.api_calls import Broken, Request, send
 from torrentdist.model.configuration.config import SwarmConfig
 from torrentdist.model.ids import Digest, PeerId, new_random_id
-from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmEntry
+from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmEntry, swarm_entry
 from torrentdist.model.wire.transfer_messages import TransferPhase
 from torrentdist.swarm.agent import LocalPeer, MasterAccess, SwarmAgent
 from torrentdist.swarm.engine.engine import Engine, Transfer
@@ -217,14 +217,4 @@ def _remove_left(place: Path) -> None:
 
 def _entry(transfer: Transfer) -> SwarmEntry:
     view = transfer.view()
-    return SwarmEntry(
-        digest=view.digest,
-        complete=view.phase is TransferPhase.SEEDING,
-        done=view.done,
-        size=view.size,
-        rate=view.rate,
-        from_peers=view.sources.peers,
-        from_masters=view.sources.masters,
-        local=view.sources.local,
-        problem=view.error,
-    )
+    return swarm_entry(view, complete=view.phase is TransferPhase.SEEDING, problem=view.error)

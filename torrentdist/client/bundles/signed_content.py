@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.client.bundles.known_bundle import bundle_there, packed_if_read
 from torrentdist.client.masters.master_client import MasterClient
@@ -102,15 +104,7 @@ async def signed_body(
         conf=body.conf,
         spec=spec,
     )
-    return SubmitBody(
-        bundle=body.bundle,
-        name=body.name,
-        workers=body.workers,
-        conf=body.conf,
-        activate=body.activate,
-        id=statement.id,
-        signature=signer.job(statement),
-    )
+    return msgspec.structs.replace(body, id=statement.id, signature=signer.job(statement))
 
 
 async def _content(client: MasterClient, bundle: BundleId, signer: Signer, trust: TrustConfig) -> SignedContent:

@@ -10,6 +10,7 @@ import msgspec
 
 from torrentdist.model.ids import MasterId
 from torrentdist.model.wire.transfer_messages import TransferPhase, TransferView
+from torrentdist.model.wire.view import view_of
 
 
 class TransferStage(StrEnum):
@@ -59,13 +60,5 @@ _PHASES = {
 
 
 def of_transfer(view: TransferView) -> TransferProgress:
-    return TransferProgress(
-        phase=_PHASES[view.phase],
-        done=view.done,
-        size=view.size,
-        rate=view.rate,
-        eta=view.eta,
-        from_masters=view.sources.masters,
-        from_peers=view.sources.peers,
-        peers=view.peers,
-    )
+    phase, sources = _PHASES[view.phase], view.sources
+    return view_of(TransferProgress, view, phase=phase, from_masters=sources.masters, from_peers=sources.peers)

@@ -15,7 +15,7 @@ from torrentdist.model.ids import BundleId, MasterId
 from torrentdist.model.policies.policy_messages import DistributionStatusView
 from torrentdist.model.wire.cluster_messages import AttentionView, BundleCounts
 from torrentdist.model.wire.fleet_messages import FleetView, HostProgress, HostState
-from torrentdist.model.wire.view import View
+from torrentdist.model.wire.view import View, view_of
 
 MOST_FOLLOWED = 5
 """Most distributions whose hosts are asked for at a time."""
@@ -66,19 +66,16 @@ async def cluster_picture(client: MasterClient) -> ClusterPicture:
     running = sorted((one for one in known if one.state in UNDER_WAY), key=lambda one: one.begun_at)
     fleets = await asyncio.gather(*(_hosts(client, one.bundle) for one in running[:MOST_FOLLOWED]))
     pictures = [distribution_picture(one, fleet) for one, fleet in zip(running, fleets, strict=False) if fleet]
-    return ClusterPicture(
-        leader=cluster.leader,
-        epoch=cluster.epoch,
+    return view_of(
+        ClusterPicture,
+        cluster,
         masters=len(cluster.masters),
         supervisors=len(cluster.supervisors),
         jobs=len(cluster.jobs),
-        bundles=cluster.bundles,
-        attention=cluster.attention,
         gone=len(cluster.gone),
         distributions=pictures,
         distributions_total=len(running),
         standing=sum(one.state == "standing" for one in known),
-        stale_secs=cluster.stale_secs,
     )
 
 
@@ -101,11 +98,9 @@ async def _hosts(client: MasterClient, bundle: BundleId) -> FleetView | None:
 def distribution_picture(one: DistributionStatusView, fleet: FleetView) -> DistributionPicture:
     fetching = [host for host in fleet.hosts if host.state is HostState.FETCHING]
     behind = [host for host in fleet.hosts if host.state is not HostState.DONE and not host.is_later]
-    return DistributionPicture(
-        bundle=one.bundle,
-        wave=one.wave,
-        waves=one.waves,
-        hosts=one.hosts,
+    return view_of(
+        DistributionPicture,
+        one,
         done=sum(host.state is HostState.DONE for host in fleet.hosts),
         size=fleet.size,
         arrived=sum(host.done for host in fleet.hosts),

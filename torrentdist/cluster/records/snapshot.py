@@ -345,7 +345,7 @@ class _RecordReader:
         if record is not None and record.id != id_:
             self.on_bad(path, TorrentdistError("invalid_request", detail=f"{path} holds the record of {record.id!r}"))
             return None
-        return record and as_certified(record, self.host(id_))
+        return record and as_certified(record, self.entry(f"{paths.HOSTS}/{id_}", HostRecord, "id"))
 
     def place(self, id_: str) -> str | None:
         node = self.tree.nodes.get(f"{paths.PLACES}/{id_}")
@@ -356,33 +356,6 @@ class _RecordReader:
         record = self.named(path, kind, key) if key else self.record(path, kind)
         stat = self.tree.nodes[path][1] if record is not None else None
         return None if record is None or stat is None else RecordEntry(record, stat.version, stat.mtime)
-
-    def assignment(self, id_: SupervisorId) -> AssignmentEntry | None:
-        return self.entry(f"{paths.ASSIGNMENTS}/{id_}", AssignmentRecord)
-
-    def job(self, id_: JobId) -> JobEntry | None:
-        return self.entry(f"{paths.JOBS}/{id_}", JobRecord, "id")
-
-    def token(self, name: str) -> TokenEntry | None:
-        return self.entry(f"{paths.TOKENS}/{name}", TokenRecord, "name")
-
-    def host(self, id_: str) -> HostEntry | None:
-        return self.entry(f"{paths.HOSTS}/{id_}", HostRecord, "id")
-
-    def invitation(self, id_: str) -> InvitationEntry | None:
-        return self.entry(f"{paths.INVITATIONS}/{id_}", InvitationRecord, "id")
-
-    def known_master(self, id_: MasterId) -> PresenceEntry | None:
-        return self.entry(f"{paths.KNOWN_MASTERS}/{id_}", PresenceRecord, "id")
-
-    def known_supervisor(self, id_: SupervisorId) -> PresenceEntry | None:
-        return self.entry(f"{paths.KNOWN_SUPERVISORS}/{id_}", PresenceRecord, "id")
-
-    def distribution(self, id_: BundleId) -> DistributionEntry | None:
-        return self.entry(f"{paths.DISTRIBUTIONS}/{id_}", DistributionRecord, "bundle")
-
-    def retention(self, name: str) -> RetentionEntry | None:
-        return self.entry(f"{paths.RETENTION}/{name}", RetentionRecord)
 
     def bundle(self, id_: BundleId) -> BundleEntry | None:
         path = f"{paths.BUNDLES}/{id_}"
@@ -395,19 +368,26 @@ class _RecordReader:
         return BundleEntry(record, stat.version, stat.mtime, {r.master: r for r in replicas if r is not None})
 
 
-_SECTIONS: Final[Mapping[str, tuple[str, Callable[[_RecordReader, Any], Any]]]] = {
+_Section = tuple[str, Callable[[_RecordReader, Any], Any]]
+"""The parent of the records of one kind, and how one of them is read."""
+
+
+def _entries(parent: str, kind: type[R], key: str = "") -> _Section:
+    return parent, lambda reader, id_: reader.entry(f"{parent}/{id_}", kind, key)
+
+
+_SECTIONS: Final[Mapping[str, _Section]] = {
     "masters": (paths.MASTERS, _RecordReader.master),
     "supervisors": (paths.SUPERVISORS, _RecordReader.supervisor),
     "bundles": (paths.BUNDLES, _RecordReader.bundle),
-    "assignments": (paths.ASSIGNMENTS, _RecordReader.assignment),
-    "jobs": (paths.JOBS, _RecordReader.job),
-    "tokens": (paths.TOKENS, _RecordReader.token),
-    "hosts": (paths.HOSTS, _RecordReader.host),
-    "invitations": (paths.INVITATIONS, _RecordReader.invitation),
+    "assignments": _entries(paths.ASSIGNMENTS, AssignmentRecord),
+    "jobs": _entries(paths.JOBS, JobRecord, "id"),
+    "tokens": _entries(paths.TOKENS, TokenRecord, "name"),
+    "hosts": _entries(paths.HOSTS, HostRecord, "id"),
+    "invitations": _entries(paths.INVITATIONS, InvitationRecord, "id"),
     "places": (paths.PLACES, _RecordReader.place),
-    "distributions": (paths.DISTRIBUTIONS, _RecordReader.distribution),
-    "retention": (paths.RETENTION, _RecordReader.retention),
-    "known_masters": (paths.KNOWN_MASTERS, _RecordReader.known_master),
-    "known_supervisors": (paths.KNOWN_SUPERVISORS, _RecordReader.known_supervisor),
+    "distributions": _entries(paths.DISTRIBUTIONS, DistributionRecord, "bundle"),
+    "retention": _entries(paths.RETENTION, RetentionRecord),
+    "known_masters": _entries(paths.KNOWN_MASTERS, PresenceRecord, "id"),
+    "known_supervisors": _entries(paths.KNOWN_SUPERVISORS, PresenceRecord, "id"),
 }
-"""The collections of a snapshot: where their records stand in the tree, and how one is read."""

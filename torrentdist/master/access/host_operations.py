@@ -224,15 +224,8 @@ def host_views(snapshot: ClusterSnapshot, now: float, server_now: float) -> list
         record = entry.record
         is_open = not record.key and server_now < record.expires_at
         if is_open and (id_ not in views or views[id_].state is MembershipState.REVOKED):
-            views[id_] = HostView(
-                id=id_,
-                role=record.role,
-                serial="",
-                expires_at=record.expires_at,
-                state=MembershipState.INVITED,
-                addresses=list(record.addresses),
-                bundles=record.bundles,
-            )
+            addresses, state = list(record.addresses), MembershipState.INVITED
+            views[id_] = view_of(HostView, record, id=id_, serial="", state=state, addresses=addresses)
     return [views[id_] for id_ in sorted(views)]
 
 

@@ -23,7 +23,7 @@ from torrentdist.model.wire.fleet_messages import DistributionLine, FleetView, H
 from torrentdist.model.wire.ha_views import FailoverView, RoleView
 from torrentdist.model.wire.job_messages import WorkerReport
 from torrentdist.model.wire.transfer_messages import Sources
-from torrentdist.model.wire.view import View
+from torrentdist.model.wire.view import View, view_of
 
 MOST_LISTED = 20
 """Most entries of each list on the overview."""
@@ -152,18 +152,15 @@ def distribution_view(fleet: FleetView, shown: Iterable[HostProgress]) -> Distri
     """Returns the figures of a fleet. `shown`: the hosts that the page lists."""
     hosts, size = fleet.hosts, fleet.size
     from_masters = sum(host.from_masters for host in hosts)
-    return DistributionView(
-        id=fleet.id,
-        digest=fleet.digest,
-        size=size,
+    return view_of(
+        DistributionView,
+        fleet,
         told=len(hosts),
         states=dict(sorted(Counter(host.state.value for host in hosts).items())),
         arrived=sum(size if host.state is HostState.DONE else host.done for host in hosts),
         rate=sum(host.rate for host in hosts if host.state is HostState.FETCHING),
         eta=fleet.time_left,
         cells="".join(map(_cell, hosts)),
-        wave=fleet.wave,
-        waves=fleet.waves,
         sources=Sources(
             masters=from_masters,
             peers=sum(host.from_peers for host in hosts),
@@ -174,7 +171,6 @@ def distribution_view(fleet: FleetView, shown: Iterable[HostProgress]) -> Distri
         slowest=slowest(hosts),
         hosts=list(shown),
         state=fleet.distribution,
-        stopped=fleet.stopped,
     )
 
 

@@ -5,21 +5,16 @@ Pure: values in, values out.
 
 from torrentdist.model.events import DistributionEnded, LackingHost
 from torrentdist.model.wire.fleet_messages import DistributionSummary
+from torrentdist.model.wire.view import view_of
 
 
 def ended_event(summary: DistributionSummary) -> DistributionEnded:
     lacking = [one for one in summary.late if one.seconds is None]
-    return DistributionEnded(
+    return view_of(
+        DistributionEnded,
+        summary,
         distribution=summary.run,
-        bundle=summary.bundle,
-        digest=summary.digest,
-        size=summary.size,
-        began_at=summary.began_at,
         ended_at=summary.began_at if summary.ended_at is None else summary.ended_at,
-        hosts=summary.hosts,
-        done=summary.done,
-        left=summary.left,
-        cancelled=summary.cancelled,
         secs_50=summary.half_secs,
         secs_90=summary.most_secs,
         secs_100=summary.all_secs,

@@ -4,10 +4,12 @@ One announce covers all swarms of a peer. Tags let each side omit what the other
 """
 
 from enum import StrEnum
+from typing import Any
 
 from torrentdist.model.ids import Digest, PeerId
 from torrentdist.model.swarm_place import SwarmPlace
-from torrentdist.model.wire.view import View
+from torrentdist.model.wire.transfer_messages import TransferView
+from torrentdist.model.wire.view import View, view_of
 
 
 class PeerRole(StrEnum):
@@ -63,6 +65,13 @@ class SwarmEntry(View, frozen=True, kw_only=True):
     """Bytes on the peer's disk that it would free without the bundle; 0 until it has the bundle."""
     problem: str = ""
     """Why the transfer makes no progress, for display, such as `disk full`; empty if it does."""
+
+
+def swarm_entry(view: TransferView, **more: Any) -> SwarmEntry:
+    """Returns the report about a swarm that this process takes part in."""
+    own = view.sources
+    arrived = {"from_peers": own.peers, "from_masters": own.masters, "from_plugin": own.plugin, "local": own.local}
+    return view_of(SwarmEntry, view, **arrived, **more)
 
 
 class HostCondition(View, frozen=True, kw_only=True):

@@ -16,11 +16,12 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     """An immutable JSON object. Unknown keys are ignored when it is read."""
 
 
-V = TypeVar("V", bound=View)
+S = TypeVar("S", bound=msgspec.Struct)
 
 
-def view_of(kind: type[V], record: object, **more: Any) -> V:
-    """Makes a view from the fields that a record has under the same names, and from `more`."""
+def view_of(kind: type[S], record: object, **more: Any) -> S:
+    """Makes a view, or another struct, from the fields that a record has under the same names, and
+    from `more`."""
     same = {
         name: getattr(record, name) for name in kind.__struct_fields__ if name not in more and hasattr(record, name)
     }

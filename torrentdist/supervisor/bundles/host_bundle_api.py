@@ -23,6 +23,7 @@ from torrentdist.model.ids import BundleId
 from torrentdist.model.wire.bundle_messages import GoingView, KeptView, PruneView
 from torrentdist.model.wire.cluster_messages import HostStateView
 from torrentdist.model.wire.fleet_messages import HostBundleView, HostProblem, HostState
+from torrentdist.model.wire.view import view_of
 from torrentdist.security.authorization import Role, may_read
 from torrentdist.supervisor.bundles.keeper import Keeper
 
@@ -153,12 +154,9 @@ class HostStateApi(DeclaredRoutes):
             (sorted(name for name in store.names(digest) if may_read(sender, name)), error)
             for digest, (_, error) in failures.items()
         )
-        view = HostStateView(
-            published_bytes=usage.published_bytes,
-            arriving_bytes=usage.arriving_bytes,
-            free_bytes=usage.free_bytes,
-            limit_bytes=usage.limit_bytes,
-            reserve_bytes=usage.reserve_bytes,
+        view = view_of(
+            HostStateView,
+            usage,
             upload_rate=engine.upload_rate,
             download_rate=engine.download_rate,
             peers=engine.peers,

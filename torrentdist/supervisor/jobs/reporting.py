@@ -19,6 +19,7 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.events import Fact, WorkerChanged
 from torrentdist.model.ids import JobId, SupervisorId
 from torrentdist.model.wire.job_messages import HeartbeatAnswer, HeartbeatBody, JobView, WorkerReport
+from torrentdist.model.wire.view import view_of
 from torrentdist.supervisor.jobs.host_workers import HostWorkers
 from torrentdist.supervisor.jobs.local_state import JobFacts
 from torrentdist.supervisor.process.worker_homes import write_peers
@@ -38,18 +39,7 @@ def transitions(before: Sequence[WorkerReport], after: Sequence[WorkerReport]) -
     for new in after:
         old = known.get((new.job, new.worker))
         if old is None or _story(old) != _story(new):
-            fact = WorkerChanged(
-                job=new.job,
-                worker=new.worker,
-                state=new.state,
-                before=None if old is None else old.state,
-                pid=new.pid,
-                exit_code=new.exit_code,
-                restarts=new.restarts,
-                fencing=new.fencing,
-                detail=new.detail,
-            )
-            found.append(fact)
+            found.append(view_of(WorkerChanged, new, before=None if old is None else old.state))
     return found
 
 

@@ -18,6 +18,7 @@ from torrentdist.model.ids import BundleId, JobId
 from torrentdist.model.jobs.job import JobKind, JobSpec, OnIsolation
 from torrentdist.model.jobs.report_bounds import bounded
 from torrentdist.model.wire.job_messages import WorkerReport, WorkerState
+from torrentdist.model.wire.view import view_of
 from torrentdist.supervisor.exclusivity.barriers import Barriers, resource_of
 from torrentdist.supervisor.jobs import placement
 from torrentdist.supervisor.jobs.local_state import Facts, JobFacts, LocalStateFile, WorkerPlace
@@ -158,18 +159,12 @@ def report_of(
     state, waits = state_of(worker, now)
     if waits == FOR_BUNDLES and trouble:
         waits = f"{waits}: {trouble}"
-    report = WorkerReport(
-        job=place.job,
-        worker=place.worker,
+    report = view_of(
+        WorkerReport,
+        place,
         state=state,
         pid=handle.pid if handle is not None else 0,
-        slot=place.slot,
-        exit_code=place.exit_code,
-        restarts=place.restarts,
-        fencing=place.fencing,
         since=handle.run.since if handle is not None else 0.0,
-        fetched_at=place.fetched_at,
-        ended_at=place.ended_at,
         detail=place.detail or waits,
         application=application.id,
         ui=application.ui if handle is not None else "",

@@ -24,6 +24,7 @@ from torrentdist.master.http.routes import Routes, operation, records_for
 from torrentdist.master.presence.attention import health
 from torrentdist.master.presence.attention_sight import AttentionSight
 from torrentdist.model.wire.cluster_messages import AttentionView
+from torrentdist.model.wire.view import view_of
 from torrentdist.security.authorization import Role
 
 LANES = {
@@ -72,21 +73,19 @@ class OverviewPages(Routes):
 def overview_view(sight: AttentionSight, seen: ClusterSnapshot, found: Sequence[AttentionView]) -> OverviewView:
     """`found`: what needs attention."""
     cluster, lines = sight.outline(seen), sight.distributions(seen)
-    return OverviewView(
-        leader=cluster.leader,
-        epoch=cluster.epoch,
+    return view_of(
+        OverviewView,
+        cluster,
         masters=len(cluster.masters),
         supervisors=len(seen.supervisors),
         gone_masters=sum(view.role == "master" for view in cluster.gone),
         gone_supervisors=sum(view.role == "supervisor" for view in cluster.gone),
         jobs=len(cluster.jobs),
-        bundles=cluster.bundles,
         health=health(cluster, found),
         attention=[*found[:MOST_LISTED]],
         attention_total=len(found),
         distributions=lines[:MOST_LISTED],
         distributions_total=len(lines),
-        stale_secs=cluster.stale_secs,
     )
 
 
