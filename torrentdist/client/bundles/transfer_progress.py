@@ -23,30 +23,27 @@ class TransferStage(StrEnum):
     FINISHING = "finishing"
 
 
-class TransferProgress(msgspec.Struct, frozen=True, kw_only=True):
+class _Progress(msgspec.Struct, frozen=True, kw_only=True):
+    phase: TransferStage
+    done: int
+    size: int
+    rate: float = 0.0
+    eta: float | None = None
+    peers: int = 0
+
+
+class TransferProgress(_Progress, frozen=True, kw_only=True):
     """The progress of a download."""
 
-    phase: TransferStage
-    done: int
-    size: int
-    rate: float = 0.0
-    eta: float | None = None
     from_masters: int = 0
     from_peers: int = 0
-    peers: int = 0
 
 
-class UploadProgress(msgspec.Struct, frozen=True, kw_only=True):
+class UploadProgress(_Progress, frozen=True, kw_only=True):
     """The progress of an upload. `done` counts hashed bytes first, then bytes that were sent."""
 
-    phase: TransferStage
-    done: int
-    size: int
-    rate: float = 0.0
-    eta: float | None = None
     replicas: int = 0
     wanted: int = 0
-    peers: int = 0
     lacking: Mapping[MasterId, str] = {}
     """The masters without a copy, and why each does not have it yet."""
 

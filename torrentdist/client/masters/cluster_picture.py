@@ -11,9 +11,9 @@ import math
 from torrentdist.client.masters import policy_client
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import BundleId, MasterId
+from torrentdist.model.ids import BundleId
 from torrentdist.model.policies.policy_messages import DistributionStatusView
-from torrentdist.model.wire.cluster_messages import AttentionView, BundleCounts
+from torrentdist.model.wire.cluster_messages import ClusterFigures
 from torrentdist.model.wire.fleet_messages import FleetView, HostProgress, HostState
 from torrentdist.model.wire.view import View, view_of
 
@@ -40,24 +40,15 @@ class DistributionPicture(View, frozen=True, kw_only=True):
     slowest: list[HostProgress]
 
 
-class ClusterPicture(View, frozen=True, kw_only=True):
+class ClusterPicture(ClusterFigures, frozen=True, kw_only=True):
     """The answer of `top`."""
 
-    leader: MasterId | None
-    epoch: int
-    masters: int
-    supervisors: int
-    jobs: int
-    bundles: BundleCounts
-    attention: list[AttentionView]
     gone: int
     """Masters and supervisors that left without a clean stop or a drain, and are not back."""
     distributions: list[DistributionPicture]
-    distributions_total: int
-    """Distributions that are under way. The list has the oldest of them."""
+    """The oldest of those that are under way."""
     standing: int
     """Standing orders."""
-    stale_secs: float | None = None
 
 
 async def cluster_picture(client: MasterClient) -> ClusterPicture:

@@ -272,7 +272,7 @@ def host_progress(snapshot: ClusterSnapshot, id_: SupervisorId, said: SwarmEntry
         state = HostState.STUCK
     else:
         state = HostState.FETCHING
-    return HostProgress(
+    return HostProgress(  # not by view_of: a page of a large fleet makes very many
         supervisor=id_,
         state=state,
         done=said.done,

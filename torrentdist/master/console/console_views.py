@@ -11,10 +11,9 @@ from heapq import nsmallest
 
 from torrentdist.charts.quantities import size
 from torrentdist.master.reads.time_left import eta_of
-from torrentdist.model.ids import BundleId, Digest, JobId, MasterId, SupervisorId
+from torrentdist.model.ids import BundleId, Digest, JobId, SupervisorId
 from torrentdist.model.wire.cluster_messages import (
-    AttentionView,
-    BundleCounts,
+    ClusterFigures,
     GoneView,
     HostStateView,
     SupervisorView,
@@ -30,23 +29,14 @@ MOST_LISTED = 20
 SLOWEST = 5
 
 
-class OverviewView(View, frozen=True, kw_only=True):
-    leader: MasterId | None
-    epoch: int
-    masters: int
-    supervisors: int
+class OverviewView(ClusterFigures, frozen=True, kw_only=True):
     gone_masters: int
     """Masters that left without a clean stop, and are not back."""
     gone_supervisors: int
-    jobs: int
-    bundles: BundleCounts
     health: str
     """The health of the cluster in words."""
-    attention: list[AttentionView]
     attention_total: int
     distributions: list[DistributionLine]
-    distributions_total: int
-    stale_secs: float | None = None
 
 
 class SlowHost(View, frozen=True, kw_only=True):

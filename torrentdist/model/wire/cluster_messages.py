@@ -118,6 +118,21 @@ class BundleCounts(View, frozen=True, kw_only=True):
     under_replicated: int
 
 
+class ClusterFigures(View, frozen=True, kw_only=True):
+    """The cluster in numbers, for a picture of it."""
+
+    leader: MasterId | None
+    epoch: int
+    masters: int
+    supervisors: int
+    jobs: int
+    bundles: BundleCounts
+    attention: list[AttentionView]
+    distributions_total: int
+    """Distributions that are under way. A picture lists some of them."""
+    stale_secs: float | None = None
+
+
 class ClusterView(View, frozen=True, kw_only=True):
     """The answer of `cluster`."""
 

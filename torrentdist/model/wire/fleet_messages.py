@@ -8,7 +8,7 @@ import msgspec
 from torrentdist.model.access.envelope import Envelope
 from torrentdist.model.ids import BundleId, Digest, SupervisorId
 from torrentdist.model.policies.bundle_terms import Priority
-from torrentdist.model.wire.transfer_messages import Sources, TransferView
+from torrentdist.model.wire.transfer_messages import Arrival, Sources, TransferView
 from torrentdist.model.wire.view import View
 
 
@@ -49,20 +49,11 @@ LATER_WAVE = "its wave has not begun"
 """The reason of a host that a distribution has not told yet."""
 
 
-class HostProgress(View, frozen=True, kw_only=True, gc=False):
+class HostProgress(Arrival, frozen=True, kw_only=True, gc=False):
     """The progress of a bundle on one host."""
 
     supervisor: SupervisorId
     state: HostState
-    done: int = 0
-    size: int = 0
-    rate: float = 0.0
-    """Bytes received per second."""
-    from_peers: int = 0
-    from_masters: int = 0
-    from_plugin: int = 0
-    local: int = 0
-    """Bytes that were on the host before."""
     reason: str = ""
 
     @property

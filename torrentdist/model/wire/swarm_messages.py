@@ -8,7 +8,7 @@ from typing import Any
 
 from torrentdist.model.ids import Digest, PeerId
 from torrentdist.model.swarm_place import SwarmPlace
-from torrentdist.model.wire.transfer_messages import TransferView
+from torrentdist.model.wire.transfer_messages import Arrival, TransferView
 from torrentdist.model.wire.view import View, view_of
 
 
@@ -47,20 +47,11 @@ class PeerAddress(View, frozen=True, kw_only=True):
         return self.port if self.has_plain else 0
 
 
-class SwarmEntry(View, frozen=True, kw_only=True):
+class SwarmEntry(Arrival, frozen=True, kw_only=True):
     """A peer's report about one of its swarms."""
 
     digest: Digest
     complete: bool
-    done: int = 0
-    size: int = 0
-    rate: float = 0.0
-    """Bytes received per second."""
-    from_peers: int = 0
-    from_masters: int = 0
-    from_plugin: int = 0
-    local: int = 0
-    """Bytes that were on the peer's host before it joined."""
     own: int = 0
     """Bytes on the peer's disk that it would free without the bundle; 0 until it has the bundle."""
     problem: str = ""

@@ -45,13 +45,32 @@ class TransferView(View, frozen=True, kw_only=True):
     error: str = ""
 
 
-class UploadView(View, frozen=True, kw_only=True):
-    """The result of `upload`."""
+class Arrival(View, frozen=True, kw_only=True):
+    """How much of a bundle has come to one place, and from where."""
+
+    done: int = 0
+    size: int = 0
+    rate: float = 0.0
+    """Bytes received per second."""
+    from_peers: int = 0
+    from_masters: int = 0
+    from_plugin: int = 0
+    local: int = 0
+    """Bytes that were there before."""
+
+
+class ContentView(View, frozen=True, kw_only=True):
+    """The content that an upload or a download is about."""
 
     id: BundleId
     digest: Digest
     size: int
     files: int
+
+
+class UploadView(ContentView, frozen=True, kw_only=True):
+    """The result of `upload`."""
+
     replicas: int
     min_replicas: int
     achieved: bool
@@ -67,13 +86,9 @@ class UploadView(View, frozen=True, kw_only=True):
     """The compressed archives in the bundle. No later version can reuse any of them."""
 
 
-class UploadPreview(View, frozen=True, kw_only=True):
+class UploadPreview(ContentView, frozen=True, kw_only=True):
     """The result of `upload --dry-run`: what an upload would move."""
 
-    id: BundleId
-    digest: Digest
-    size: int
-    files: int
     new_bytes: int
     reused_bytes: int
     reused_from: list[BundleId]
@@ -93,25 +108,17 @@ class ContentSource(StrEnum):
     """The command would fetch it from the swarm itself."""
 
 
-class DownloadPreview(View, frozen=True, kw_only=True):
+class DownloadPreview(ContentView, frozen=True, kw_only=True):
     """The result of `download --dry-run`."""
 
-    id: BundleId
-    digest: Digest
     path: str
-    size: int
-    files: int
     source: ContentSource
 
 
-class DownloadView(View, frozen=True, kw_only=True):
+class DownloadView(ContentView, frozen=True, kw_only=True):
     """The result of `download`."""
 
-    id: BundleId
-    digest: Digest
     path: str
-    size: int
-    files: int
     seconds: float
     sources: Sources
     signers: list[str] = []

@@ -19,6 +19,7 @@ from typing import Final
 
 import msgspec
 
+from torrentdist.model.access.host_messages import JoinedView
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wording import cause_text
 from torrentdist.security.authority.certificates import (
@@ -63,17 +64,10 @@ class AuthorityView(msgspec.Struct, frozen=True, kw_only=True):
     created: bool
 
 
-class IssuedView(msgspec.Struct, frozen=True, kw_only=True):
+class IssuedView(JoinedView, frozen=True, kw_only=True):
     """`ca issue`"""
 
-    id: str
-    role: str
     addresses: tuple[str, ...]
-    serial: str
-    expires_at: float
-    ca_file: str
-    certificate_file: str
-    key_file: str
     zookeeper_auth_file: str = ""
     """Empty: the CA's directory holds no identity of the masters in ZooKeeper."""
     created: bool
