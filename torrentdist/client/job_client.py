@@ -17,7 +17,7 @@ from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.http.api_calls import Request
 from torrentdist.model.access.token_messages import HostPassesView
 from torrentdist.model.configuration.config import SwarmConfig, TrustConfig
-from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.errors import TorrentdistError, required
 from torrentdist.model.ids import BundleId, JobId, SupervisorId
 from torrentdist.model.jobs.job import FILE_NAME, JobSpec, parse_job, place_in
 from torrentdist.model.jobs.job_overrides import with_overrides
@@ -32,9 +32,7 @@ SUBMIT_SECS = 30.0
 def read_job(directory: Path) -> JobSpec:
     """Returns the job of a directory. The file, its values and the program to run are checked."""
     path = directory / FILE_NAME
-    text = job_text(directory, str(path))
-    if text is None:
-        raise TorrentdistError("job_file_missing", what=str(directory))
+    text = required(job_text(directory, str(path)), "job_file_missing", what=str(directory))
     spec = parse_job(text, origin=str(path))
     problem = file_problem(directory, spec)
     if problem is not None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from torrentdist.client import job_client
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.http.api_calls import Broken, Request, ask, error_in, send
-from torrentdist.model.errors import EXIT_UNAVAILABLE, TorrentdistError
+from torrentdist.model.errors import EXIT_UNAVAILABLE, TorrentdistError, required
 from torrentdist.model.ids import JobId, SupervisorId
 from torrentdist.model.records import ENDED
 from torrentdist.model.wire.cluster_messages import SupervisorView
@@ -252,9 +252,7 @@ async def _job(client: MasterClient, name: str) -> JobView | None:
 
 async def follow_logs(client: MasterClient, name: str, wanted: Wanted, emit: Emit, note: Note) -> None:
     """Emits the kept output and all new output, until the job is removed or has ended."""
-    view = await _job(client, name)
-    if view is None:
-        raise TorrentdistError("job_not_found", id=name)
+    view = required(await _job(client, name), "job_not_found", id=name)
     admission = _HostPasses(client, view.id)
     await admission.renew()
     hosts = (await client.cluster()).supervisors

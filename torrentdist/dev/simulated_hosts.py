@@ -25,7 +25,7 @@ from torrentdist.http.asking_in_turn import ask_leader
 from torrentdist.http.connection_pool import Http
 from torrentdist.model.configuration.config import Config
 from torrentdist.model.configuration.settings import load
-from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.errors import TorrentdistError, required
 from torrentdist.model.ids import BundleId, Digest, PeerId, StoreId, SupervisorId
 from torrentdist.model.records import SCHEMA, AssignmentRecord, BundleRecord, SupervisorRecord, decode
 from torrentdist.model.wire.job_messages import HeartbeatAnswer, HeartbeatBody
@@ -138,9 +138,7 @@ class SimulatedHosts:
 
     async def _bundle(self, bundle: BundleId) -> tuple[Digest, int]:
         if bundle not in self._bundles:
-            found = await self._zookeeper.get(paths.bundle(bundle))
-            if found is None:
-                raise TorrentdistError("bundle_not_found", id=bundle, note="")
+            found = required(await self._zookeeper.get(paths.bundle(bundle)), "bundle_not_found", id=bundle, note="")
             record = decode(found[0], BundleRecord, path=paths.bundle(bundle))
             self._bundles[bundle] = record.digest, record.size
         return self._bundles[bundle]

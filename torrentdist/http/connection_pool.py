@@ -11,7 +11,6 @@ import re
 import ssl
 import time
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Final, Self
 from urllib.parse import quote, urlencode
 
@@ -77,9 +76,7 @@ class Http:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torrentdist.cluster.records.mirror import Mirror
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
-from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.errors import required
 from torrentdist.model.ids import MasterId
 
 
@@ -17,7 +17,4 @@ class MasterSession:
 
     def server_now(self) -> float:
         """Returns the time by ZooKeeper's clock, or raises `not_ready` while it is unknown."""
-        now = self.zookeeper.server_now()
-        if now is None:
-            raise TorrentdistError("not_ready", detail="ZooKeeper's clock is not known yet")
-        return now
+        return required(self.zookeeper.server_now(), "not_ready", detail="ZooKeeper's clock is not known yet")

@@ -9,7 +9,7 @@ Never: let a user see a code that is not in the table.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 
 class ErrorKind(NamedTuple):
@@ -213,3 +213,13 @@ class TorrentdistError(Exception):
             return cls(code, extra=extra, **(fields if isinstance(fields, dict) else {}))
         except (KeyError, ValueError, TypeError, IndexError):
             return cls("internal", extra=extra, detail=str(body.get("message", body)))
+
+
+T = TypeVar("T")
+
+
+def required(value: T | None, code: str, **fields: Any) -> T:
+    """Returns the value, or raises this error if it is None."""
+    if value is None:
+        raise TorrentdistError(code, **fields)
+    return value

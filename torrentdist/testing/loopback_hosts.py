@@ -13,7 +13,6 @@ import secrets
 import shutil
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 
 import httpx
 
@@ -45,9 +44,7 @@ class LoopbackHosts:
     def __enter__(self) -> LoopbackHosts:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def start(self, name: str) -> LoopbackHost:

@@ -21,7 +21,7 @@ from torrentdist.bundle.metafile import Metafile, Symlink
 from torrentdist.bundle.store.object_index import FileMark, changed_files, look_at_files
 from torrentdist.bundle.store.objects import Objects
 from torrentdist.bundle.store.store_state import StoreState
-from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.errors import TorrentdistError, required
 from torrentdist.model.ids import Digest
 
 REMEMBERED = 16
@@ -186,10 +186,7 @@ class StoreChecks:
         return check_links(known.links, content)
 
     def _metafile_of(self, digest: Digest) -> Metafile:
-        meta = self._metafile(digest)
-        if meta is None:
-            raise TorrentdistError("corrupt", path="metafile", detail="it is missing")
-        return meta
+        return required(self._metafile(digest), "corrupt", path="metafile", detail="it is missing")
 
     def _recall(self, digest: Digest) -> _Known:
         with self._lock:

@@ -9,7 +9,6 @@ import asyncio
 import math
 import random
 from collections.abc import Callable, Iterable, Mapping
-from types import TracebackType
 from typing import Self, TypeVar
 
 from msgspec.structs import replace
@@ -90,9 +89,7 @@ class MasterRequests:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:

@@ -24,7 +24,7 @@ from torrentdist.cluster.rebalance.group_records import (
 )
 from torrentdist.cluster.session.znode_operations import NodeExists, NoNode
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
-from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.errors import TorrentdistError, required
 from torrentdist.model.records import decode
 from torrentdist.model.wire.cluster_messages import GroupLineView, GroupMemberView, GroupView
 
@@ -53,9 +53,7 @@ async def list_groups(zk: ZooKeeper) -> list[GroupLineView]:
 
 async def show_group(zk: ZooKeeper, name: str) -> GroupView:
     group = free_group(name)
-    found = await zk.get(group.root)
-    if found is None:
-        raise TorrentdistError("not_found", what=f"the group {name}")
+    found = required(await zk.get(group.root), "not_found", what=f"the group {name}")
     resources = sorted(await zk.children(group.resources) or ())
     plan = read(await _data(zk, group.plan), PlanRecord, group.plan)
     status = read(await _data(zk, group.status), StatusRecord, group.status)

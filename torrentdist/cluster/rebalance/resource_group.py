@@ -15,7 +15,6 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from types import TracebackType
 
 from torrentdist.cluster.paths import GroupPaths
 from torrentdist.cluster.rebalance import coordinator as coordination
@@ -180,9 +179,7 @@ class ResourceGroup:
     async def __aenter__(self) -> ResourceGroup:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.leave()
 
     # running the machines

@@ -29,7 +29,7 @@ from torrentdist.host.http.http_conditions import (
     decide,
 )
 from torrentdist.host.http.web import json_response
-from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.errors import TorrentdistError, required
 from torrentdist.model.ids import Digest
 from torrentdist.model.wire.headers import DIGEST
 
@@ -109,9 +109,7 @@ def confined_path(content: Path, relative: str) -> str | None:
 def file_response(request: Request, content: Path, relative: str, digest: Digest, published_at: float) -> Response:
     """Answers with one file of a published bundle. Its Last-Modified is when this host published
     the bundle. Blocks."""
-    path = confined_file(content, relative)
-    if path is None:
-        raise TorrentdistError("not_found", what=f"{relative!r} in this bundle")
+    path = required(confined_file(content, relative), "not_found", what=f"{relative!r} in this bundle")
     shown = Representation(digest, os.stat(path).st_size, int(published_at))
     return path_response(request, path, shown, digest, FILE_TYPE)
 

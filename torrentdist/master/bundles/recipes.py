@@ -14,7 +14,7 @@ from torrentdist.cluster.records.mirror import Mirror
 from torrentdist.host.host_store import HostStore
 from torrentdist.host.master_links import MasterLinks
 from torrentdist.master.reads.saved_records import Records
-from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.errors import TorrentdistError, required
 from torrentdist.model.ids import BundleId, Digest
 
 MOST_OFFERED: Final = 4
@@ -89,7 +89,5 @@ class RawMetafiles:
 
     async def of_bundle(self, bundle: BundleId) -> bytes:
         """Returns the metafile of a bundle, or raises `bundle_not_found`."""
-        entry = self._mirror.snapshot.bundles.get(bundle)
-        if entry is None:
-            raise TorrentdistError("bundle_not_found", id=bundle)
+        entry = required(self._mirror.snapshot.bundles.get(bundle), "bundle_not_found", id=bundle)
         return await self.of(entry.record.digest)

@@ -30,7 +30,7 @@ from torrentdist.master.leading.roles import Roles
 from torrentdist.master.reads.answer_freshness import CATCH_UP_SECS, require_zookeeper
 from torrentdist.master.reads.saved_records import Records
 from torrentdist.model import ids
-from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.errors import TorrentdistError, required
 from torrentdist.model.ids import MasterId
 from torrentdist.model.wire.ha_views import (
     FailoverView,
@@ -86,9 +86,7 @@ class LeaderTransfer:
                 raise TorrentdistError("target_not_ready", id=target, detail=f"{self._me} leads instead")
             return before
         began = time.monotonic()
-        record = self._mirror.snapshot.masters.get(target)
-        if record is None:
-            raise TorrentdistError("not_found", what=f"master {target!r}")
+        record = required(self._mirror.snapshot.masters.get(target), "not_found", what=f"master {target!r}")
         if target != self._me:
             against = objection(await self._roles.ask(record))
             if against is not None:

@@ -12,7 +12,7 @@ import msgspec
 from torrentdist.cluster import paths
 from torrentdist.cluster.records.snapshot import ClusterSnapshot, DistributionEntry
 from torrentdist.cluster.session.znode_operations import Create, Delete, Op, Set
-from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.errors import TorrentdistError, required
 from torrentdist.model.ids import BundleId, SupervisorId
 from torrentdist.model.policies.bundle_terms import ANY_TERMS
 from torrentdist.model.policies.distribution_record import DistributionRecord, DistributionState, HostsUntil
@@ -120,9 +120,7 @@ def end_ops(entry: DistributionEntry, state: DistributionState, reason: str = ""
 def cancel_ops(snapshot: ClusterSnapshot, bundle: BundleId, done: Collection[SupervisorId]) -> list[Op]:
     """Ends a distribution. The hosts that are not known to be done are told to give up; those of
     them that have the whole bundle keep it until room is needed."""
-    entry = snapshot.distributions.get(bundle)
-    if entry is None:
-        raise TorrentdistError("not_found", what=f"a distribution of bundle {bundle!r}")
+    entry = required(snapshot.distributions.get(bundle), "not_found", what=f"a distribution of bundle {bundle!r}")
     if entry.record.is_over and entry.record.state is not DistributionState.CANCELLED:
         raise TorrentdistError("distribution_over", id=bundle, state=entry.record.state)
     pending = [host for host in _reached(snapshot, entry.record) if host not in done]

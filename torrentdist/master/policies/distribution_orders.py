@@ -27,7 +27,7 @@ from torrentdist.master.policies.quotas import check_distributions
 from torrentdist.master.policies.repeated_orders import ordered_again
 from torrentdist.master.policies.wave_plan import current_wave, waves
 from torrentdist.model import ids
-from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.errors import TorrentdistError, required
 from torrentdist.model.ids import BundleId, Digest, PeerId, SupervisorId
 from torrentdist.model.policies.bundle_terms import ANY_TERMS, BundleTerms
 from torrentdist.model.policies.distribution_record import DistributionRecord, DistributionState
@@ -183,9 +183,7 @@ def done_hosts(snapshot: ClusterSnapshot, bundle: BundleId, members: Members) ->
 
 
 def distribution_view(snapshot: ClusterSnapshot, bundle: BundleId) -> DistributionStatusView:
-    entry = snapshot.distributions.get(bundle)
-    if entry is None:
-        raise TorrentdistError("not_found", what=f"a distribution of bundle {bundle!r}")
+    entry = required(snapshot.distributions.get(bundle), "not_found", what=f"a distribution of bundle {bundle!r}")
     record = entry.record
     hosts = hosts_of(snapshot, record)
     told = told_of(snapshot, bundle, hosts)

@@ -10,7 +10,7 @@ from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.master.swarm.stock_announces import TrackerSecrets, tracker_secrets
 from torrentdist.model.access.zookeeper_identity import derived
-from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.errors import required
 from torrentdist.model.ids import SupervisorId
 from torrentdist.model.records import ClusterRecord
 from torrentdist.security.passes import AT_ONCE_SECS, host_key, new_pass
@@ -44,10 +44,7 @@ class SharedSecrets:
         return password + self._cluster().announce_key
 
     def _cluster(self) -> ClusterRecord:
-        cluster = self._snapshot().cluster
-        if cluster is None:
-            raise TorrentdistError("not_ready", detail="the cluster's record is not known yet")
-        return cluster
+        return required(self._snapshot().cluster, "not_ready", detail="the cluster's record is not known yet")
 
     def _now(self) -> float:
         return self._zookeeper.server_now() or time.time()

@@ -20,7 +20,7 @@ from torrentdist.host.http.web import json_response, on_torrentdist_error
 from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.model import ids
-from torrentdist.model.errors import ERRORS, TorrentdistError
+from torrentdist.model.errors import ERRORS, TorrentdistError, required
 from torrentdist.model.ids import BundleId
 from torrentdist.model.wire.fleet_messages import HostBundleView, HostState
 from torrentdist.security.authorization import Role
@@ -93,9 +93,7 @@ class BundleServer(DeclaredRoutes):
 
         on_bundle_error redirects to its URL.
         """
-        kind = ERRORS.get(request.path_params["code"])
-        if kind is None:
-            raise TorrentdistError("not_found", what=request.url.path)
+        kind = required(ERRORS.get(request.path_params["code"]), "not_found", what=request.url.path)
         sentence = request.path_params["sentence"].replace("_", " ")
         return json_response({"error": request.path_params["code"], "message": sentence}, status=kind.http_status)
 

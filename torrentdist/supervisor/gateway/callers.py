@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from torrentdist.host.http.authentication import refuse
 from torrentdist.host.http.web import PRINCIPAL
 from torrentdist.host.telemetry.audit_log import Audit
-from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.errors import TorrentdistError, required
 from torrentdist.model.ids import BundleId, JobId
 from torrentdist.security.authorization import LOCAL, STRANGER, VISITOR, Principal, host_user, job_user
 from torrentdist.security.job_token import PREFIX, job_principal
@@ -121,9 +121,7 @@ class GatewayCallers:
         if scope["path"] in OPEN_PATHS:
             return VISITOR
         if token := _job_token(scope):
-            job = self._jobs.job_of_token(token)
-            if job is None:
-                raise TorrentdistError("unauthorized")
+            job = required(self._jobs.job_of_token(token), "unauthorized")
             return job_principal(job, self._jobs.bundles_of([job]))
         if self._readers is None and not self._jobs.isolated:
             return LOCAL

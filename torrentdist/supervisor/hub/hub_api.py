@@ -25,7 +25,7 @@ from torrentdist.host.http.operation import FILE
 from torrentdist.host.http.web import json_response, on_torrentdist_error
 from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.host.runtime import HostRuntime
-from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.errors import TorrentdistError, required
 from torrentdist.model.ids import BundleId
 from torrentdist.security.authorization import Principal, Role, check_own, check_readable, may_read
 from torrentdist.supervisor.bundles.host_content import HostContent
@@ -147,9 +147,7 @@ class HubApi(DeclaredRoutes):
         """Answers with one file, or its head, by which the library finds its size, its tag and its
         commit."""
         found, path = await self._snapshot(request), request.path_params["path"]
-        file = hub_listing.file_at(found.tree, path)
-        if file is None:
-            raise TorrentdistError("not_found", what=f"{path!r} in this bundle")
+        file = required(hub_listing.file_at(found.tree, path), "not_found", what=f"{path!r} in this bundle")
         tag, digest = hub_listing.tag_of(file), found.content.meta.digest
         chosen = select(request, Representation(tag, file.size), digest)
         chosen.headers.update(

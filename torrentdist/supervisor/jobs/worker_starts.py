@@ -18,7 +18,7 @@ import msgspec
 from torrentdist.bundle.store.store import StoredBundle
 from torrentdist.launcher.run.run_lease import clock
 from torrentdist.log import get_logger
-from torrentdist.model.errors import EXIT_NOT_ALLOWED, TorrentdistError
+from torrentdist.model.errors import EXIT_NOT_ALLOWED, TorrentdistError, required
 from torrentdist.model.ids import BundleId, JobId
 from torrentdist.model.jobs.job import JobKind
 from torrentdist.security.job_token import token_of_job
@@ -129,9 +129,7 @@ class WorkerStarts:
         seed = str(self._homes.data_dir)
         if local.state.users.get(job) is None or not users.has(local.state.users[job]):
             await local.commit(lambda state: placement.with_user(state, job, users, seed))
-        uid = local.state.users.get(job)
-        if uid is None:
-            raise TorrentdistError("jobs_not_isolated", detail=f"each user of {users} has a job here")
+        uid = required(local.state.users.get(job), "jobs_not_isolated", detail=f"each user of {users} has a job here")
         return replace(shared, uid=uid)
 
     async def _stored(self, facts: JobFacts) -> dict[BundleId, StoredBundle]:

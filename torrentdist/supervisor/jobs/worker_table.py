@@ -13,7 +13,7 @@ from pathlib import Path
 from torrentdist.bundle.store.store import StoredBundle, StoreView
 from torrentdist.launcher.run.run_lease import clock
 from torrentdist.model.configuration.config import SupervisorConfig
-from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.errors import required
 from torrentdist.model.ids import BundleId, JobId
 from torrentdist.model.jobs.job import JobKind, JobSpec, OnIsolation
 from torrentdist.model.jobs.report_bounds import bounded
@@ -106,9 +106,7 @@ class WorkerTable:
         return report_of(place, self._worker(place), handle, application, trouble, time.monotonic())
 
     def beat(self, key: Key) -> None:
-        handle = self.running.get(key)
-        if handle is None:
-            raise TorrentdistError("not_found", what=f"a run of worker {key[1]} of {key[0]} on this host")
+        handle = required(self.running.get(key), "not_found", what=f"a run of worker {key[1]} of {key[0]} on this host")
         self._heartbeats.beat(handle.run.id)
 
     async def look_at_heartbeats(self) -> None:

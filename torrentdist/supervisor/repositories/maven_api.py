@@ -15,7 +15,7 @@ from torrentdist.host.http.declared_routes import DeclaredRoutes, operation
 from torrentdist.host.http.operation import FILE
 from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.model import ids
-from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.errors import required
 from torrentdist.security.authorization import Role
 from torrentdist.supervisor.bundles.host_content import HostContent
 from torrentdist.supervisor.gateway.bundle_reader import BundleReader
@@ -43,9 +43,7 @@ class MavenApi(DeclaredRoutes):
             return await self._reader.file(request, bundle, file.path)
         if (versions := await in_heavy_thread(version_list, tree, path)) is not None:
             return made_answer(request, versions, "text/xml", content.meta.digest)
-        text = await self._checksum(content, tree, path)
-        if text is None:
-            raise TorrentdistError("not_found", what=f"{path!r} in this bundle")
+        text = required(await self._checksum(content, tree, path), "not_found", what=f"{path!r} in this bundle")
         return made_answer(request, text.encode(), "text/plain", content.meta.digest)
 
     async def _checksum(self, content: HostContent, tree: BundleTree, path: str) -> str | None:

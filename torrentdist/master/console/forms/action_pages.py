@@ -40,7 +40,7 @@ from torrentdist.master.console.visits import MOST_FORM_BYTES, Visits, form_of, 
 from torrentdist.master.http.routes import records_for
 from torrentdist.master.policies.distribution_orders import order_of, record_of
 from torrentdist.model import ids
-from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.errors import required
 from torrentdist.model.wire.headers import REQUEST_ID
 from torrentdist.security.authorization import Role, may_use
 
@@ -76,18 +76,14 @@ class ActionPages:
 
     async def repeat(self, request: Request) -> Response:
         bundle, seen = ids.bundle_id(request.path_params["id"]), records_for(request, self._sight.records)
-        known = seen.distributions.get(bundle)
-        if known is None:
-            raise TorrentdistError("not_found", what=f"a distribution of bundle {bundle!r}")
+        known = required(seen.distributions.get(bundle), "not_found", what=f"a distribution of bundle {bundle!r}")
         form = f"{m.address('bundles', bundle)}/distribute"
         return RedirectResponse(f"{form}?{urlencode(fields_again(seen, known.record))}", 303)
 
     def _asking(self, kind: str) -> Handler:
         async def ask(request: Request) -> Response:
             subject = str(CHECKED[kind](request.path_params[PARAMETERS[kind]]))
-            action = action_of(kind, request.path_params["action"])
-            if action is None:
-                raise TorrentdistError("not_found", what=request.url.path[:200])
+            action = required(action_of(kind, request.path_params["action"]), "not_found", what=request.url.path[:200])
             given = {field.name: request.query_params.get(field.name, "") for field in action.inputs}
             looks = LOOK in request.query_params or not wants_page(request.headers, request.url.query)
             plan = self._outlook(request, subject, given) if action.name == "distribute" and looks else None
