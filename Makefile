@@ -24,7 +24,7 @@ setup: ## .venv with everything, and what the tests use of Debian's packages, Ja
 
 demo: ## a cluster on this machine: upload, distribute, a Spark job, a failover, a report; HOLD=1 keeps it until Ctrl-C
 	@scripts/setup demo
-	@$(PY) -m torrentdist.dev.demo $(if $(HOLD),--hold)
+	@$(PY) scripts/demo.py $(if $(HOLD),--hold)
 
 test: style ## style, then types and every ring of tests, the fastest first
 	@$(PY) -m mypy $(SOURCES) & types=$$!; $(PY) -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder -m "not alone" $(DURATIONS) $(PYTEST_ARGS) $(RINGS) \

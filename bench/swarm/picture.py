@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from bench.swarm.panels import EndMark, Line, Moment, Panel, panel_picture
 from bench.swarm.scenario import Outcome
-from torrentdist.charts.panels import EndMark, Line, Moment, Panel, panel_picture
 
 COLOURS = ("#1f6f8b", "#b5532a", "#6b6b6b", "#7a5195", "#4f7d3a", "#a8893a")
 ASIDE, CUT = "#d08a00", "#c0392b"

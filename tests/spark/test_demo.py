@@ -17,11 +17,13 @@ import pyarrow.parquet  # type: ignore[import-untyped]
 import pytest
 from spark.conftest import WORKERS, Standalone, small_app
 
-from torrentdist.dev.demo import BUNDLE, REPORT
+from scripts.demo import BUNDLE, REPORT
 
 LONG = 600.0
 SILENCE_SECS = 5.0
 MASTERS, SUPERVISORS = 3, 2
+
+DEMO = Path(__file__).parents[2] / "scripts" / "demo.py"
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ def shown(spark: Standalone, tmp_path_factory: pytest.TempPathFactory) -> Shown:
     options = ["--spark-master", spark.url, *small_app()]
     lines, times = [], [time.monotonic()]
     with subprocess.Popen(
-        [sys.executable, "-m", "torrentdist.dev.demo", *options],
+        [sys.executable, DEMO, *options],
         cwd=work, env=spark.environ(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     ) as running:  # fmt: skip
         alarm = threading.Timer(LONG, running.kill)

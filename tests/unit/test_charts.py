@@ -8,10 +8,10 @@ from xml.etree import ElementTree
 
 import pytest
 
+from bench.swarm.panels import EndMark, Line, Moment, Panel, panel_picture
 from torrentdist.charts.bars import Bar, bar_plot
 from torrentdist.charts.curves import Curve, step_plot
 from torrentdist.charts.matrix import matrix_plot
-from torrentdist.charts.panels import EndMark, Line, Moment, Panel, panel_picture
 from torrentdist.charts.quantities import count, percent, seconds, size
 from torrentdist.charts.svg import SERIES, axis, style, ticks
 

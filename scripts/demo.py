@@ -26,7 +26,7 @@ from pathlib import Path
 from torrentdist.dev.dev_cluster import DevCluster, DevSpec
 from torrentdist.model.errors import TorrentdistError
 
-EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "wordcount"
+EXAMPLE = Path(__file__).parent.parent / "examples" / "wordcount"
 DATA_BYTES = 8 * 1024 * 1024
 JOB, BUNDLE = "wordcount", "wordcount-1"
 JOB_SECS = 240.0
