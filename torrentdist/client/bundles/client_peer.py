@@ -9,7 +9,6 @@ Never: know what is transferred, or why.
 import asyncio
 import contextlib
 import fcntl
-import ipaddress
 import os
 import shutil
 import tempfile
@@ -29,6 +28,7 @@ from torrentdist.client.swarm_access import stay_member, swarm_memberships
 from torrentdist.http.api_calls import Broken, Request, send
 from torrentdist.model.configuration.config import SwarmConfig
 from torrentdist.model.ids import Digest, PeerId, new_random_id
+from torrentdist.model.loopback import is_loopback
 from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmEntry, swarm_entry
 from torrentdist.model.wire.transfer_messages import TransferPhase
 from torrentdist.swarm.agent import LocalPeer, MasterAccess, SwarmAgent
@@ -153,14 +153,7 @@ async def client_peer(
 def listen_host(masters: list[str]) -> str:
     """Returns the address to listen on. It is loopback if all masters are there, so that a local
     cluster opens no port to the outside."""
-    return "127.0.0.1" if all(_is_loopback(urlsplit(url).hostname or "") for url in masters) else "0.0.0.0"
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    return "127.0.0.1" if all(is_loopback(urlsplit(url).hostname or "") for url in masters) else "0.0.0.0"
 
 
 @contextmanager
