@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
+from torrentdist.api.transfer_display import paced, sentence
 from torrentdist.client.bundles.transfer_progress import TransferProgress, TransferStage, UploadProgress
 from torrentdist.model.ids import BundleId, Digest, SupervisorId
 from torrentdist.model.wire.fleet_messages import FleetView, HostProgress, HostState
 from torrentdist_cli.bundles.fleet_picture import cells, eta, line, picture, shown_hosts, summary
 from torrentdist_cli.frame.command import Session
-from torrentdist_cli.frame.progress_bar import paced, sentence, transfer_display
+from torrentdist_cli.frame.progress_bar import transfer_display
 
 MIB = 1024 * 1024
 

@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from torrentdist_cli.frame.rendering import duration, parse_duration, parse_share, percent, size, unicode_path
+from torrentdist.model.policies.written_amounts import parse_duration, parse_share
+from torrentdist_cli.frame.rendering import duration, percent, size, unicode_path
 
 
 @pytest.mark.parametrize(

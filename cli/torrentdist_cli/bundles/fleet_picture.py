@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from torrentdist.api.transfer_display import stderr_console
 from torrentdist.model.ids import SupervisorId
 from torrentdist.model.wire.fleet_messages import FleetView, HostProgress, HostState
 from torrentdist.model.wording import counted, printable
 from torrentdist_cli.frame.command import Session
-from torrentdist_cli.frame.progress_bar import lines_of, stderr_console
+from torrentdist_cli.frame.progress_bar import lines_of
 from torrentdist_cli.frame.rendering import duration, percent, rate, size
 from torrentdist_cli.frame.table_layout import shorten_apart
 

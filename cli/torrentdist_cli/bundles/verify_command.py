@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from torrentdist.api.transfer_display import Show
 from torrentdist.bundle.content_check import Damage, verify_copy
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.client.bundles.known_bundle import bundle_diff
@@ -22,7 +23,7 @@ from torrentdist.model.wording import printable
 from torrentdist_cli.bundles.reuse_wording import reuse_line
 from torrentdist_cli.frame.asking_masters import ask_masters, masters, run
 from torrentdist_cli.frame.command import Command, Session
-from torrentdist_cli.frame.progress_bar import Show, transfer_display
+from torrentdist_cli.frame.progress_bar import transfer_display
 from torrentdist_cli.frame.rendering import grid, show, unicode_path
 from torrentdist_cli.frame.terminal import say
 from torrentdist_cli.shell.candidates import bundle_ids

@@ -10,13 +10,10 @@ from contextlib import contextmanager
 
 import msgspec
 
-from torrentdist.api.transfer_display import P, Picture, Show, amounts, paced, sentence, stderr_console, transfer_bar
+from torrentdist.api.transfer_display import P, Picture, Show, amounts, paced, sentence, transfer_bar
 from torrentdist.model.wire.fleet_messages import FleetView, HostState
 from torrentdist_cli.frame.command import ProgressStyle, Session
 from torrentdist_cli.frame.terminal import say
-
-__all__ = ["Picture", "Show", "paced", "sentence", "stderr_console", "transfer_display"]
-
 
 JSON_SECS = 1.0
 """A program that reads the progress gets at most one line in this time."""

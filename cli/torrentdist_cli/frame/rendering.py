@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import msgspec
 
-from torrentdist.api.human_units import duration, percent, rate, size
+from torrentdist.api.human_units import duration as duration
+from torrentdist.api.human_units import percent as percent
+from torrentdist.api.human_units import rate as rate
+from torrentdist.api.human_units import size as size
 from torrentdist.model.policies.written_amounts import parse_duration, parse_share, parse_size
 from torrentdist_cli.frame import terminal
 from torrentdist_cli.frame.command import OutputFormat, Session
@@ -63,22 +66,6 @@ def facts(pairs: Iterable[tuple[str, str]]) -> str:
 def _json(data: Any, *, indented: bool) -> bytes:
     encoded = msgspec.json.encode(data)
     return msgspec.json.format(encoded, indent=2) if indented else encoded
-
-
-__all__ = [
-    "DURATION",
-    "SHARE",
-    "SIZE",
-    "duration",
-    "origins",
-    "parse_duration",
-    "parse_share",
-    "parse_size",
-    "percent",
-    "rate",
-    "size",
-    "unicode_path",
-]
 
 
 def unicode_path(path: str | os.PathLike[str]) -> str:
