@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from torrentdist.http.connection_pool import Http
-from torrentdist.http.http_values import Answer, Headers, SentRequest
+from torrentdist.http.http_values import Answer, Headers, Patience, SentRequest
 from torrentdist.model.ids import Digest, PeerId
 from torrentdist.model.swarm_place import SwarmPlace
 from torrentdist.model.wire.swarm_messages import (
@@ -232,7 +232,7 @@ class BusyMaster(Http):
         self.heard: list[SwarmAnnounce] = []
         self.asked, self.released = asyncio.Event(), asyncio.Event()
 
-    async def exchange(self, asked: SentRequest, connect_secs: float, silence_secs: float) -> Answer:
+    async def exchange(self, asked: SentRequest, patience: Patience) -> Answer:
         self.asked.set()
         await self.released.wait()
         self.heard.append(msgspec.json.decode(asked.content or b"", type=SwarmAnnounce))
