@@ -104,9 +104,8 @@ async def upload(
     progress: OnProgress = lambda news: None,
     trace: UploadTrace | None = None,
 ) -> UploadView:
-    """Returns once enough masters hold the bundle, or when the time is up. In the latter case
-    `achieved` is false, and the masters continue among themselves. `trace` gets a span if something
-    is uploaded."""
+    """Returns once enough masters hold the bundle, or when the time is up: then `achieved` is false,
+    and the masters go on. `trace` gets a span if something is uploaded."""
     clock = asyncio.get_running_loop().time
     began = clock()
 
@@ -270,8 +269,6 @@ class _Upload:
 
 
 def _check_sent(sending: asyncio.Task[BundleView]) -> None:
-    error = sending.exception()
-    # If a master has reached us after all and got the bundle from the swarm, there is no unfinished
-    # upload to add to.
+    error = sending.exception()  # `not_found`: a master got the bundle from the swarm after all
     if error is not None and not (isinstance(error, TorrentdistError) and error.code == "not_found"):
         raise error
