@@ -23,7 +23,9 @@ class TransferStage(StrEnum):
     FINISHING = "finishing"
 
 
-class _Progress(msgspec.Struct, frozen=True, kw_only=True):
+class StageProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a stage of a transfer is."""
+
     phase: TransferStage
     done: int
     size: int
@@ -32,14 +34,14 @@ class _Progress(msgspec.Struct, frozen=True, kw_only=True):
     peers: int = 0
 
 
-class TransferProgress(_Progress, frozen=True, kw_only=True):
+class TransferProgress(StageProgress, frozen=True, kw_only=True):
     """The progress of a download."""
 
     from_masters: int = 0
     from_peers: int = 0
 
 
-class UploadProgress(_Progress, frozen=True, kw_only=True):
+class UploadProgress(StageProgress, frozen=True, kw_only=True):
     """The progress of an upload. `done` counts hashed bytes first, then bytes that were sent."""
 
     replicas: int = 0

@@ -104,7 +104,7 @@ async def upload(
     progress: OnProgress = lambda news: None,
     trace: UploadTrace | None = None,
 ) -> UploadView:
-    """Returns once enough masters hold the bundle, or when the time is up: then `achieved` is false,
+    """Returns once enough masters hold the bundle, or when the time is up. Then `achieved` is false
     and the masters go on. `trace` gets a span if something is uploaded."""
     clock = asyncio.get_running_loop().time
     began = clock()

@@ -8,7 +8,7 @@ import msgspec
 from torrentdist.model.access.envelope import Envelope
 from torrentdist.model.ids import BundleId, Digest, SupervisorId
 from torrentdist.model.policies.bundle_terms import Priority
-from torrentdist.model.wire.transfer_messages import Arrival, Sources, TransferView
+from torrentdist.model.wire.transfer_messages import ArrivalView, Sources, TransferView
 from torrentdist.model.wire.view import View
 
 
@@ -49,7 +49,7 @@ LATER_WAVE = "its wave has not begun"
 """The reason of a host that a distribution has not told yet."""
 
 
-class HostProgress(Arrival, frozen=True, kw_only=True, gc=False):
+class HostProgress(ArrivalView, frozen=True, kw_only=True, gc=False):
     """The progress of a bundle on one host."""
 
     supervisor: SupervisorId

@@ -8,7 +8,7 @@ from typing import Any
 
 from torrentdist.model.ids import Digest, PeerId
 from torrentdist.model.swarm_place import SwarmPlace
-from torrentdist.model.wire.transfer_messages import Arrival, TransferView
+from torrentdist.model.wire.transfer_messages import ArrivalView, TransferView
 from torrentdist.model.wire.view import View, view_of
 
 
@@ -47,7 +47,7 @@ class PeerAddress(View, frozen=True, kw_only=True):
         return self.port if self.has_plain else 0
 
 
-class SwarmEntry(Arrival, frozen=True, kw_only=True):
+class SwarmEntry(ArrivalView, frozen=True, kw_only=True):
     """A peer's report about one of its swarms."""
 
     digest: Digest

@@ -45,7 +45,7 @@ class TransferView(View, frozen=True, kw_only=True):
     error: str = ""
 
 
-class Arrival(View, frozen=True, kw_only=True):
+class ArrivalView(View, frozen=True, kw_only=True):
     """How much of a bundle has come to one place, and from where."""
 
     done: int = 0
