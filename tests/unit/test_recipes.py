@@ -31,6 +31,7 @@ from torrentdist.bundle.reuse.recipe import (
 )
 from torrentdist.bundle.reuse.reuse_plan import Reused
 from torrentdist.bundle.reuse.store_reuse import StoreReuse
+from torrentdist.bundle.store.object_index import look_at_files
 from torrentdist.bundle.store.store import Store
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
@@ -241,6 +242,33 @@ def test_an_old_version_that_changed_brings_nothing_wrong(site: Site) -> None:
 
     assert wrong_pieces(site, meta, filling, NEW) == []
     assert 6_000_000 < filling.size < 8_500_000
+
+
+@pytest.mark.case("H2")
+def test_rot_under_the_mark_of_an_old_version_is_found_by_its_parts(site: Site) -> None:
+    """A damaged disk would go on giving wrong parts, until somebody verifies all of it."""
+    old = site.publish("env-42.tar", OLD, keep=True)
+    meta, recipe = site.make("env-43.tar", NEW)
+    path = site.content(old) / "env-42.tar"
+    path.chmod(0o644)
+    with path.open("r+b") as file:
+        file.seek(5_000_000)
+        file.write(b"rot")
+    # Rot changes no times, so the mark is set to what writing left.
+    site.store._checks._recall(old.digest).marks.update(look_at_files(site.content(old), ["env-42.tar"]))
+    assert site.store.check(old.digest) == []
+    filling = site.fill(meta, recipe)
+
+    assert wrong_pieces(site, meta, filling, NEW) == []
+    assert filling.suspects == {old.digest}
+
+
+@pytest.mark.case("H2")
+def test_an_old_version_whose_parts_are_right_is_not_suspect(site: Site) -> None:
+    """Each fetch would read the older version once more."""
+    site.publish("env-42.tar", OLD, keep=True)
+
+    assert site.fill(*site.make("env-43.tar", NEW)).suspects == frozenset()
 
 
 @pytest.mark.case("H2")

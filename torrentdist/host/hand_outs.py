@@ -106,6 +106,8 @@ class HandOuts:
         try:
             if await self._runtime.verify(digest):
                 self._on_damage()
+            else:
+                await self._store.drop_recipe(digest)  # Its files are right, so what led there is not.
         except TorrentdistError as error:
             log.warning("cannot verify a bundle", digest=digest, error=error.message)
         finally:

@@ -161,6 +161,9 @@ class HostStore(StoreView):
     async def keep_recipe(self, digest: Digest, raw: bytes) -> None:
         await asyncio.to_thread(self._reuse.keep_recipe, digest, raw)
 
+    async def drop_recipe(self, digest: Digest) -> None:
+        await asyncio.to_thread(self._reuse.drop_recipe, digest)
+
     async def fill(
         self,
         meta: Metafile,
@@ -217,6 +220,9 @@ class HostStore(StoreView):
 
     async def verify(self, digest: Digest) -> list[Damage]:
         return await asyncio.to_thread(self._store.verify, digest)
+
+    async def sharers(self, digest: Digest, paths: Collection[str]) -> list[Digest]:
+        return await asyncio.to_thread(self._store.sharers, digest, paths)
 
     async def bind(self, bundle: BundleId, digest: Digest) -> None:
         await asyncio.to_thread(self._store.bind, bundle, digest)

@@ -140,14 +140,19 @@ class HostRuntime:
     async def verify(self, digest: Digest) -> list[str]:
         """Reads every byte of a published bundle. Returns the paths that are damaged.
 
-        A damaged bundle is set aside at once. The daemon's plan fetches it again.
+        A damaged bundle is set aside at once, and so is each bundle that shares a damaged file with
+        it. The daemon's plan fetches them again.
         """
         if self.store.get(digest) is None:
             return []
         damage = await self.store.verify(digest)
+        paths = [item.path for item in damage]
         if damage:
+            sharers = await self.store.sharers(digest, paths)
             await self.set_aside(digest, f"{damage[0].path}: {damage[0].reason}")
-        return [item.path for item in damage]
+            for sharer in sharers:
+                await self.verify(sharer)
+        return paths
 
     async def set_aside(self, digest: Digest, reason: str) -> None:
         """Unpublishes a damaged bundle. It counts as arriving again, and only its damaged parts are

@@ -54,6 +54,12 @@ def can_cut() -> bool:
     return _libraries() is not None
 
 
+def hash_chunk(data: bytes) -> bytes | None:
+    """Returns the hash of a chunk, or None where the library that hashes it is not here."""
+    libraries = _libraries()
+    return None if libraries is None else libraries[1](data)
+
+
 def cut(data: memoryview | bytes) -> list[Cut]:
     """Cuts a whole file, or a range as if it were one."""
     libraries = _libraries()

@@ -22,8 +22,8 @@ from torrentdist.bundle.files.file_cloner import copy_some
 from torrentdist.bundle.hashing import FileHash, FileToHash
 from torrentdist.bundle.metafile import FileEntry, Metafile, WireFile
 from torrentdist.bundle.reuse.chunk_plan import Copy, LikelyFiles, OwnFile, share
-from torrentdist.bundle.reuse.chunker import LARGE_FILE, cut_file
-from torrentdist.bundle.reuse.recipe import MAX_RECIPE_BYTES, FileRecipe, Recipe, parse_recipe
+from torrentdist.bundle.reuse.chunker import LARGE_FILE, cut_file, hash_chunk
+from torrentdist.bundle.reuse.recipe import MAX_RECIPE_BYTES, Chunk, FileRecipe, Recipe, parse_recipe
 from torrentdist.bundle.reuse.reuse_plan import bytes_in
 
 RECIPE: Final = "recipe"
@@ -40,6 +40,8 @@ class FilledParts(msgspec.Struct, frozen=True):
     """Which pieces of each file are here and right."""
     sources: frozenset[Path]
     """What the parts were copied from."""
+    suspects: frozenset[Path] = frozenset()
+    """Sources whose bytes are not those that their recipes tell."""
 
 
 def large_own_files(source: Path, files: Iterable[TreeFile]) -> Iterator[Own]:
@@ -95,6 +97,7 @@ def fill_parts(
     likely, known = LikelyFiles(own), KnownChunks(go_on)
     pieces: dict[str, list[bool]] = {}
     sources: set[Path] = set()
+    suspects: set[Path] = set()
     for file in meta.files:
         chunks = recipe.by_root.get(file.root)
         if chunks is None or file.path in skip or chunks.size != file.size:
@@ -105,22 +108,27 @@ def fill_parts(
         if not is_new and os.path.lexists(target):
             continue
         if copied := _copy_chunks(chunks, target, likely.of(file), known, go_on):
-            sources |= copied
-            pieces[file.path] = right_pieces(file, target, meta, go_on)
-    return FilledParts(pieces, frozenset(sources))
+            sources |= copied.keys()
+            right = pieces[file.path] = right_pieces(file, target, meta, go_on)
+            suspects |= _wrong_sources(target, copied, _lies_in_wrong(right, meta.piece_length), go_on)
+    return FilledParts(pieces, frozenset(sources), frozenset(suspects))
 
 
-def _copy_chunks(chunks: FileRecipe, target: Path, likely: Sequence[Own], known: KnownChunks, go_on: GoOn) -> set[Path]:
-    """Copies every chunk that is known. Returns the sources that had any."""
+def _copy_chunks(
+    chunks: FileRecipe, target: Path, likely: Sequence[Own], known: KnownChunks, go_on: GoOn
+) -> dict[Path, list[Chunk]]:
+    """Copies every chunk that is known. Returns the chunks that each source had."""
     wanted = list(chunks.chunks())
-    sources: set[Path] = set()
+    sources: dict[Path, list[Chunk]] = {}
     for one in likely:
         here = known.of(one) if wanted and go_on() else None
         if here is None:
             continue
-        parts, wanted = share(wanted, here)
+        before = wanted
+        parts, wanted = share(before, here)
         if parts:
-            sources.add(one.source)
+            lacking = {chunk.offset for chunk in wanted}
+            sources.setdefault(one.source, []).extend(chunk for chunk in before if chunk.offset not in lacking)
             try:
                 _copy_parts(one.source / one.path, target, chunks.size, parts, go_on)
             except OSError as exc:
@@ -129,6 +137,23 @@ def _copy_chunks(chunks: FileRecipe, target: Path, likely: Sequence[Own], known:
                         target.unlink()
                     raise disk_failure(exc, target, chunks.size) from exc
     return sources
+
+
+def _wrong_sources(
+    target: Path, copied: Mapping[Path, Iterable[Chunk]], wrong: Callable[[Chunk], bool], go_on: GoOn
+) -> set[Path]:
+    """Returns the sources of chunks that do not have their hash. Only those are read of which a
+    piece is `wrong`."""
+    suspects: set[Path] = set()
+    with suppress(OSError), open(target, "rb") as file:
+        for source, chunks in copied.items():
+            for chunk in filter(wrong, chunks):
+                if not go_on():
+                    return suspects
+                if hash_chunk(os.pread(file.fileno(), chunk.length, chunk.offset)) not in (None, chunk.hash):
+                    suspects.add(source)
+                    break
+    return suspects
 
 
 def _copy_parts(source: Path, target: Path, size: int, parts: Iterable[Copy], go_on: GoOn) -> None:
@@ -150,6 +175,16 @@ def _copy_parts(source: Path, target: Path, size: int, parts: Iterable[Copy], go
             os.close(to_fd)
     finally:
         os.close(from_fd)
+
+
+def _lies_in_wrong(right: Sequence[bool], piece_length: int) -> Callable[[Chunk], bool]:
+    """Returns a test of whether a part of a chunk lies in a piece that is not right."""
+
+    def lies(chunk: Chunk) -> bool:
+        last = (chunk.offset + chunk.length - 1) // piece_length
+        return not all(right[chunk.offset // piece_length : last + 1])
+
+    return lies
 
 
 def right_pieces(file: FileEntry | WireFile, target: Path, meta: Metafile, go_on: GoOn) -> list[bool]:

@@ -151,6 +151,11 @@ class StoreReuse:
         with suppress(OSError):
             write_durably(self._store.object_dir(digest) / RECIPE, raw)
 
+    def drop_recipe(self, digest: Digest) -> None:
+        """Removes the recipe of a bundle, whose files have other chunks than it says."""
+        with suppress(OSError):
+            (self._store.object_dir(digest) / RECIPE).unlink(missing_ok=True)
+
     def wants_recipe(self, meta: Metafile) -> bool:
         """Whether parts of this bundle's large files are probably here."""
         known = {one.file.path for one in self.known(meta)}
@@ -216,6 +221,7 @@ class StoreReuse:
             parts = fill_parts(meta, content, recipe, self._own_files(among), skip=skip, is_new=new, go_on=go_on)
             for source in parts.sources:
                 self._note_source(meta.digest, Digest(source.parent.name))
+            suspects |= {Digest(source.parent.name) for source in parts.suspects}
             if size := bytes_of_parts(meta, parts.pieces):
                 count(size)
             if have is not None:

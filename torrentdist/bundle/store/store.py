@@ -295,6 +295,12 @@ class Store(StoreView):
         self._require_published(digest)
         return self._checks.verify(digest, progress)
 
+    def sharers(self, digest: Digest, paths: Collection[str]) -> list[Digest]:
+        """Returns the other published bundles that have one of these files under another name."""
+        inodes = self._checks.shared_inodes(digest, paths)
+        others = self.published().keys() - {digest} if inodes else ()
+        return [other for other in others if self._checks.holds_inodes(other, inodes)]
+
     # names, pins, use
 
     def bind(self, bundle: BundleId, digest: Digest) -> None:

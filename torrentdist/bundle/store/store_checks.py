@@ -6,6 +6,7 @@ Never: renew the mark of a file that was written a moment ago, since another wri
 of the clock would be invisible.
 """
 
+import os
 import threading
 import time
 from collections import OrderedDict
@@ -101,6 +102,21 @@ class StoreChecks:
         """Renews the marks of files that share these inodes with the files of another bundle, which
         were linked."""
         self._note(digest, lambda marks: [path for path, mark in marks.items() if mark.inode in inodes])
+
+    def shared_inodes(self, digest: Digest, paths: Collection[str]) -> set[int]:
+        """Returns the inodes of these files that have another name, too."""
+        content, inodes = self._objects.arriving_content(digest), set[int]()
+        for place in (top / path for path in paths for top in (content, content.parent)):
+            with suppress(OSError):
+                found = os.lstat(place)
+                inodes |= {found.st_ino} if found.st_nlink > 1 else set()
+        return inodes
+
+    def holds_inodes(self, digest: Digest, inodes: Set[int]) -> bool:
+        """Whether a file of this bundle has one of these inodes. A bad index holds none."""
+        with suppress(TorrentdistError):
+            return any(mark.inode in inodes for mark in self._recall(digest).marks.values())
+        return False
 
     def _note(self, digest: Digest, choose: Callable[[Mapping[str, FileMark]], Collection[str]]) -> set[int]:
         with self._state.alone(digest):
