@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructType
 
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.spark.datasource import TABLES, TorrentdistDataSource, columns_of
+from torrentdist.spark.datasource import HIDE_TRACEBACK, TABLES, TorrentdistDataSource, columns_of
 
 NOBODY = "http://127.0.0.1:9"
 
@@ -38,6 +38,12 @@ def test_a_schema_that_does_not_fit_is_refused(column: str, said: str) -> None:
     """A missing column would be filled with another one."""
     with pytest.raises(TorrentdistError, match=said):
         columns_of(StructType().add(column, StringType()), TABLES["bundles"], "bundles")
+
+
+@pytest.fixture(autouse=True)
+def own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error changes the environment of its process."""
+    monkeypatch.setenv(HIDE_TRACEBACK, "")
 
 
 def test_an_error_is_a_sentence_and_a_hint() -> None:

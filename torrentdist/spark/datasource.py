@@ -7,6 +7,7 @@ Never: read events; the report does that.
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 Row = tuple[Any, ...]
 NAME = "torrentdist"
+HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
+"""Makes PySpark leave out the traceback of an error."""
 OPTIONS = ("path", "table", "masters", "tokenfile", "config")
 
 
@@ -168,8 +171,9 @@ def readable_error(code: str, **fields: Any) -> TorrentdistError:
 
 
 def with_hint(error: TorrentdistError) -> TorrentdistError:
-    """Puts code and hint into the error's text, and drops its causes: Spark passes on the text
-    alone."""
+    """Puts code and hint into the error's text, and drops its causes and its traceback: Spark
+    passes on the text alone, and this process of Spark's ends with an error."""
+    os.environ[HIDE_TRACEBACK] = "1"
     error.args = (f"error[{error.code}]: {error.message}. {error.hint}",)
     error.__cause__, error.__suppress_context__ = None, True
     return error.with_traceback(None)
