@@ -24,6 +24,7 @@ OF_ROLES = {
     "uploader": {
         "POST /v1/bundles/{}",
         "POST /v1/bundles/{}/distribute",
+        "PUT /v1/bundles/{}/proof",
         "DELETE /v1/bundles/{}/distribution",
         "POST /v1/bundles/{}/signatures",
         "PUT /v1/bundles/{}/recipe",
@@ -89,6 +90,7 @@ WITHOUT_ID = {
     "POST /v1/swarm-certificates",
     "PUT /v1/bundles/{}/recipe",
     "PUT /v1/metafiles/{}",
+    "PUT /v1/bundles/{}/proof",
     "PUT /v1/uploads/{}",
     "POST /ui/sign-in",
     "POST /ui/sign-out",

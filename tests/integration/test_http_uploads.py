@@ -54,7 +54,7 @@ def test_another_upload_of_the_same_content_disturbs_none(cluster: Cluster, tmp_
     offset = upload.offset()
     upload.put(offset, len(upload.data))
 
-    assert (200, (409, "uploading_already"), "uploading_already") == found
+    assert (428, (403, "pattern_mismatch"), "pattern_mismatch") == found
     assert 500_000 == offset
     assert "victim" == upload.finished_id()
     held_everywhere(cluster, "victim")

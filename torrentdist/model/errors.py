@@ -97,6 +97,7 @@ ERRORS: Mapping[str, ErrorKind] = {
     "pattern_mismatch": ErrorKind(4, 403, "{name!r} may change and run bundles that match {pattern!r}, and {id} does not match", "Choose an id that matches, or ask an operator for a token with another --bundles."),
     "quota_exceeded": ErrorKind(4, 403, "the quota of {name!r} is used up: {detail}", "Remove bundles or wait for a distribution to end; or ask an operator for more: `torrentdist token quota {name}`."),
     "uploading_already": ErrorKind(9, 409, "somebody else is sending the same content", "Wait until that upload has ended: then nothing needs to be sent. One that is silent for half a minute makes place."),
+    "proof_needed": ErrorKind(9, 428, "the cluster takes {id} only after all its bytes were sent: a metafile alone does not make its content yours", "Upload it with this release's client, which sends them."),
     "too_many_uploads": ErrorKind(5, 429, "{name!r} has {own} uploads that are not finished, and the cluster {count}", "Finish or remove some (`torrentdist bundle ls`, `torrentdist bundle rm ID`). One whose uploader is silent for an hour is given up."),
     "not_for_host": ErrorKind(4, 403, "the host {name!r} may not have bundle {id}", "It may have what is assigned to it (`bundle distribute`, a job's workers) and what matches its pattern. `torrentdist host allow {name} --bundles PATTERN` sets the pattern."),
     "token_expired": ErrorKind(4, 401, "the token {name!r} has expired", "Ask an operator for a new one: `torrentdist token create`."),

@@ -15,6 +15,7 @@ from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.packs.pack_files import read_pack
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId
 from torrentdist.model.wire.bundle_messages import BundleView
 
 CHUNK_BYTES = 4 * 1024 * 1024
@@ -52,6 +53,23 @@ async def send_content(
             steps_back += 1
             if error.code != "invalid_request" or "offset" not in error.extra or steps_back > MAX_STEPS_BACK:
                 raise
+
+
+async def show_content(
+    client: MasterClient, bundle_id: BundleId, meta: Metafile, path: Path, progress: Callable[[int], None]
+) -> None:
+    """Sends all bytes to the leader, which hashes them, because the cluster has the content under
+    ids that this sender may not read."""
+    offset = 0
+    while offset < meta.size:
+        data = await to_thread(read_chunk, meta, path, offset)
+        try:
+            offset = (await client.prove(bundle_id, meta.digest, offset, data)).offset
+        except TorrentdistError as error:
+            if error.extra.get("offset") is None or error.extra["offset"] <= offset:
+                raise
+            offset = int(error.extra["offset"])  # the answer to the same bytes was lost
+        progress(offset)
 
 
 def read_chunk(meta: Metafile, path: Path, offset: int, length: int = CHUNK_BYTES) -> bytes:

@@ -236,5 +236,13 @@ class MasterClient(MasterRequests):
                 raise
             return await self.upload_offset(digest)
 
+    async def prove(self, bundle_id: BundleId, digest: Digest, offset: int, data: bytes) -> UploadOffset:
+        """Shows the masters the next bytes of content that they have already."""
+        params = {"digest": digest, "offset": str(offset)}
+        headers = {"Content-Type": "application/octet-stream"}
+        path = f"/v1/bundles/{bundle_id}/proof"
+        request = Request("PUT", path, params=params, content=data, headers=headers, timeout=CHUNK_SECS)
+        return await self.mutate(request, UploadOffset)
+
     async def finish_upload(self, digest: Digest) -> BundleView:
         return await self.mutate(Request("POST", f"/v1/uploads/{digest}/finish", timeout=CHUNK_SECS), BundleView)

@@ -23,9 +23,10 @@ from torrentdist.master.changes.answered_requests import Mutation
 from torrentdist.master.changes.commit import LeaderChanges
 from torrentdist.master.policies.distribution_changes import untell_ops
 from torrentdist.master.policies.quotas import check_bytes, check_uploads
+from torrentdist.master.replication.possession import give_way_ops, must_prove
 from torrentdist.model.access.envelope import MAX_SIGNATURES, Envelope
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import BundleId
+from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.records import BundleRecord, BundleState, encode
 from torrentdist.security.signing.signatures import BundleStatement, difference, parse_statement
 
@@ -43,6 +44,8 @@ class Uploader:
 
     name: str = ""
     reads: tuple[str, ...] = ("*",)
+    has_proven: bool = False
+    """Whether it has shown that it has the content."""
 
 
 ANYBODY = Uploader()
@@ -75,15 +78,21 @@ class BundleOperations:
 
         def decide(snapshot: ClusterSnapshot) -> Sequence[Op]:
             wanted = min_replicas or default(snapshot)
-            self.check_may_open(snapshot, bundle, uploader.name)
-            return upload_ops(snapshot, bundle, meta, wanted, self._now(), recipe, uploader)
+            self.check_may_open(snapshot, bundle, meta.digest, uploader)
+            ops = upload_ops(snapshot, bundle, meta, wanted, self._now(), recipe, uploader)
+            return [*ops, *give_way_ops(snapshot, self._index.bundles_of(meta.digest), bundle)]
 
         return await self._changes.make_for(uploader.name, mutation, decide, lambda s: bundle_view(s, bundle))
 
-    def check_may_open(self, snapshot: ClusterSnapshot, bundle: BundleId, owner: str) -> None:
-        """Raises `too_many_uploads` if the owner or the cluster has as many open ones as it may."""
-        if opens(snapshot, bundle):
-            check_uploads(self._uploads.of(snapshot), owner)
+    def check_may_open(self, snapshot: ClusterSnapshot, bundle: BundleId, digest: Digest, uploader: Uploader) -> None:
+        """Raises `too_many_uploads` if the uploader or the cluster has as many open ones as it may,
+        and `proof_needed` for hidden content that it has not shown."""
+        self._index.follow(snapshot)
+        if not opens(snapshot, bundle):
+            return
+        check_uploads(self._uploads.of(snapshot), uploader.name)
+        if not uploader.has_proven and must_prove(snapshot, self._index.bundles_of(digest), uploader.reads):
+            raise TorrentdistError("proof_needed", id=bundle)
 
     async def finish_upload(self, mutation: Mutation | None, bundle: BundleId) -> bytes:
         """Remembers the answer. The bytes are published already, so no record changes."""

@@ -131,7 +131,7 @@ class Intake:
             if entry is not None and entry.record.digest != meta.digest:
                 raise other_content(entry.record)
             if before is None:
-                self._operations.check_may_open(self._mirror.snapshot, bundle, uploader.name)
+                self._operations.check_may_open(self._mirror.snapshot, bundle, meta.digest, uploader)
             if entry is None:
                 check_can_read(self._mirror.snapshot, meta)  # before room is taken for nothing
             if not any(_is_live(self._mirror.snapshot, other) for other in self.bundles_of(meta.digest)):

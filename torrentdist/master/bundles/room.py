@@ -16,6 +16,7 @@ from torrentdist.master.master_core import MasterCore
 from torrentdist.master.reads.reuse_api import ReuseApi
 from torrentdist.master.reads.reuse_sources import ReuseSources
 from torrentdist.master.replication.fetch_attempts import FetchAttempts
+from torrentdist.master.replication.possession import Proofs
 from torrentdist.master.swarm.swarms import Swarms
 from torrentdist.model.ids import Digest
 
@@ -53,7 +54,7 @@ def bundles_room(core: MasterCore, leading: LeadingRoom, swarms: Swarms) -> Bund
         routers=[
             BundleApi(core, swarms),
             BundleChangeApi(operations, leadership, Pruning(core.session, changes)),
-            UploadApi(leadership, intake, max_body),
+            UploadApi(leadership, intake, Proofs(), max_body),
             MetafileApi(core, swarms, metafiles, attempts.retry, max_body),
             RecipeApi(core, swarms, recipes, leadership, max_body),
             ReuseApi(runtime.store, sources, max_body),

@@ -25,6 +25,9 @@ from torrentdist.master.http.routes import (
     operation,
 )
 from torrentdist.master.leading.leadership import Leadership
+from torrentdist.master.replication.possession import Proofs
+from torrentdist.model import ids
+from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
 from torrentdist.model.wire.bundle_messages import BundleView, UploadOffset
 from torrentdist.security.authorization import Role, may_read
@@ -37,6 +40,7 @@ class UploadApi(Routes):
 
     leadership: Leadership
     intake: Intake
+    proofs: Proofs
     max_body: int
 
     async def _uploaded(self, request: Request) -> list[BundleId]:
@@ -60,9 +64,24 @@ class UploadApi(Routes):
         wanted = int(number_parameter(request, "min_replicas", 0, low=0, high=1000))
         recipe = request.query_params.get("recipe", "")[:64]
         meta = await in_heavy_thread(parse_metafile, asked.raw)
-        uploader = Uploader(asked.by, principal_of(request).reads)
+        proven = self.proofs.is_given(asked.by, meta.digest)
+        uploader = Uploader(asked.by, principal_of(request).reads, proven)
         sender = request.headers.get(TRACEPARENT, "")
-        return await self.intake.open(asked.mutation, bundle, meta, wanted or None, recipe, uploader, sender)
+        try:
+            return await self.intake.open(asked.mutation, bundle, meta, wanted or None, recipe, uploader, sender)
+        except TorrentdistError as error:
+            if error.code == "proof_needed":
+                self.proofs.begin(asked.by, meta)
+            raise
+
+    @operation("PUT", "/v1/bundles/{id}/proof", UploadOffset, Role.UPLOADER, max_body="max_body", target=bundle_target)
+    async def prove(self, request: Request) -> Response:
+        """Show the content of an upload that was answered with `proof_needed`."""
+        offset = int(number_parameter(request, "offset", 0, low=0, high=2**62))
+        digest = ids.digest(request.query_params.get("digest", ""))
+        self.leadership.fence()
+        data = await body_of(request)
+        return json_response(UploadOffset(await self.proofs.add(principal_of(request).name, digest, offset, data)))
 
     @operation("PUT", "/v1/uploads/{digest}", UploadOffset, Role.UPLOADER, max_body="max_body", target="_uploaded")
     async def upload_bytes(self, request: Request) -> Response:

@@ -97,8 +97,12 @@ class SwarmRecords:
         return self._index.digests_like(prefix)
 
     def names(self, digest: Digest) -> list[BundleId]:
-        """Returns the ids of all bundles with this content."""
-        return self._index.bundles_of(digest)
+        """Returns the ids of all bundles with this content. Those of removed bundles count only if
+        it has no other: what was removed gives nobody a right to what another bundle has."""
+        names, snapshot = self._index.bundles_of(digest), self.snapshot()
+        entries = {name: snapshot.bundles.get(name) for name in names}
+        live = [name for name, one in entries.items() if one and one.record.state is not BundleState.REMOVED]
+        return live or names
 
     def hosts_running(self, job: JobId) -> list[SupervisorId]:
         """Returns the supervisors to which a job's workers are assigned."""

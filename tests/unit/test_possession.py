@@ -1,0 +1,83 @@
+"""Who may publish content that the cluster has already, and the proof of having it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from records_of import bundle, snapshot
+
+from torrentdist.bundle.files.content_proof import ContentProof
+from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.client.bundles.chunked_upload import read_chunk
+from torrentdist.master.replication.possession import must_prove
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId
+from torrentdist.model.records import BundleState
+from torrentdist.testing.sample_trees import some_bytes, write_tree
+
+pytestmark = pytest.mark.case("I2")
+AVAILABLE, UPLOADING, REMOVED, LOST = (
+    BundleState.AVAILABLE,
+    BundleState.UPLOADING,
+    BundleState.REMOVED,
+    BundleState.LOST,
+)
+
+
+@pytest.mark.parametrize(
+    ("there", "proof"),
+    [
+        ({}, False),
+        ({"secret-1": AVAILABLE}, True),
+        ({"secret-1": REMOVED}, True),
+        ({"secret-1": UPLOADING}, True),
+        ({"secret-1": LOST}, True),
+        ({"mine-1": UPLOADING}, False),
+        ({"mine-1": AVAILABLE, "secret-1": AVAILABLE}, False),
+        ({"mine-1": LOST, "secret-1": REMOVED}, False),
+        ({"mine-1": UPLOADING, "secret-1": AVAILABLE}, True),
+        ({"mine-1": REMOVED, "secret-1": AVAILABLE}, True),
+    ],
+)
+def test_hidden_content_has_to_be_shown(there: dict[str, BundleState], proof: bool) -> None:
+    """Who holds a metafile would read what it describes; or a team would send what it may read
+    anyway."""
+    found = snapshot(bundles=[bundle(name, state=state) for name, state in there.items()])
+    names = [BundleId(name) for name in there]
+
+    assert proof == must_prove(found, names, ("mine-*",))
+    assert not must_prove(found, names, ("*",))
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A file of many pieces, one of one piece, an empty one and small ones that are packed."""
+    files = {"large": some_bytes(1_000_000, 1), "one": some_bytes(20_000, 2), "empty": b""}
+    write_tree(tmp_path / "source", {**files, **{f"small/{n}": some_bytes(300, n + 3) for n in range(120)}})
+    return tmp_path / "source"
+
+
+@pytest.mark.parametrize("step", [1_000, 16_384, 100_001, 5_000_000])
+def test_all_bytes_are_a_proof(source: Path, step: int) -> None:
+    """Somebody who has the content could not publish it."""
+    meta = make_metafile(source)
+    proof = ContentProof(meta)
+    while proof.offset < meta.size:
+        assert not proof.is_complete
+        proof.add(read_chunk(meta, source, proof.offset, step))
+
+    assert meta.packed.files
+    assert proof.is_complete
+
+
+@pytest.mark.parametrize("at", [0, 500_000, 999_999, 1_010_000, -1])
+def test_a_wrong_byte_is_no_proof(source: Path, at: int) -> None:
+    """Somebody who has most of the content would get the rest."""
+    meta = make_metafile(source)
+    data = bytearray(read_chunk(meta, source, 0, meta.size))
+    data[at] ^= 1
+    with pytest.raises(TorrentdistError) as caught:
+        ContentProof(meta).add(bytes(data))
+
+    assert "corrupt" == caught.value.code
