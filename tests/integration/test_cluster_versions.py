@@ -63,6 +63,26 @@ def test_only_what_changed_crosses_the_network(cluster: Cluster, tmp_path: Path)
         assert picture(new) == picture(cluster.content(name, second["digest"]))
 
 
+@pytest.mark.case("H2")
+def test_damage_in_a_file_that_versions_share_is_found_in_all_of_them(cluster: Cluster, tmp_path: Path) -> None:
+    """The older version would hand out wrong bytes until somebody verifies it, too."""
+    host, sources = cluster.supervisors()[0], [make_old(tmp_path / "old", 700)]
+    sources.append(make_new(sources[0], tmp_path / "new", 700))
+    homes = []
+    for source, bundle in zip(sources, ("shared-42", "shared-43"), strict=True):
+        homes.append(cluster.content(host, cluster.upload(source, bundle)["digest"]))
+        distribute(cluster, bundle)
+    file = homes[1] / "lib" / "00.bin"
+    names = file.stat().st_nlink
+    file.chmod(0o644)
+    with file.open("r+b") as out:
+        out.write(b"rot")
+    said = cluster.http.post(f"{cluster.url(host)}/v1/host/bundles/shared-43/verify").json()
+
+    assert (2, ["lib/00.bin"]) == (names, said["damaged"])
+    until(lambda: all(picture(a) == picture(b) for a, b in zip(sources, homes, strict=True)), "both are repaired")
+
+
 def test_a_preview_uploads_nothing(cluster: Cluster, tmp_path: Path) -> None:
     """A dry run would leave a bundle behind."""
     old = make_old(tmp_path / "old", 200)
@@ -271,6 +291,18 @@ def test_the_uploader_sends_what_is_new_about_once(new_cluster: NewCluster, tmp_
     sent = sum(settled(cluster, name) - settled(cluster, name, "uploaded") - before[name] for name in masters)
 
     assert new_bytes <= sent < 1.3 * new_bytes
+
+
+def test_files_that_only_their_owner_reads_are_counted(cluster: Cluster, tmp_path: Path) -> None:
+    """Somebody would ship a key of mode 0600, and learn from others that they can read it."""
+    top = tmp_path / "job"
+    write_tree(top, {"key": some_bytes(2000, 8), "conf/other": some_bytes(2000, 9), "main": some_bytes(2000, 10)})
+    (top / "key").chmod(0o600)
+    (top / "conf/other").chmod(0o400)
+    ran = [cluster.run("upload", top, "--id", "closed-1", *more) for more in (["--dry-run"], [])]
+
+    assert [2, 2] == [one.json["owner_only"] for one in ran]
+    assert all("notice: 2 files that only their owner can read" in one.stderr for one in ran)
 
 
 def test_a_compressed_archive_is_warned_of(cluster: Cluster, tmp_path: Path) -> None:

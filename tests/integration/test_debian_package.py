@@ -62,6 +62,7 @@ def test_the_package_installs_runs_and_goes(package: str, tmp_path: Path) -> Non
         [str(home / "python"), "-I", "-m", "torrentdist_cli", "--version"], capture_output=True, text=True, check=False
     )
     users = [line.split(":")[0] for line in (root / "etc/passwd").read_text().splitlines()]
+    group = [line for line in (root / "etc/group").read_text().splitlines() if line.startswith("torrentdist-readers:")]
     units = sorted(path.name for path in (root / "lib/systemd/system").iterdir())
     script = (home / "torrentdist").read_text()
     linked = os.readlink(root / "usr/bin/torrentdist")
@@ -77,6 +78,7 @@ def test_the_package_installs_runs_and_goes(package: str, tmp_path: Path) -> Non
     assert "__pycache__" not in shipped
     assert [] != compiled
     assert ["torrentdist", "torrentdist-jobs"] == users
+    assert ["torrentdist"] == [line.rpartition(":")[2] for line in group]
     assert sorted(path.name for path in (ROOT / "docker/systemd").glob("*.s[eo]*")) == units
     assert script.startswith("#!/opt/torrentdist/bin/python")
     assert "/opt/torrentdist/bin/torrentdist" == linked

@@ -16,7 +16,9 @@ import httpx
 import pytest
 from cluster_fixtures import Cluster, running_cluster, until
 
+from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.client.bundles.chunked_upload import read_chunk
 from torrentdist.testing.sample_trees import some_bytes, write_tree
 
 pytestmark = pytest.mark.case("I1")
@@ -92,6 +94,11 @@ def filled(path: str, names: dict[str, str]) -> str:
 def operations(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for path, methods in document["paths"].items():
         yield from ((method.upper(), path) for method in methods)
+
+
+def joined(meta: Metafile, source: Path) -> bytes:
+    """All bytes of a bundle, in the order of its metafile."""
+    return read_chunk(meta, source, 0, meta.size)
 
 
 def masked(answer: httpx.Response, names: dict[str, str]) -> tuple[int, bytes, str]:
@@ -193,6 +200,47 @@ def test_an_upload_takes_nothing_that_its_sender_may_not_read(
     assert ([HIDDEN] if known else []) == told["reused_from"]
 
 
+@pytest.mark.case("I2")
+def test_a_metafile_does_not_make_its_content_ones_own(shared: Cluster, reader: httpx.Client, tmp_path: Path) -> None:
+    """Somebody who holds the metafile of a hidden bundle could publish it under an own id, and read
+    it there. Somebody who has the content may publish it."""
+    meta = make_metafile(shared.dir.parent / HIDDEN)
+    forged = bytearray(joined(meta, shared.dir.parent / HIDDEN))
+    forged[-1] ^= 1
+    proof = {"digest": meta.digest, "offset": "0"}
+    opened = reader.post("/v1/bundles/mine-2", content=meta.raw)
+    wrong = reader.put("/v1/bundles/mine-2/proof", params=proof, content=bytes(forged))
+    again = reader.post("/v1/bundles/mine-2", content=meta.raw)
+    shown = [reader.get(f"/v1/{path}").status_code for path in ("bundles/mine-2", f"metafiles/{meta.digest}")]
+    token = tmp_path / "token"
+    token.touch(0o600)
+    token.write_text(reader.headers["Authorization"].removeprefix("Bearer "))
+    own = shared.run("upload", shared.dir.parent / HIDDEN, "--id", "mine-2", client__token_file=token)
+    shared.run("bundle", "rm", "mine-2").ok()
+
+    assert [(428, "proof_needed")] * 2 == [(one.status_code, one.json()["error"]) for one in (opened, again)]
+    assert (500, "corrupt") == (wrong.status_code, wrong.json()["error"])
+    assert [404, 404] == shown
+    assert (0, True) == (own.code, own.json["achieved"]), own.stderr
+
+
+@pytest.mark.case("I2")
+def test_an_upload_without_bytes_is_not_completed_by_anothers(
+    shared: Cluster, reader: httpx.Client, tmp_path: Path
+) -> None:
+    """Somebody who got hold of a metafile early could open it, wait for its owner's upload, and
+    read what that brings."""
+    write_tree(tmp_path / "late", {"model": some_bytes(300_000, 41)})
+    meta = make_metafile(tmp_path / "late")
+    reader.post("/v1/bundles/mine-3", content=meta.raw).raise_for_status()
+    shared.upload(tmp_path / "late", "secret-late", 1)
+    state = shared.get("master-1", "/v1/bundles/secret-late")["state"]
+
+    assert "available" == state
+    assert 404 == reader.get("/v1/bundles/mine-3").status_code
+    assert 404 == reader.get(f"/v1/metafiles/{meta.digest}").status_code
+
+
 def test_a_job_gets_nothing_that_its_submitter_may_not_read(
     shared: Cluster, reader: httpx.Client, tmp_path: Path
 ) -> None:
@@ -221,9 +269,10 @@ def test_completion_offers_what_may_be_read(shared: Cluster, reader: httpx.Clien
 
 
 @pytest.mark.case("I3")
-def test_no_other_user_of_a_masters_host_gets_at_what_it_keeps(shared: Cluster) -> None:
+@pytest.mark.parametrize("daemon", ["master-1", "supervisor-1"])
+def test_no_other_user_of_a_host_gets_at_what_a_daemon_keeps(shared: Cluster, daemon: str) -> None:
     """Any user of the machine could read every bundle, the events and the audit."""
-    home = shared.dir / "master-1"
+    home = shared.dir / daemon
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in home.iterdir() if path.is_dir()}
     events = {stat.S_IMODE(path.stat().st_mode) for path in (home / "events").iterdir()}
 

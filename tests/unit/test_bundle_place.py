@@ -88,6 +88,26 @@ def test_a_copy_shares_no_file_with_its_source(meta: Metafile, content: Path, tm
     assert [1, 1] == [(content / name).stat().st_nlink for name in ("data", "d/run")]
 
 
+@pytest.mark.parametrize(
+    ("umask", "modes"), [(0o022, (0o755, 0o644)), (0o077, (0o700, 0o600)), (0o027, (0o750, 0o640))]
+)
+def test_a_copy_is_closed_to_whom_the_umask_shuts_out(
+    meta: Metafile, content: Path, tmp_path: Path, umask: int, modes: tuple[int, int]
+) -> None:
+    """A key of mode 0400 became readable for every user of the host, whatever its new owner's
+    umask."""
+    before = os.umask(umask)
+    try:
+        place_content(meta, content, tmp_path / "copy")
+    finally:
+        os.umask(before)
+    tops = [tmp_path / "copy", *(tmp_path / "copy" / path for path in meta.directories)]
+    files = {file.executable: mode(tmp_path / "copy" / file.path) for file in meta.files}
+
+    assert {modes[0]} == {mode(top) for top in tops}
+    assert {True: modes[0], False: modes[1]} == files
+
+
 def disk_bytes(path: Path) -> int:
     return path.stat().st_blocks * 512
 

@@ -65,6 +65,22 @@ def test_a_directory_is_published_as_it_was(source: Path, directory: Metafile, t
     assert (dest / "deep/er/data").stat().st_mode & 0o777 == 0o644
 
 
+def test_a_download_is_closed_to_whom_the_umask_shuts_out(source: Path, directory: Metafile, tmp_path: Path) -> None:
+    """A key of mode 0400 became readable for every user of the host, whatever its new owner's
+    umask."""
+    before = os.umask(0o077)
+    try:
+        with open_part(tmp_path / "dest") as part:
+            part.begin(ID, directory)
+            arrive(directory, source, part.content)
+            part.publish(directory, tmp_path / "dest", replace=False)
+    finally:
+        os.umask(before)
+    found = [tmp_path / "dest", *(path for path in (tmp_path / "dest").rglob("*") if not path.is_symlink())]
+
+    assert [] == [path for path in found if path.stat().st_mode & 0o077]
+
+
 def test_a_single_file_is_published_under_the_name_of_dest(source: Path, single: Metafile, tmp_path: Path) -> None:
     """If this failed, `download ID file` would make a directory of it or use another name."""
     dest = tmp_path / "other-name"

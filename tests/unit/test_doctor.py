@@ -21,6 +21,7 @@ from torrentdist.client.diagnosis import (
     judge_master,
     judge_open_files,
     judge_ports,
+    judge_readers,
     judge_records,
     judge_retention,
     judge_servers,
@@ -296,6 +297,17 @@ def test_what_runs_of_a_host_get_is_said(said: IsolationView, verdict: Verdict, 
 
     assert (verdict, True) == (finding.verdict, word in finding.detail)
     assert (verdict is Verdict.OK) == (not finding.hint)
+
+
+@pytest.mark.parametrize(
+    ("readers", "word"), [("owner", "own user"), ("everyone", "every user"), ("group etl", "the group etl"), ("", "")]
+)
+def test_who_reads_bundles_as_files_is_said(readers: str, word: str) -> None:
+    """An operator would have to know modes of directories to tell whom a host's bundles are open
+    to."""
+    found = judge_readers("http://s", readers)
+
+    assert ([word] if readers else []) == [word for one in found if word in one.detail]
 
 
 def test_a_distribution_that_takes_long_is_named_with_its_page() -> None:

@@ -1,7 +1,5 @@
 """Who may publish content that the cluster has already, and the proof of having it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -83,6 +83,15 @@ def test_what_is_wrong_is_our_error(gateway: str, bundle: str, code: str) -> Non
     assert code == caught.value.code
 
 
+def test_a_user_who_may_not_read_bundles_is_told_the_setting(gateway: str, tmp_path: Path) -> None:
+    """A task would fail with a permission, and nobody would know what to change."""
+    Gateway.path_told = tmp_path / "closed"
+    with pytest.raises(TorrentdistError) as caught:
+        bundle_path("model-7", gateway=gateway)
+
+    assert ("not_a_reader", True) == (caught.value.code, "store.readable_by" in caught.value.hint)
+
+
 def test_a_host_without_a_supervisor_says_so() -> None:
     """A task on such a host would fail with a refused connection, and no hint of what refused
     it."""

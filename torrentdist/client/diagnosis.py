@@ -186,6 +186,13 @@ def judge_isolation(url: str, said: IsolationView) -> Finding:
     return Finding(check="workers", subject=url, detail=detail)
 
 
+def judge_readers(url: str, readers: str) -> list[Finding]:
+    """Says who can read bundles as files on this host. An older supervisor does not tell."""
+    who = {"owner": "the supervisor's own user", "everyone": "every user of the host"}.get(readers, f"the {readers}")
+    detail = f"{who} can read the files of bundles (store.readable_by)"
+    return [Finding(check="readers", subject=url, detail=detail)] if readers else []
+
+
 # ZooKeeper
 
 

@@ -438,7 +438,8 @@ async def _isolation(url: str) -> list[Finding]:
     async with Http() as http:
         try:
             answer = await asyncio.wait_for(http.get(f"{url}/v1/host/isolation"), ISOLATION_SECS)
-            return [diagnosis.judge_isolation(url, decode_json(answer.content, IsolationView))]
+            said = decode_json(answer.content, IsolationView)
+            return [diagnosis.judge_isolation(url, said), *diagnosis.judge_readers(url, said.readers)]
         except (HttpError, TimeoutError, msgspec.MsgspecError):
             return []
 

@@ -6,7 +6,6 @@ Never: know a room.
 
 from __future__ import annotations
 
-import asyncio
 import random
 import socket
 import time
@@ -26,7 +25,6 @@ from torrentdist.model.configuration.config import Config
 from torrentdist.model.ids import MasterId
 from torrentdist.model.records import SCHEMA, MasterRecord
 from torrentdist.model.wire.swarm_messages import PeerRole
-from torrentdist.security.private_files import close_to_others
 
 
 def id_of(config: Config) -> MasterId:
@@ -57,7 +55,6 @@ class MasterCore:
         host = await HostDaemon.open(
             config, identity, role, lambda: [bind_socket(api.listen, api.port, what="the API")]
         )
-        await asyncio.to_thread(close_to_others, host.runtime.store.data_dir, "events")
         port = int(host.sockets[0].getsockname()[1])
         session = MasterSession(me, host.zookeeper, Mirror(host.zookeeper))
         pace = SavingPace(config.master.snapshot_changes, config.master.snapshot_secs, random.random())

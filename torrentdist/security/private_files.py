@@ -8,7 +8,6 @@ import os
 import secrets
 import stat
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -29,16 +28,6 @@ def read_private(path: Path) -> bytes:
     if len(data) > _MOST_BYTES:
         raise TorrentdistError("secret_invalid", path=str(path), detail="it is longer than any key")
     return data
-
-
-def close_to_others(data_dir: Path, for_group: str) -> None:
-    """Closes the directories in `data_dir` to everybody but their owner, whatever they contain. The
-    one named `for_group` stays open to the group, too. What belongs to another user stays as it
-    is."""
-    inner = {path: 0o750 if path.name == for_group else 0o700 for path in data_dir.iterdir() if path.is_dir()}
-    for path, mode in {data_dir: stat.S_IMODE(data_dir.stat().st_mode) & 0o750, **inner}.items():
-        with suppress(PermissionError):
-            path.chmod(mode)
 
 
 def write_private(path: Path, data: bytes) -> None:

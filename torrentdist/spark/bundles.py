@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from torrentdist.model import ids
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.spark.gateway_calls import DEFAULT, VARIABLE, fetch_here, gateway_url, readable
+from torrentdist.spark.gateway_calls import DEFAULT, VARIABLE, fetch_here, gateway_url, is_readable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,7 +41,7 @@ def bundle_path(bundle: str, *, gateway: str | None = None, timeout: float = FET
     """
     ids.bundle_id(bundle)
     found = _known.get(bundle) or _told_by_spark(bundle)
-    if found is None or not found.is_dir():
+    if found is None or not is_readable(found):
         found = fetch_here(bundle, gateway_url(gateway), timeout)
     _known[bundle] = found
     return found
@@ -89,8 +89,8 @@ def _told_by_spark(bundle: str) -> Path | None:
 
     try:
         told = json.loads(Path(SparkFiles.get(_ticket(bundle))).read_text())
-        return readable(Path(told["path"]))
-    except (OSError, ValueError, KeyError, AssertionError, AttributeError, TypeError, TorrentdistError):
+        return Path(told["path"])
+    except (OSError, ValueError, KeyError, AssertionError, AttributeError, TypeError):
         return None  # the bundle was not added, or this is not a Spark process: the gateway knows
 
 
@@ -127,12 +127,15 @@ def _add_by_connect(spark: SparkSession, bundle: str, url: str, python: bool, ti
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
             with opener.open(f"{base}/bundles/{bundle}/local/{bundle}", timeout=60) as answer:
-                in_task.load(answer)
+                path = in_task.load(answer)["path"]
         except urllib.error.HTTPError as refused:
             raise RuntimeError(TOLD + refused.read().decode(errors="replace")) from None
         except OSError as exc:
             told = {"error": "supervisor_unreachable", "fields": {"url": base, "detail": str(exc)}}
             raise RuntimeError(TOLD + in_task.dumps(told)) from None
+        if not python and not system.access(path, system.R_OK | system.X_OK):
+            told = {"error": "not_a_reader", "fields": {"user": system.getuid()}}
+            raise RuntimeError(TOLD + in_task.dumps(told))
         yield from batches
 
     if python:

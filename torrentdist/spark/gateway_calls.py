@@ -49,7 +49,10 @@ def fetch_here(bundle: str, url: str, timeout: float) -> Path:
             raise TorrentdistError("timed_out", what=f"fetching {bundle}", seconds=timeout)
         wait = min(POLL_SECS, left)
         view = _ask(f"{url}/v1/host/bundles/{bundle}?wait={wait:.3f}", "GET", wait + CALL_SECS)
-    return readable(Path(view["path"]))
+    path = Path(view["path"])
+    if not is_readable(path):
+        raise TorrentdistError("not_a_reader", user=os.getuid())
+    return path
 
 
 def _may_be_believed(url: str) -> bool:
@@ -60,11 +63,8 @@ def _may_be_believed(url: str) -> bool:
     return trusted or not is_loopback(host) or not is_listening(url)
 
 
-def readable(path: Path) -> Path:
-    if not os.access(path, os.R_OK | os.X_OK):
-        detail = f"user {os.getuid()} cannot read what this host's supervisor keeps"
-        raise TorrentdistError("disk_error", path=str(path), detail=detail)
-    return path
+def is_readable(path: Path) -> bool:
+    return os.access(path, os.R_OK | os.X_OK)
 
 
 def _ask(url: str, method: str, timeout: float) -> dict[str, Any]:

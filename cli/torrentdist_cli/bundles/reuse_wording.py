@@ -1,4 +1,4 @@
-"""Says in words how much of a bundle is new, and where the rest is."""
+"""Says in words how much of a bundle is new, where the rest is, and what becomes of files."""
 
 from collections.abc import Sequence
 
@@ -39,3 +39,9 @@ def compressed_warnings(paths: Sequence[str]) -> list[str]:
             else []
         ),
     ]
+
+
+def owner_only_notice(count: int) -> str:
+    """Returns what becomes of files that only their owner can read."""
+    files = "1 file that only its owner can read" if count == 1 else f"{count:,} files that only their owner can read"
+    return f"{files}: a bundle does not keep that, so whoever may read the bundle can read all its files"

@@ -1,13 +1,12 @@
 """`torrentdist upload`: makes a directory or a file a bundle of the cluster."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from torrentdist.model.wire.transfer_messages import UploadPreview, UploadView
 from torrentdist.model.wording import counted
-from torrentdist_cli.bundles.reuse_wording import compressed_warnings, reuse_line
+from torrentdist_cli.bundles.reuse_wording import compressed_warnings, owner_only_notice, reuse_line
 from torrentdist_cli.frame.asking_masters import cluster_of, run_with_progress
 from torrentdist_cli.frame.command import Command, Session, dry_run_option
 from torrentdist_cli.frame.progress_bar import transfer_display
@@ -58,13 +57,13 @@ def upload(
 
 def _show(session: Session, view: UploadView) -> None:
     show(session, view, value=view.id, table=lambda: _table(view))
-    _warn(view.compressed)
+    _warn(view)
 
 
 def _preview(session: Session, path: Path, id: str | None) -> None:
     def show_preview(view: UploadPreview) -> None:
         show(session, view, value=view.id, table=lambda: reuse_line(view.new_bytes, view.size, view.reused_from))
-        _warn(view.compressed)
+        _warn(view)
 
     run_with_progress(
         transfer_display(session),
@@ -73,9 +72,11 @@ def _preview(session: Session, path: Path, id: str | None) -> None:
     )
 
 
-def _warn(compressed: Sequence[str]) -> None:
-    for warning in compressed_warnings(compressed):
+def _warn(view: UploadView | UploadPreview) -> None:
+    for warning in compressed_warnings(view.compressed):
         say(warning, label="warning:", color="yellow")
+    if view.owner_only:
+        say(owner_only_notice(view.owner_only), label="notice:")
 
 
 def _table(view: UploadView) -> str:

@@ -4,8 +4,6 @@ Always: a byte counts only when its piece has the hash that the metafile gives. 
 the hashes of one piece.
 """
 
-from __future__ import annotations
-
 from collections import deque
 
 from torrentdist.bundle import merkle

@@ -16,9 +16,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from torrentdist.bundle.content_check import DIRECTORY_MODE, verify_copy
+from torrentdist.bundle.content_check import verify_copy
 from torrentdist.bundle.files.durability import disk_failure, fsync_dir, swap, sync_filesystem
 from torrentdist.bundle.files.file_cloner import UNSUPPORTED, FileCloner
+from torrentdist.bundle.files.file_modes import finish_modes
 from torrentdist.bundle.hashing import Progress
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.model.errors import TorrentdistError
@@ -149,8 +150,7 @@ def _build(meta: Metafile, content_dir: Path, work: Path, progress: Progress | N
     source, target = os.fsencode(content_dir), os.fsencode(work) + b"/content"
     os.mkdir(target, 0o700)
     for directory in meta.directories:
-        os.mkdir(target + b"/" + directory.encode())
-        os.chmod(target + b"/" + directory.encode(), DIRECTORY_MODE)
+        os.mkdir(target + b"/" + directory.encode(), 0o700)
     cloner = FileCloner()
     total, done = meta.size, 0
     for file in meta.files:
@@ -161,7 +161,7 @@ def _build(meta: Metafile, content_dir: Path, work: Path, progress: Progress | N
                 progress(done, total)
     for link in meta.symlinks:
         os.symlink(link.target.encode(), target + b"/" + link.path.encode())
-    os.chmod(target, DIRECTORY_MODE)
+    finish_modes(meta, target)
     built = target + b"/" + meta.name.encode() if meta.single_file else target
     if hashed and (damage := verify_copy(meta, Path(os.fsdecode(built)))):
         raise TorrentdistError("corrupt", path=damage[0].path, detail=damage[0].reason)

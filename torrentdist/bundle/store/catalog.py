@@ -131,7 +131,7 @@ class Catalog:
         """
         self._require_open()
         with disk_failures(self._path):
-            write_durably(self._path, encode_saved(_SavedCatalog(bindings=self._bindings, pins=pins)))
+            write_durably(self._path, encode_saved(_SavedCatalog(bindings=self._bindings, pins=pins)), mode=0o600)
             self._pins = pins
             self._log.clear()
 
@@ -165,7 +165,7 @@ class _BindingLog:
     def append(self, change: _Binding) -> None:
         """Writes after the last complete line, over the rest of a failed write."""
         line = msgspec.json.encode(change) + b"\n"
-        fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             os.ftruncate(fd, self._end)
             os.lseek(fd, self._end, os.SEEK_SET)

@@ -22,6 +22,7 @@ import msgspec
 
 from torrentdist.bundle.content_check import finish_content, same_content
 from torrentdist.bundle.files.durability import disk_failure, disk_failures, fsync_dir, swap, sync_filesystem
+from torrentdist.bundle.files.file_modes import finish_modes
 from torrentdist.bundle.metafile import Metafile, parse_metafile
 from torrentdist.bundle.packs.pack_files import write_files
 from torrentdist.model.access.envelope import Envelope
@@ -112,7 +113,7 @@ class PartDirectory(msgspec.Struct, frozen=True):
         try:
             write_files(meta, self.home)
             finish_content(meta, self.content)
-            _make_writable(meta, self.content)
+            finish_modes(meta, os.fsencode(self.content))
             sync_filesystem(self.home)
             built = self.content / meta.name if meta.single_file else self.content
             if replace and os.path.lexists(dest):
@@ -232,13 +233,6 @@ def _refuse_other(meta: Metafile, dest: Path) -> None:
     # Check again, because a rename would silently replace a file created since the first check.
     if not _is_free(meta, dest):
         raise TorrentdistError("dest_exists", path=str(dest))
-
-
-def _make_writable(meta: Metafile, content: Path) -> None:
-    """Makes the files writable. A store's files are read-only because they are shared; these belong
-    to the user."""
-    for file in meta.files:
-        os.chmod(content / file.path, 0o755 if file.executable else 0o644, follow_symlinks=True)
 
 
 def _write(path: Path, data: bytes) -> None:

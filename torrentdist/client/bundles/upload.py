@@ -17,10 +17,11 @@ from pathlib import Path
 
 import msgspec
 
+from torrentdist.bundle.files.file_modes import owner_only_files
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile_and_recipe
 from torrentdist.bundle.reuse.compressed_files import compressed_archives
-from torrentdist.client.bundles.chunked_upload import send_content
+from torrentdist.client.bundles.chunked_upload import send_content, show_content
 from torrentdist.client.bundles.client_peer import client_peer, seeding_home
 from torrentdist.client.bundles.known_bundle import bundle_and_reuse, bundle_there, packed_if_read
 from torrentdist.client.bundles.transfer_progress import TransferStage, UploadProgress
@@ -40,6 +41,8 @@ STUCK_SECS = 3.0
 UNREACHABLE_SECS = 10.0
 """If no byte was sent by then, no master can connect to this process, so it sends the bytes over
 HTTP."""
+MOST_PROOFS = 3
+"""How often content is shown to leaders that follow each other."""
 _DIGEST_DIGITS = 12
 
 OnProgress = Callable[[UploadProgress], None]
@@ -90,6 +93,7 @@ async def preview_upload(
             reused_bytes=reuse.reused_bytes,
             reused_from=reuse.reused_from,
             compressed=await asyncio.to_thread(compressed_archives, meta, path),
+            owner_only=await asyncio.to_thread(owner_only_files, meta, path),
         )
 
     return await packed_if_read(preview)
@@ -133,6 +137,7 @@ async def upload(
             reused_bytes=None if reuse is None else reuse.reused_bytes,
             reused_from=[] if reuse is None else reuse.reused_from,
             compressed=await asyncio.to_thread(compressed_archives, meta, path),
+            owner_only=await asyncio.to_thread(owner_only_files, meta, path),
         )
 
     return await packed_if_read(in_form)
@@ -171,7 +176,7 @@ class _Upload:
                 transfer = peer.engine.seed(self.meta, home)
                 await peer.announce()
                 peer.engine.crowd(self.meta.digest, len(peer.agent.picture.masters) or None)
-                opened = await self._open()
+                opened = await self._opened()
                 if (signer := self.wanted.signer) is not None:  # now, so that no host meets it unsigned
                     await self.client.add_signature(self.id, signer.bundle(self.id, self.meta.digest))
                 self.replicas, self.needed = opened.replicas, self.wanted.replicas(opened)
@@ -217,6 +222,18 @@ class _Upload:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _opened(self) -> BundleView:
+        """Opens the upload, and shows its content first if the leader asks for that. A leader that
+        takes over asks again."""
+        for _ in range(MOST_PROOFS):
+            try:
+                return await self._open()
+            except TorrentdistError as error:
+                if error.code != "proof_needed":
+                    raise
+            await show_content(self.client, self.id, self.meta, self.path, self._sent)
+        return await self._open()
 
     async def _open(self) -> BundleView:
         recipe = await self.client.offer_recipe(self.id, self.recipe) if self.recipe else ""

@@ -25,6 +25,7 @@ from starlette.types import ASGIApp
 from torrentdist import __version__
 from torrentdist.bundle.store.retention import StoreMarks
 from torrentdist.bundle.store.store import KeepReason, Store, StoreUsage
+from torrentdist.bundle.store.store_readers import OWNER, admit_readers
 from torrentdist.cluster.session.znode_operations import SessionId
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.distributor.loader import joins_uploads, keeps_limits, load_distributor
@@ -325,13 +326,21 @@ def _open_condition(store: HostStore, taken: Taken, marks: StoreMarks, role: Pee
 
 
 def _open_store(config: Config, identity: HostIdentity) -> Store:
-    """Opens the store. At a master, anybody may declare bundles that never come."""
-    return Store.open(
+    """Opens the store, for its readers. At a master, anybody may declare bundles that never
+    come."""
+    is_master = identity.role is PeerRole.MASTER
+    store = Store.open(
         identity.data_dir,
         limit_bytes=config.store.limit_bytes,
         reserve_bytes=config.store.reserve_bytes,
-        as_bytes_come=identity.role is PeerRole.MASTER,
+        as_bytes_come=is_master,
     )
+    try:
+        admit_readers(store.data_dir, OWNER if is_master else config.store.readable_by)
+    except TorrentdistError:
+        store.close()
+        raise
+    return store
 
 
 def _open_events(config: Config, identity: HostIdentity, taken: Taken) -> EventLog:
@@ -344,6 +353,6 @@ def _open_events(config: Config, identity: HostIdentity, taken: Taken) -> EventL
 def _open_plugin(config: Config, data_dir: Path, services: HostServices) -> CodeDistributor:
     """Loads and prepares the plug-in that the configuration names."""
     plugin_dir = data_dir / "distributor"
-    plugin_dir.mkdir(exist_ok=True)
+    plugin_dir.mkdir(mode=0o700, exist_ok=True)
     conf = {"options": config.codedistributor.options, "data_dir": str(plugin_dir), "host": services}
     return load_distributor(config.codedistributor.class_, conf)

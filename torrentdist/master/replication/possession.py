@@ -5,8 +5,6 @@ Always: a record is made for such an uploader only after all bytes came from the
 Never: keep these bytes, or compare them with anything but the metafile.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Iterable, Sequence

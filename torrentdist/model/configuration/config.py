@@ -187,6 +187,10 @@ class StoreConfig(Section, frozen=True, kw_only=True):
     needed."""
     low: int = 0
     """Low mark in bytes; 0: the high mark."""
+    readable_by: str = "owner"
+    """Which users of a supervisor's host read its bundles as files, which `bundle_path` and Spark's
+    executors do: "owner", the supervisor's own user; "group NAME", also the members of this group;
+    "everyone". Jobs read theirs in any case. Masters' files are for their own user."""
     scrub_secs: float = 24 * 3600.0
     """Interval at which every byte is read and verified again; 0: only at the start."""
 

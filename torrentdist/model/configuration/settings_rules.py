@@ -18,6 +18,7 @@ _PLUGIN = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)
 _PLUGIN_NAME = re.compile(r"[A-Za-z0-9_][\w.-]*", re.ASCII)
 TLS_MODES = ("off", "both", "mutual")
 _USERS = re.compile(r"[A-Za-z_][\w.@-]*\$?|\d{1,10}|[1-9]\d{0,9}-\d{1,10}", re.ASCII)
+_READERS = re.compile(r"owner|everyone|group ([A-Za-z_][\w.@-]*\$?|\d{1,10})", re.ASCII)
 ISOLATION_MODES = ("", "required", "preferred", "none")
 TRUST_MODES = ("off", "warn", "enforce")
 _PATTERN = re.compile(r"[A-Za-z0-9._*?-]{1,128}", re.ASCII)
@@ -135,6 +136,10 @@ RULES: dict[str, Rule] = {
     "store.reserve_bytes": SIZE,
     "store.high": SIZE,
     "store.low": SIZE,
+    "store.readable_by": Rule(
+        lambda text: bool(_READERS.fullmatch(text)),
+        'owner, everyone or group NAME, such as "group torrentdist-readers"',
+    ),
     "store.scrub_secs": SECONDS,
     "replication.min_count": COUNT,
     "replication.max_wait_secs": WAIT,

@@ -84,6 +84,8 @@ class UploadView(ContentView, frozen=True, kw_only=True):
     """The bundles in which the masters had the rest, the one with the most bytes first."""
     compressed: list[str] = []
     """The compressed archives in the bundle. No later version can reuse any of them."""
+    owner_only: int = 0
+    """Number of files that only their owner can read where they were uploaded from."""
 
 
 class UploadPreview(ContentView, frozen=True, kw_only=True):
@@ -93,6 +95,7 @@ class UploadPreview(ContentView, frozen=True, kw_only=True):
     reused_bytes: int
     reused_from: list[BundleId]
     compressed: list[str] = []
+    owner_only: int = 0
 
 
 class ContentSource(StrEnum):

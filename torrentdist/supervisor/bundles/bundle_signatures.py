@@ -89,7 +89,7 @@ class BundleSignatures:
 
     def _keep(self, bundle: BundleId, found: tuple[Envelope, ...]) -> None:
         try:
-            self._folder.mkdir(exist_ok=True)
+            self._folder.mkdir(mode=0o700, exist_ok=True)
             write_durably(self._file(bundle), msgspec.json.encode(found))
         except OSError as error:  # It is asked for again after a restart.
             log.warning("cannot keep a bundle's signatures", bundle=bundle, reason=str(error))

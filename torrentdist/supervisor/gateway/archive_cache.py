@@ -212,7 +212,7 @@ async def _tell(growing: Growing, more: int) -> None:
 
 
 def _create(path: Path) -> IO[bytes]:
-    path.parent.mkdir(mode=0o750, exist_ok=True)
+    path.parent.mkdir(mode=0o700, exist_ok=True)
     path.unlink(missing_ok=True)  # readers of the previous file read on
     return open(path, "xb")
 

@@ -9,6 +9,7 @@ import asyncio
 import os
 from collections.abc import Callable, Collection
 
+from torrentdist.bundle.store.store_readers import readers_of
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.host.process.room import Loop
 from torrentdist.launcher.job_users import NOBODY, job_users
@@ -138,12 +139,13 @@ class HostWorkers:
         return [self._table.report(place, self._applications.of(place.key)) for place in self._local.state.places]
 
     def isolation(self) -> IsolationView:
-        """Returns whether runs get their own namespaces here. Blocks: it asks the launcher."""
-        launcher = self._settings.launcher
+        """Returns whether runs get their own namespaces here, and who reads bundles. Blocks: it
+        asks the launcher."""
+        launcher, readers = self._settings.launcher, readers_of(self.homes.data_dir)
         try:
             found = self._check.host()
         except OSError as error:
-            return IsolationView(namespaces=False, launcher=launcher, error=str(error))
+            return IsolationView(namespaces=False, launcher=launcher, error=str(error), readers=readers)
         jobs = isolation_of(self._check.policy, found)
         return IsolationView(
             namespaces=found.namespaces,
@@ -151,6 +153,7 @@ class HostWorkers:
             launcher=launcher,
             users=str(jobs.users) if jobs.users.size else "",
             why_own_user=jobs.why_not,
+            readers=readers,
             refuses_jobs=jobs.refused,
             exposed=self._check.policy.exposed,
             is_root=os.geteuid() == 0,

@@ -169,7 +169,7 @@ def load_state(data_dir: Path, boot: str) -> LocalState:
 
 
 def save_state(data_dir: Path, state: LocalState) -> None:
-    write_durably(data_dir / STATE, msgspec.json.encode(state))
+    write_durably(data_dir / STATE, msgspec.json.encode(state), mode=0o600)
 
 
 def load_seat(data_dir: Path, boot: str) -> Seat | None:

@@ -117,7 +117,7 @@ class FileFacts:
 
     def _append(self, digest: Digest, fact: KeptFact) -> None:
         try:
-            self._directory.mkdir(mode=0o750, exist_ok=True)
+            self._directory.mkdir(mode=0o700, exist_ok=True)
             with open(self._path(digest), "ab") as stream:
                 # The line break in front ends a line that a crash has cut.
                 line = b"\n" + msgspec.json.encode(fact) + b"\n"
