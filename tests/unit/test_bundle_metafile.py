@@ -83,6 +83,12 @@ def a_file(size: int = 1) -> Tree:
 
 
 BAD = {
+    "modes of more files": (change(b"modes", to=[0o400, 5]), "its modes"),
+    "a mode without a number": (change(b"modes", to=[0o400, 4, 0]), "its modes"),
+    "a mode with more than rights": (change(b"modes", to=[0o4755, 4]), "its modes"),
+    "a negative number of modes": (change(b"modes", to=[0, 5, 0o400, -1]), "its modes"),
+    "modes that are no numbers": (change(b"modes", to=[b"0400", 4]), "its modes"),
+    "modes in a dictionary": (change(b"modes", to={b"a": 4}), "its modes"),
     "a tracker": (change(b"announce", to=b"http://192.0.2.1/announce"), "'announce'"),
     "trackers": (change(b"announce-list", to=[[b"http://192.0.2.1/announce"]]), "'announce-list'"),
     "a web seed": (change(b"url-list", to=[b"http://192.0.2.1/"]), "'url-list'"),

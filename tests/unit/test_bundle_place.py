@@ -108,6 +108,23 @@ def test_a_copy_is_closed_to_whom_the_umask_shuts_out(
     assert {True: modes[0], False: modes[1]} == files
 
 
+@pytest.mark.parametrize(
+    ("mode_there", "mode_here"),
+    [(0o400, 0o400), (0o600, 0o600), (0o500, 0o500), (0o750, 0o750), (0o444, 0o444), (0o666, 0o644), (0o4711, 0o711)],
+)
+def test_a_copy_keeps_what_a_mode_closes(tmp_path: Path, mode_there: int, mode_here: int) -> None:
+    """A key of mode 0400 became readable for every user of the host."""
+    (tmp_path / "source").mkdir()
+    for name in ("a", "b", "c"):
+        (tmp_path / "source" / name).write_bytes(name.encode())
+    (tmp_path / "source" / "b").chmod(mode_there)
+    meta = make_metafile(tmp_path / "source")
+    finish_content(meta, tmp_path / "source")
+    place_content(meta, tmp_path / "source", tmp_path / "copy")
+
+    assert [0o644, mode_here, 0o644] == [mode(tmp_path / "copy" / name) for name in ("a", "b", "c")]
+
+
 def disk_bytes(path: Path) -> int:
     return path.stat().st_blocks * 512
 

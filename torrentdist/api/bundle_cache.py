@@ -140,7 +140,8 @@ def _protect(meta: Metafile, home: Path) -> None:
     """Makes the files read-only, and marks the content as complete."""
     with disk_failures(home):
         for file in meta.files:
-            os.chmod(home / "content" / file.path, 0o555 if file.executable else 0o444)
+            path = home / "content" / file.path
+            path.chmod(path.stat().st_mode & 0o555)
         _mark(meta, home)
 
 

@@ -42,7 +42,11 @@ class ScannedFile(msgspec.Struct, frozen=True):
     ctime_ns: int
     """Changes with every write, even if the mtime is set back or the inode is reused."""
     inode: int
-    executable: bool
+    mode: int
+
+    @property
+    def executable(self) -> bool:
+        return is_executable(self.mode)
 
 
 class Scan(msgspec.Struct, frozen=True):
@@ -80,7 +84,7 @@ def kind_of(mode: int) -> EntryKind:
 
 
 def is_executable(mode: int) -> bool:
-    """Checks only the owner's bit: it is the only permission that a bundle keeps."""
+    """Checks only the owner's bit, the one permission that belongs to the content of a bundle."""
     return bool(mode & stat.S_IXUSR)
 
 
@@ -136,7 +140,8 @@ def _scan_file(top: bytes, name: bytes, info: os.stat_result) -> Scan:
 
 
 def _scanned(path: bytes, info: os.stat_result) -> ScannedFile:
-    return ScannedFile(path, info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_ino, is_executable(info.st_mode))
+    mode = stat.S_IMODE(info.st_mode) & 0o777
+    return ScannedFile(path, info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_ino, mode)
 
 
 def _scan_directory(top: bytes) -> Scan:

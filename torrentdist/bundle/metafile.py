@@ -26,6 +26,7 @@ from torrentdist.bundle.file_tree import (
     refused,
     shown,
 )
+from torrentdist.bundle.files.mode_runs import checked_runs
 from torrentdist.bundle.packs import pack_manifest
 from torrentdist.bundle.packs.pack_manifest import PackedFiles
 from torrentdist.model.errors import TorrentdistError
@@ -59,7 +60,7 @@ MAX_METAFILE_BYTES = 64 * 1024 * 1024
 MAX_PACK_BYTES: Final = 16 * 1024 * 1024
 """A pack is read at once. Without a bound, one of zeros, which costs its sender nothing, would take
 all memory of every host."""
-_TOP_KEYS = frozenset({b"info", b"manifest", b"piece layers"})
+_TOP_KEYS = frozenset({b"info", b"manifest", b"modes", b"piece layers"})
 _TRACKER_KEYS: Final = (b"announce", b"announce-list")
 """Keys that `with_trackers` adds for stock clients. An incoming metafile may not contain them."""
 _INFO_KEYS = frozenset({b"file tree", b"meta version", b"name", b"piece length", b"private", b"torrentdist"})
@@ -102,6 +103,8 @@ class Metafile(msgspec.Struct, frozen=True, dict=True):
     """In the order of the torrent. Their bytes are those of `files`, each once."""
     packed: PackedFiles
     """The small files, as they follow each other in the packs."""
+    modes: tuple[int, ...] = ()
+    """The modes of `files` for copies, as runs. No digest covers them."""
 
     @cached_property
     def size(self) -> int:
@@ -194,9 +197,20 @@ def _parsed(raw: bytes) -> Metafile:
         raw=raw,
         wire_files=tree.wire_files,
         packed=tree.packed,
+        modes=_modes(top.get(b"modes"), len(tree.files)),
     )
     _check_whole(metafile)
     return metafile
+
+
+def _modes(data: bytes | None, files: int) -> tuple[int, ...]:
+    if data is None:
+        return ()
+    value = _flat(data)
+    runs = checked_runs(value, files) if isinstance(value, list) else None
+    if runs is None:
+        raise refused("its modes are not those of its files")
+    return runs
 
 
 class _Tree(NamedTuple):

@@ -1,7 +1,7 @@
 """Makes the metafile of a directory or a single file.
 
 Always: a metafile describes one state of the directory, or `changed_while_reading` is raised. Equal
-content gives an equal metafile, regardless of the directory's place and name.
+content gives an equal digest, regardless of the directory's place and name.
 Never: write, or follow symlinks below the top.
 """
 
@@ -15,6 +15,7 @@ from torrentdist.bundle import bencode, hashing
 from torrentdist.bundle.bencode import Value
 from torrentdist.bundle.directory_scan import Scan, scan, shown
 from torrentdist.bundle.files.durability import disk_failure
+from torrentdist.bundle.files.mode_runs import encode_runs
 from torrentdist.bundle.hashing import FileHash, FileToHash, Look, Progress
 from torrentdist.bundle.metafile import (
     DIRECTORY_NAME,
@@ -57,7 +58,8 @@ def make_metafile(
 ) -> Metafile:
     """Returns the metafile of `path`. Blocks until everything is read.
 
-    `packed`: whether many small files may be packed. Releases before 0.2 read no packs.
+    `packed`: whether many small files may be packed, and modes told. Releases before 0.2 read
+    neither.
     """
     return _make(path, piece_length, progress, None, packed)[0]
 
@@ -78,7 +80,10 @@ def _make(
     hashes = _hash(before, length, progress, maker.look if maker else None)
     recipe = _recipe(maker, _files_to_hash(before), hashes) if maker else None
     limit = small_limit((file.size for file in before.files), length) if packed and not before.single_file else 0
-    made = _encoded_with_packs(before, hashes, length, limit) if limit else _encoded(before, hashes, length)
+    modes = encode_runs((file.mode, file.executable) for file in before.files) if packed else []
+    made = (
+        _encoded_with_packs(before, hashes, length, limit, modes) if limit else _encoded(before, hashes, length, modes)
+    )
     _check_unchanged(path, before)
     return made, recipe
 
@@ -95,14 +100,16 @@ def _recipe(maker: RecipeMaker, wanted: Sequence[FileToHash], hashes: Sequence[F
     return encode_recipe(recipe) if recipe.files else None
 
 
-def _encoded(before: Scan, hashes: Sequence[FileHash], length: int) -> Metafile:
+def _encoded(before: Scan, hashes: Sequence[FileHash], length: int, modes: Sequence[int]) -> Metafile:
     name = before.files[0].path if before.single_file else DIRECTORY_NAME.encode()
     tree = _file_tree((file.path, file.size, found) for file, found in zip(before.files, hashes, strict=True))
     info = _info(tree, name, length) | {b"torrentdist": _manifest(before)}
-    return _parsed(info, hashes)
+    return _parsed(info, hashes, _beside(modes))
 
 
-def _encoded_with_packs(before: Scan, hashes: Sequence[FileHash], length: int, limit: int) -> Metafile:
+def _encoded_with_packs(
+    before: Scan, hashes: Sequence[FileHash], length: int, limit: int, modes: Sequence[int]
+) -> Metafile:
     """Reads the files up to `limit` once more, for the hashes of their packs."""
     found = list(zip(before.files, hashes, strict=True))
     loose = [(file, one) for file, one in found if file.size > limit]
@@ -126,7 +133,13 @@ def _encoded_with_packs(before: Scan, hashes: Sequence[FileHash], length: int, l
     )
     named: dict[bytes, Value] = {b"manifest": hashlib.sha256(beside).digest(), b"schema": PACKED_SCHEMA}
     info = _info(tree, DIRECTORY_NAME.encode(), length) | {b"torrentdist": named}
-    return _parsed(info, [*(one for _, one in loose), *(one for _, one in packs)], manifest)
+    found_hashes = [*(one for _, one in loose), *(one for _, one in packs)]
+    return _parsed(info, found_hashes, {b"manifest": manifest, **_beside(modes)})
+
+
+def _beside(modes: Sequence[int]) -> dict[bytes, Value]:
+    """Returns the modes as a part of the metafile that the digest does not cover."""
+    return {b"modes": list(modes)} if modes else {}
 
 
 def _info(tree: dict[bytes, Value], name: bytes, length: int) -> dict[bytes, Value]:
@@ -139,10 +152,9 @@ def _info(tree: dict[bytes, Value], name: bytes, length: int) -> dict[bytes, Val
     }
 
 
-def _parsed(info: dict[bytes, Value], hashes: Sequence[FileHash], manifest: Value | None = None) -> Metafile:
+def _parsed(info: dict[bytes, Value], hashes: Sequence[FileHash], beside: dict[bytes, Value]) -> Metafile:
     """Parses the new metafile like a foreign one, so that every host accepts it."""
     layers: dict[bytes, Value] = {found.root: found.layer for found in hashes if found.layer}
-    beside: dict[bytes, Value] = {} if manifest is None else {b"manifest": manifest}
     return parse_metafile(bencode.encode({b"info": info, b"piece layers": layers, **beside}))
 
 

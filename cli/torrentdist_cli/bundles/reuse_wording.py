@@ -44,4 +44,4 @@ def compressed_warnings(paths: Sequence[str]) -> list[str]:
 def owner_only_notice(count: int) -> str:
     """Returns what becomes of files that only their owner can read."""
     files = "1 file that only its owner can read" if count == 1 else f"{count:,} files that only their owner can read"
-    return f"{files}: a bundle does not keep that, so whoever may read the bundle can read all its files"
+    return f"{files}: a download keeps such modes, but whoever may read the bundle can read all its files"

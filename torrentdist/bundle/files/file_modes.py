@@ -1,7 +1,6 @@
-"""Which modes files have: those of a bundle keep one bit, and a copy has what its user's umask
-leaves.
+"""Gives the files of a copy the modes that its bundle tells and its user's umask leaves.
 
-Always: a copy that a user makes can be read by nobody whom the user's umask shuts out.
+Always: a copy can be read by nobody whom its user's umask shuts out.
 Never: change anything but modes.
 """
 
@@ -9,20 +8,19 @@ import os
 import stat
 from pathlib import Path
 
+from torrentdist.bundle.files.mode_runs import EXECUTABLE, own_modes
 from torrentdist.bundle.metafile import Metafile
 
-EXECUTABLE_COPY, COPY = 0o755, 0o644
 _OTHERS = 0o077
 
 
 def finish_modes(meta: Metafile, content: bytes) -> None:
-    """Makes the files of a copy writable for its user, and closes them to whom the umask closes new
-    files. A store's files are read-only because they are shared; these belong to the user."""
+    """Sets the modes of a copy. A store's files are read-only because they are shared; these belong
+    to the user."""
     left = ~(_umask() & _OTHERS)
     for directory in ("", *meta.directories):
-        os.chmod(content + b"/" + directory.encode(), EXECUTABLE_COPY & left)
-    for file in meta.files:
-        mode = EXECUTABLE_COPY if file.executable else COPY
+        os.chmod(content + b"/" + directory.encode(), EXECUTABLE & left)
+    for file, mode in zip(meta.files, own_modes(meta.files, meta.modes), strict=True):
         os.chmod(content + b"/" + file.path.encode(), mode & left)
 
 

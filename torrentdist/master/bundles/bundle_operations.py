@@ -33,7 +33,7 @@ from torrentdist.security.signing.signatures import BundleStatement, difference,
 SIGNING_SCHEMA = 2
 """The schema of records that can hold signatures."""
 PACKING_SCHEMA = 2
-"""The schema of clusters all of whose daemons read bundles with packs."""
+"""The schema of clusters all of whose daemons read bundles with packs and modes."""
 BATCH = 100
 """Most operations in one transaction. ZooKeeper limits its size, and a fleet may be larger."""
 
@@ -218,9 +218,9 @@ def check_can_sign(snapshot: ClusterSnapshot) -> None:
 
 
 def check_can_read(snapshot: ClusterSnapshot, meta: Metafile) -> None:
-    """Raises `invalid_metafile` while a daemon is registered whose release reads no packs. The
-    client then uploads without."""
-    if meta.packed.files and snapshot.cluster is not None and snapshot.cluster.schema < PACKING_SCHEMA:
+    """Raises `invalid_metafile` while a daemon is registered whose release reads neither packs nor
+    modes. The client then uploads without."""
+    if (meta.packed.files or meta.modes) and snapshot.cluster is not None and snapshot.cluster.schema < PACKING_SCHEMA:
         detail = "small files are packed once every daemon runs this release"
         raise TorrentdistError("invalid_metafile", detail=detail)
 
