@@ -1,4 +1,4 @@
-"""Who of a host's users reads the bundles of its supervisor as files."""
+"""The users of a host that read the bundles of its supervisor as files."""
 
 import os
 import shutil

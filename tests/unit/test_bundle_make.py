@@ -18,7 +18,6 @@ from torrentdist.bundle.directory_scan import scan
 from torrentdist.bundle.metafile import FileEntry, Metafile, Symlink
 from torrentdist.bundle.metafile_maker import choose_piece_length, make_metafile
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.testing.sample_trees import write_tree
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -87,22 +86,6 @@ def test_everything_that_a_bundle_keeps_is_in_the_metafile(source: Path) -> None
     assert (Symlink("bin/dangling", "../nothing"), Symlink("latest", "bin/run")) == meta.symlinks
     assert (meta.empty_dirs, meta.single_file, meta.name) == (("void/inner",), False, "content")
     assert (meta.size, meta.num_pieces, [len(layer) for layer in meta.piece_layers.values()]) == (40_010, 3, [64])
-
-
-def test_modes_stand_beside_what_the_digest_covers(tmp_path: Path) -> None:
-    """Two people with another umask would make two versions of one commit."""
-    digests, modes = set(), []
-    for name, mode in (("a", 0o644), ("b", 0o600), ("c", 0o644)):
-        write_tree(tmp_path / name, {f"f{number}": b"x" * 100 for number in range(200)})
-        (tmp_path / name / "f7").chmod(mode)
-        meta = make_metafile(tmp_path / name)
-        digests.add(meta.digest)
-        modes.append(len(meta.modes) // 2)
-    old = make_metafile(tmp_path / "b", packed=False)
-
-    assert 1 == len(digests)
-    assert [0, 3, 0] == modes
-    assert () == old.modes
 
 
 def test_the_digest_depends_on_the_content_alone(tmp_path: Path) -> None:

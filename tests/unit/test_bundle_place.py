@@ -18,6 +18,7 @@ from torrentdist.bundle.files.copying import place_content, replace_content
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.testing.sample_trees import write_tree
 
 MIB = 1024 * 1024
 SHM = Path("/dev/shm")
@@ -123,6 +124,22 @@ def test_a_copy_keeps_what_a_mode_closes(tmp_path: Path, mode_there: int, mode_h
     place_content(meta, tmp_path / "source", tmp_path / "copy")
 
     assert [0o644, mode_here, 0o644] == [mode(tmp_path / "copy" / name) for name in ("a", "b", "c")]
+
+
+def test_modes_stand_beside_what_the_digest_covers(tmp_path: Path) -> None:
+    """Two people with another umask would make two versions of one commit."""
+    digests, modes = set(), []
+    for name, mode in (("a", 0o644), ("b", 0o600), ("c", 0o644)):
+        write_tree(tmp_path / name, {f"f{number}": b"x" * 100 for number in range(200)})
+        (tmp_path / name / "f7").chmod(mode)
+        meta = make_metafile(tmp_path / name)
+        digests.add(meta.digest)
+        modes.append(len(meta.modes) // 2)
+    old = make_metafile(tmp_path / "b", packed=False)
+
+    assert 1 == len(digests)
+    assert [0, 3, 0] == modes
+    assert () == old.modes
 
 
 def disk_bytes(path: Path) -> int:

@@ -1,4 +1,4 @@
-"""Who may publish content that the cluster has already, and the proof of having it."""
+"""Content that the cluster has already is published again by those who have it."""
 
 from pathlib import Path
 
@@ -39,7 +39,7 @@ AVAILABLE, UPLOADING, REMOVED, LOST = (
     ],
 )
 def test_hidden_content_has_to_be_shown(there: dict[str, BundleState], proof: bool) -> None:
-    """Who holds a metafile would read what it describes; or a team would send what it may read
+    """The holder of a metafile would read what it describes; or a team would send what it may read
     anyway."""
     found = snapshot(bundles=[bundle(name, state=state) for name, state in there.items()])
     names = [BundleId(name) for name in there]

@@ -8,7 +8,7 @@ Never: hold more than one chunk in memory.
 
 import os
 from asyncio import sleep, to_thread
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from torrentdist.bundle.metafile import Metafile
@@ -55,7 +55,25 @@ async def send_content(
                 raise
 
 
-async def show_content(
+async def opened_with_proof(
+    client: MasterClient,
+    bundle_id: BundleId,
+    meta: Metafile,
+    path: Path,
+    progress: Callable[[int], None],
+    attempt: Callable[[], Awaitable[BundleView]],
+) -> BundleView:
+    """Opens an upload by `attempt`, and shows its content first if the leader asks for that."""
+    try:
+        return await attempt()
+    except TorrentdistError as error:
+        if error.code != "proof_needed":
+            raise
+    await _show_content(client, bundle_id, meta, path, progress)
+    return await attempt()
+
+
+async def _show_content(
     client: MasterClient, bundle_id: BundleId, meta: Metafile, path: Path, progress: Callable[[int], None]
 ) -> None:
     """Sends all bytes to the leader, which hashes them, because the cluster has the content under

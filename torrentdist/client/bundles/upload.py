@@ -21,7 +21,7 @@ from torrentdist.bundle.files.file_modes import owner_only_files
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile_and_recipe
 from torrentdist.bundle.reuse.compressed_files import compressed_archives
-from torrentdist.client.bundles.chunked_upload import send_content, show_content
+from torrentdist.client.bundles.chunked_upload import opened_with_proof, send_content
 from torrentdist.client.bundles.client_peer import client_peer, seeding_home
 from torrentdist.client.bundles.known_bundle import bundle_and_reuse, bundle_there, packed_if_read
 from torrentdist.client.bundles.transfer_progress import TransferStage, UploadProgress
@@ -39,10 +39,7 @@ from torrentdist.traces.upload_trace import UploadTrace
 REFRESH_SECS = 0.25
 STUCK_SECS = 3.0
 UNREACHABLE_SECS = 10.0
-"""If no byte was sent by then, no master can connect to this process, so it sends the bytes over
-HTTP."""
-MOST_PROOFS = 3
-"""How often content is shown to leaders that follow each other."""
+"""If no byte was sent by then, no master can connect here, so the bytes are sent over HTTP."""
 _DIGEST_DIGITS = 12
 
 OnProgress = Callable[[UploadProgress], None]
@@ -147,8 +144,7 @@ async def _hash(path: Path, progress: OnProgress, packed: bool) -> tuple[Metafil
     loop = asyncio.get_running_loop()
 
     def hashed(done: int, size: int) -> None:
-        news = UploadProgress(phase=TransferStage.HASHING, done=done, size=size)
-        loop.call_soon_threadsafe(progress, news)
+        loop.call_soon_threadsafe(progress, UploadProgress(phase=TransferStage.HASHING, done=done, size=size))
 
     return await asyncio.to_thread(make_metafile_and_recipe, path, progress=hashed, packed=packed)
 
@@ -176,7 +172,7 @@ class _Upload:
                 transfer = peer.engine.seed(self.meta, home)
                 await peer.announce()
                 peer.engine.crowd(self.meta.digest, len(peer.agent.picture.masters) or None)
-                opened = await self._opened()
+                opened = await opened_with_proof(self.client, self.id, self.meta, self.path, self._sent, self._open)
                 if (signer := self.wanted.signer) is not None:  # now, so that no host meets it unsigned
                     await self.client.add_signature(self.id, signer.bundle(self.id, self.meta.digest))
                 self.replicas, self.needed = opened.replicas, self.wanted.replicas(opened)
@@ -222,18 +218,6 @@ class _Upload:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _opened(self) -> BundleView:
-        """Opens the upload, and shows its content first if the leader asks for that. A leader that
-        takes over asks again."""
-        for _ in range(MOST_PROOFS):
-            try:
-                return await self._open()
-            except TorrentdistError as error:
-                if error.code != "proof_needed":
-                    raise
-            await show_content(self.client, self.id, self.meta, self.path, self._sent)
-        return await self._open()
 
     async def _open(self) -> BundleView:
         recipe = await self.client.offer_recipe(self.id, self.recipe) if self.recipe else ""

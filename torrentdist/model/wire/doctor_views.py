@@ -60,7 +60,8 @@ class IsolationView(View, frozen=True, kw_only=True):
     why_own_user: str = ""
     """Why jobs run as the supervisor's own user, if they do."""
     readers: str = ""
-    """Who can read the files of bundles, in the words of `store.readable_by`; empty: not known."""
+    """The users that can read the files of bundles, in the words of `store.readable_by`; empty: not
+    known."""
     refuses_jobs: bool = False
     """Whether the host therefore runs no jobs."""
     exposed: bool = False
