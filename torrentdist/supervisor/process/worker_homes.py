@@ -24,6 +24,7 @@ from pathlib import Path
 import msgspec
 
 from torrentdist.bundle.files.durability import write_durably
+from torrentdist.launcher.removal import empty
 from torrentdist.launcher.run.run_files import GUARDIAN_LOG, LOCK, SPEC, STATUS
 from torrentdist.log import get_logger
 from torrentdist.model.ids import JobId
@@ -116,7 +117,8 @@ def remove(homes: Homes, folder: Path) -> None:
     try:
         owner = folder.lstat().st_uid
         if owner == os.geteuid():
-            shutil.rmtree(folder)
+            empty(str(folder))
+            folder.rmdir()
         else:
             homes.remover(str(folder), owner)
     except FileNotFoundError:

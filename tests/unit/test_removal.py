@@ -1,0 +1,61 @@
+"""What a job leaves goes away, whatever the job has made of it."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from torrentdist.launcher.removal import empty
+from torrentdist.model.ids import JobId
+from torrentdist.supervisor.process.worker_homes import Homes, clean_up
+from torrentdist.supervisor.worker.worker_types import Key
+
+LEVELS = 1500
+"""More than Python calls itself, and a path that is too long for the kernel."""
+pytestmark = pytest.mark.case("F1")
+
+
+def make_deep(top: Path) -> None:
+    folder = os.open(top, os.O_RDONLY | os.O_DIRECTORY)
+    for _ in range(LEVELS):
+        os.mkdir("d" * 100, dir_fd=folder)
+        below = os.open("d" * 100, os.O_RDONLY | os.O_DIRECTORY, dir_fd=folder)
+        os.close(folder)
+        folder = below
+    os.mkdir("file", dir_fd=folder)
+    os.close(folder)
+
+
+def test_a_deep_tree_goes(tmp_path: Path) -> None:
+    """If this fails, a job fills the disk of its host with files that nobody removes, or ends its
+    supervisor."""
+    key: Key = (JobId("etl"), 0)
+    homes = Homes(tmp_path / "data")
+    for folder in (homes.work(key), homes.sign(key)):
+        folder.mkdir(parents=True)
+        make_deep(folder)
+    try:
+        clean_up(homes, key)
+
+        assert not homes.work(key).exists()
+        assert not homes.sign(key).exists()
+    finally:
+        empty(str(tmp_path))  # pytest could not
+
+
+def test_closed_directories_and_odd_files_go_and_no_link_is_followed(tmp_path: Path) -> None:
+    """If this fails, a job has files of others removed, or leaves some of its own."""
+    kept, top = tmp_path / "kept", tmp_path / "top"
+    (kept / "folder").mkdir(parents=True)
+    (top / "a" / "b").mkdir(parents=True)
+    (top / "a" / "b" / "file").touch()
+    os.mkfifo(top / "a" / "fifo")
+    for number, place in enumerate((top, top / "a", top / "a" / "b")):
+        (place / f"link-{number}").symlink_to(kept)
+        (place / ".removed-0").mkdir()
+    (top / "a" / "b").chmod(0)
+    (top / "a").chmod(0)
+    empty(str(top))
+
+    assert [] == [*top.iterdir()]
+    assert (kept / "folder").is_dir()
