@@ -21,7 +21,7 @@ from swarm_members import RawPeer, joined, stock_session, wire_params
 from torrentdist.bundle.metafile import parse_metafile
 from torrentdist.host.process.daemon_address import read_address
 from torrentdist.model.access.swarm_certificate_messages import SwarmCertificatesView
-from torrentdist.security.authority.authority_files import init_authority, issue_files, read_authority
+from torrentdist.security.authority.authority_files import CA_KEY, init_authority, issue_files, read_authority
 from torrentdist.security.authority.certificates import facts_of, issue, new_key, renewal_text, sign
 from torrentdist.security.authority.membership_files import read_memberships
 from torrentdist.security.authority.pem_texts import (
@@ -304,20 +304,24 @@ def test_a_certificate_is_renewed_for_its_holder_and_nobody_else(mutual: Cluster
     assert before.serial != after.serial
 
 
-def test_a_daemon_renews_an_expired_certificate_by_itself(mutual: Cluster) -> None:
-    """After a control outage of a month every host would have to be visited."""
-    path = mutual.dir / "ca" / "hosts" / "supervisor-1" / "certificate.pem"
-    present = parse_certificate(path.read_bytes())
+CERTIFICATE = Path("ca/hosts/supervisor-1/certificate.pem")
+
+
+def aged(cluster: Cluster, days: int) -> bytes:
+    """Returns the supervisor's certificate as it would be if it were so old."""
+    present = parse_certificate((cluster.dir / CERTIFICATE).read_bytes())
     facts = facts_of(present)
     assert facts.identity is not None
-    aged = issue(
-        read_authority(mutual.dir / "ca"),
-        facts.identity,
-        facts.addresses,
-        present.public_key(),
-        time.time() - 31 * 86_400,
-    )
-    write_public(path, certificate_pem(aged))
+    begins_at = time.time() - days * 86_400
+    authority = read_authority(cluster.dir / "ca")
+    return certificate_pem(issue(authority, facts.identity, facts.addresses, present.public_key(), begins_at))
+
+
+def test_a_daemon_renews_an_expired_certificate_by_itself(mutual: Cluster) -> None:
+    """After a control outage of a month every host would have to be visited."""
+    path = mutual.dir / CERTIFICATE
+    facts = facts_of(parse_certificate(path.read_bytes()))
+    write_public(path, aged(mutual, 31))
 
     def renewed() -> bool:
         return facts_of(parse_certificate(path.read_bytes())).expires_at > time.time()
@@ -350,3 +354,26 @@ def test_hosts_are_members_under_both_cas_while_the_swarms_ca_is_rotated(mutual:
     spread = mutual.run("bundle", "distribute", "rotated", "--wait", "100%").ok()
 
     assert 1 == spread["done"]
+
+
+def test_a_certificate_that_nobody_renews_is_named_within_30_s(mutual: Cluster) -> None:
+    """If this fails, all is well until nobody trusts the host any more. It comes last: after a
+    failed renewal the host pauses for minutes."""
+    path, key = mutual.dir / CERTIFICATE, mutual.dir / "ca" / CA_KEY
+    young, old = path.read_bytes(), aged(mutual, 28)
+    aside = key.rename(key.with_suffix(".aside"))
+    try:
+        write_public(path, old)
+
+        def named() -> list[str]:
+            page = mutual.get("master-1", "/ui/?format=json")
+            return [name for entry in page["attention"] if entry["what"] == "expiring" for name in entry["subjects"]]
+
+        until(lambda: named() == ["supervisor-1"], "the Overview names it", 30.0)
+        found = [f["detail"] for f in mutual.run("doctor").json["findings"] if f["check"] == "certificate"]
+    finally:
+        aside.rename(key)
+        write_public(path, young)
+    until(lambda: named() == [], "it has a young one again", 30.0)
+
+    assert ["expiring: supervisor-1: its certificate ends in 2 days"] == [d for d in found if "supervisor-1" in d]

@@ -25,8 +25,8 @@ GIVE_UP_SECS = 75.0
 QUIET_SECS = 150.0
 PAUSE_SECS = 0.5
 LASTING = {"elections", "restarting"}
-LASTING_ALERTS = {"TorrentdistLeaderChanges", "TorrentdistRestarts"}
-"""What is said for a quarter of an hour, because it was a loop."""
+LASTING_ALERTS = {f"Torrentdist{name}" for name in ("LeaderChanges", "Restarts", "FetchErrorRate", "AnswerErrorRate")}
+"""What is said for a quarter of an hour, because it was a loop or a rate."""
 OWN_CHECKS = ("masters' links", "reachable", "records", "clock")
 """What the doctor finds by itself, and not by the list of what needs attention."""
 OF_OTHERS = ("gone", "unheard")

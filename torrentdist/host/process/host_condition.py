@@ -1,5 +1,5 @@
 """Looks at what a daemon tells masters of its host: the room of its store, when that is used up,
-and whether its clock is right.
+whether its clock is right, and when its certificate ends.
 
 Always: the pace is that of the last week. A sample an hour of the room is kept on disk, so that a
 restart forgets none. A damaged file is begun anew: nothing is decided by it.
@@ -19,6 +19,7 @@ from torrentdist.host.host_store import HostStore
 from torrentdist.log import get_logger
 from torrentdist.model.wire.swarm_messages import HostCondition
 from torrentdist.model.wire.view import decode_json
+from torrentdist.security.live_tls import LiveTls
 
 log = get_logger()
 
@@ -53,7 +54,10 @@ def fills_in(samples: Sequence[Sample], now: float, room: int) -> float:
 class ConditionWatch:
     """`marks`: those that the store is kept below."""
 
-    def __init__(self, store: HostStore, data_dir: Path, zookeeper: ZooKeeper, marks: StoreMarks) -> None:
+    def __init__(
+        self, store: HostStore, data_dir: Path, zookeeper: ZooKeeper, marks: StoreMarks, tls: LiveTls | None
+    ) -> None:
+        self._tls = tls
         self._store = store
         self._zookeeper = zookeeper
         self._marks = marks
@@ -70,6 +74,7 @@ class ConditionWatch:
             free=room // ROOM_STEP * ROOM_STEP,
             fills_in=float(round(fills_in(samples, now, room), -2)),
             clock=float(round(error)) if abs(error) > CLOCK_SECS else 0.0,
+            certificate_ends_at=0.0 if self._tls is None else self._tls.facts.expires_at,
         )
         return self.last
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
 from starlette.types import ASGIApp
 
 from torrentdist import __version__
@@ -304,7 +305,7 @@ class HostDaemon:
 
     async def _note_condition(self) -> None:
         before, now = self._condition.last, await self._condition.look()
-        if (before.full, before.clock) != (now.full, now.clock):
+        if msgspec.structs.replace(before, free=now.free, fills_in=now.fills_in) != now:
             self.agent.poke()
 
     def _on_blocked(self, _: str) -> None:
@@ -322,7 +323,7 @@ class HostDaemon:
 
 def _open_condition(store: HostStore, taken: Taken, marks: StoreMarks, role: PeerRole) -> ConditionWatch:
     watched = marks if role is PeerRole.SUPERVISOR else StoreMarks()  # only supervisors keep their store below its mark
-    return ConditionWatch(store, taken.store.data_dir, taken.zookeeper, watched)
+    return ConditionWatch(store, taken.store.data_dir, taken.zookeeper, watched, taken.guard.tls)
 
 
 def _open_store(config: Config, identity: HostIdentity) -> Store:

@@ -26,8 +26,9 @@ from torrentdist.master.presence.presence_plan import gone, restarting
 from torrentdist.master.reads.readable_records import readable
 from torrentdist.master.reads.saved_records import Records
 from torrentdist.master.swarm.swarms import Swarms
+from torrentdist.model.access.host_record import HostRecord
 from torrentdist.model.errors import NO_CLUSTER, TorrentdistError
-from torrentdist.model.ids import BundleId, SupervisorId
+from torrentdist.model.ids import BundleId, MasterId, PeerId, SupervisorId
 from torrentdist.model.policies.distribution_record import DistributionState
 from torrentdist.model.records import BundleState
 from torrentdist.model.wire.cluster_messages import AttentionView, BundleCounts, ClusterView, GoneView
@@ -142,11 +143,23 @@ class AttentionSight:
                 if entry.record.state is DistributionState.STOPPED
             },
             stuck={line.bundle: stuck for line, stuck in self._running(seen) if stuck},
-            expiring=bundle_views.expiring_hosts(seen, self.now()),
+            expiring=self._expiring(seen),
             jobs=failing_jobs(seen, workers, self._heartbeats.restart_loops()),
             restarting=restarting(seen, self.now()),
             elections=self.leadership.elections.recent,
         )
+
+    def _expiring(self, seen: ClusterSnapshot) -> list[HostRecord]:
+        """Returns those whose certificate ends soon: what a daemon says of its own counts, and for
+        the others what is recorded."""
+        now, said = self.now(), self._swarms.directory.conditions.certificate_ends_at
+        found = [record for record in bundle_views.expiring_hosts(seen, now) if PeerId(record.id) not in said]
+        soon = [id_ for id_, ends_at in said.items() if ends_at < now + bundle_views.EXPIRING_SECS]
+        masters = [
+            HostRecord(id=id_, role="master", expires_at=said[id_]) for id_ in soon if MasterId(id_) in seen.masters
+        ]
+        here = [id_ for id_ in soon if SupervisorId(id_) in seen.supervisors]
+        return [*found, *masters, *(HostRecord(id=id_, role="supervisor", expires_at=said[id_]) for id_ in here)]
 
     def distributions(self, seen: ClusterSnapshot) -> list[DistributionLine]:
         """Returns the bundles that some live host should have and has not said that it has."""

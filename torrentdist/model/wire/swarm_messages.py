@@ -78,6 +78,8 @@ class HostCondition(View, frozen=True, kw_only=True):
     nobody can tell yet."""
     clock: float = 0.0
     """Seconds by which its clock is ahead of ZooKeeper's; 0: it is right, or unknown."""
+    certificate_ends_at: float = 0.0
+    """When its certificate ends; 0: it has none."""
 
 
 class SwarmAnnounce(View, frozen=True, kw_only=True):
@@ -104,10 +106,12 @@ class SwarmAnnounce(View, frozen=True, kw_only=True):
     free: int = -1
     fills_in: float = 0.0
     clock: float = 0.0
+    certificate_ends_at: float = 0.0
+    # Each of these is a field of its own, because earlier releases tell `full` so.
 
     @property
     def condition(self) -> HostCondition:
-        return HostCondition(full=self.full, free=self.free, fills_in=self.fills_in, clock=self.clock)
+        return view_of(HostCondition, self)
 
 
 class SwarmPeers(View, frozen=True, kw_only=True):

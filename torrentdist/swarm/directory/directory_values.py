@@ -102,6 +102,7 @@ class HostConditions:
     """Bytes of bundles for which each peer has room."""
     fills_in: dict[PeerId, float] = field(default_factory=dict)
     """Seconds until the room of those that fill is used up."""
+    certificate_ends_at: dict[PeerId, float] = field(default_factory=dict)
 
 
 class SwarmCounts(NamedTuple):

@@ -124,6 +124,7 @@ class Memberships:
         known = self.conditions
         _put(known.free, peer, condition.free, -1)
         _put(known.fills_in, peer, condition.fills_in, 0.0)
+        _put(known.certificate_ends_at, peer, condition.certificate_ends_at, 0.0)
         if _put(known.full, peer, condition.full[:MAX_PROBLEM_LENGTH], "") | _put(
             known.clocks, peer, condition.clock, 0.0
         ):
