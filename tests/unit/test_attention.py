@@ -40,6 +40,10 @@ def said(cluster: ClusterView = NOBODY, troubles: Troubles | None = None, now: f
     return [entry.sentence for entry in attention(cluster, troubles or Troubles(), now)]
 
 
+def elections(*reasons: str) -> list[FailoverRecord]:
+    return [FailoverRecord(previous=None, current=MasterId("m2"), at=0.0, reason=why) for why in reasons]
+
+
 def missed(id_: str, role: str = "supervisor", **more: Any) -> GoneView:
     said: dict[str, Any] = {"host": "h", "since": 0.0, "gone_secs": 9.0, "bundles": 0, "jobs": []}
     return GoneView(id=id_, role=role, **said | more)
@@ -91,7 +95,7 @@ def test_the_worst_comes_first_and_each_entry_names_its_page() -> None:
         lost=["b1"], short={"b2": "1 of 2 copies"}, stopped={"b3": "a canary failed"}, jobs={"j": "it failed: x"},
         expiring=[HostRecord(id=id_, role=role, expires_at=end) for id_, role, end in ENDS],
         restarting={"supervisor": {"h2": "it started 4 times within 3 min"}},
-        elections=[FailoverRecord(previous=None, current=MasterId("m2"), at=0.0, reason="died")] * 4,
+        elections=elections("died", "died", "lease ended", "died"),
     )  # fmt: skip
     found = attention(view, troubles, 0.0)
     kinds = [*ATTENTION[:2], *ATTENTION[3:11], *ATTENTION[12:], "expiring"]
@@ -100,6 +104,17 @@ def test_the_worst_comes_first_and_each_entry_names_its_page() -> None:
     assert ["its certificate has ended", "its certificate ends in 1 day"] == [entry.detail for entry in found[-2:]]
     assert ("its heartbeat is 31 s late", "docs/operations.md#host-silent") == (found[4].detail, found[4].page)
     assert set(PAGES) == set(ATTENTION)
+
+
+def test_handovers_and_restarts_are_no_loop_of_leaders() -> None:
+    """If this fails, an operator who restarts all masters is woken by it."""
+    planned = ["first leader", *["transferred", "stopped"] * 4]
+
+    assert [] == said(troubles=Troubles(elections=elections(*planned, "died", "died", "died")))
+    assert [] == said(troubles=Troubles(elections=elections(*["died"] * 4)), now=901.0)
+    assert ["elections: m2: the leader was lost 4 times within 15 min, the last time because: died"] == said(
+        troubles=Troubles(elections=elections(*["died"] * 4)), now=900.0
+    )
 
 
 def test_nothing_is_said_of_a_healthy_cluster() -> None:

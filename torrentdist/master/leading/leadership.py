@@ -34,7 +34,7 @@ from torrentdist.model.wire.ha_views import LeaderView, MasterState
 
 log = get_logger()
 
-RECENT = 10
+RECENT = 20
 """How many of the last failovers are kept at hand."""
 CATCH_UP_LOOK_SECS = 10.0
 """How long a master that catches up waits to look again if no record changes."""

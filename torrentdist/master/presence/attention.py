@@ -48,7 +48,9 @@ FILLS_SECS = 86_400.0
 _SEVERE = ATTENTION[:10]
 LOOP_SECS = 900.0
 LOOP_ELECTIONS = 4
-"""As many elections within LOOP_SECS are too many, as in the alert TorrentdistLeaderChanges."""
+"""As many elections within LOOP_SECS are too many."""
+PLANNED = ("first leader", "stopped", "transferred")
+"""The reasons of elections that do not count: an operator hands over, or restarts a master."""
 _NUMBER = re.compile(r"\d[\d.,]*")
 
 
@@ -171,9 +173,10 @@ def _of_records(troubles: Troubles, now: float) -> Iterator[AttentionView]:
         yield _entry("stopped", "bundles", bundles, f"its distribution was stopped: {detail}")
     for detail, jobs in _by_cause(troubles.jobs):
         yield _entry("failing", "jobs", jobs, detail)
-    lately = [record for record in troubles.elections if now - record.at <= LOOP_SECS]
+    unplanned = [record for record in troubles.elections if record.reason not in PLANNED]
+    lately = [record for record in unplanned if now - record.at <= LOOP_SECS]
     if len(lately) >= LOOP_ELECTIONS:
-        detail = f"the leader changed {len(lately)} times within 15 min, the last time because: {lately[0].reason}"
+        detail = f"the leader was lost {len(lately)} times within 15 min, the last time because: {lately[0].reason}"
         yield _entry("elections", "masters", [*{record.current: None for record in lately}], detail)
     for role, kind in (("master", "masters"), ("supervisor", "hosts")):
         for detail, ids in _by_cause(troubles.restarting.get(role, {})):
