@@ -72,7 +72,7 @@ def test_growth_is_said_in_words() -> None:
         "It has room for 1.0 GiB of bundles, which is used up in 9 days at the pace of the last week. "
         "Retention frees 7.0 GiB next."
     ) == growth_words(found)
-    assert "It has room for 1.0 GiB of bundles, and that gets no less." == growth_words(
+    assert "It has room for 1.0 GiB of bundles." == growth_words(
         GrowthView(free_bytes=GIB, fills_in_secs=None, freed_bytes=0)
     )
     assert "How much room it has is not known yet." == growth_words(growth(snapshot(), None, {}))

@@ -49,7 +49,7 @@ def growth_words(view: GrowthView) -> str:
         return f"How much room it has is not known yet.{freed}"
     room = f"It has room for {m.bytes_of(view.free_bytes)} of bundles"
     if view.fills_in_secs is None:
-        return f"{room}, and that gets no less.{freed}"
+        return f"{room}.{freed}"
     days = view.fills_in_secs / 86_400
     when = f"{days:,.0f} days" if view.fills_in_secs >= DAYS_FROM else m.duration(view.fills_in_secs)
     return f"{room}, which is used up in {when} at the pace of the last week.{freed}"
