@@ -45,7 +45,7 @@ def _stopped(name: str, bundle: str, *options: str) -> Breakage:
 
 
 def _failing(name: str, job: str, *settings: str, is_short: bool = False) -> Breakage:
-    return Breakage(name, job, "failing", "jobs", "JobFails", acts.job(*settings), acts.kill_job, "", is_short)
+    return Breakage(name, job, "failing", "jobs", "JobFails", acts.job(*settings), acts.submit_again, "", is_short)
 
 
 def _clock(name: str, target: str, secs: float) -> Breakage:

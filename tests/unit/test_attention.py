@@ -12,6 +12,7 @@ import pytest
 from records_of import job, snapshot, supervisor
 from scripted_http import ScriptedHttp
 
+from torrentdist.cluster.records.snapshot import JobEntry
 from torrentdist.host.telemetry.metric_table import ATTENTION
 from torrentdist.master.bundles.bundle_views import cluster_view
 from torrentdist.master.jobs.heartbeats import Heartbeats
@@ -163,6 +164,21 @@ def test_failed_jobs_and_those_in_a_loop_are_named(
 ) -> None:
     """If this fails, a job that was restarted 27 times in 8 minutes is active in green."""
     assert expected == failing_jobs(snapshot(jobs=[job("etl", ["b"], status)]), reports, loops)
+
+
+def test_a_failed_job_that_was_submitted_again_needs_no_attention() -> None:
+    """If this fails, the alert goes on for a week after the job was mended, since nobody can remove
+    a failed job."""
+
+    def made(id_: str, status: JobStatus, at: float) -> JobEntry:
+        entry = job(id_, ["b"], status)
+        return JobEntry(msgspec.structs.replace(entry.record, name="etl", created_at=at), 0, 0.0)
+
+    failed, again = made("etl-1", JobStatus.FAILED, 1.0), made("etl-2", JobStatus.ACTIVE, 2.0)
+    older = made("etl-0", JobStatus.FINISHED, 0.5)
+
+    assert ["etl-1"] == [*failing_jobs(snapshot(jobs=[failed, older]), [], [])]
+    assert {} == failing_jobs(snapshot(jobs=[failed, again]), [], [])
 
 
 def test_a_restart_is_remembered_after_the_worker_runs_again() -> None:

@@ -101,12 +101,16 @@ def _failing(workers: list[WorkerView]) -> str:
 def failing_jobs(
     snapshot: ClusterSnapshot, reports: Iterable[WorkerReport], loops: Iterable[WorkerReport]
 ) -> dict[str, str]:
-    """Returns the jobs that have failed, and those whose workers fail again and again, each with
-    what its last output says. `loops`: the last ends of workers that are restarted all the time."""
+    """Returns the jobs that have failed and were not submitted again under their name, and those
+    whose workers fail again and again, each with what its last output says. `loops`: the last ends
+    of workers that are restarted all the time."""
+    newest: dict[str, float] = {}
+    for record in (entry.record for entry in snapshot.jobs.values()):
+        newest[record.name] = max(record.created_at, newest.get(record.name, 0.0))
     found = {
         str(id_): f"it failed: {entry.record.reason or failure(entry.record) or 'no reason is known'}"
         for id_, entry in snapshot.jobs.items()
-        if entry.record.status is JobStatus.FAILED
+        if entry.record.status is JobStatus.FAILED and entry.record.created_at == newest[entry.record.name]
     }
     for report in (*loops, *(report for report in reports if report.state is WorkerState.BACKOFF)):
         entry = snapshot.jobs.get(report.job)
