@@ -1,7 +1,7 @@
 # Everything here works from a clean clone: each target sets up what it needs, and that is quick when nothing is missing.
 
 PY := .venv/bin/python
-# Chaos and the night first, since they mostly wait, and then the rings, the fastest first. Spark needs a processor for itself: two of them run at
+# Chaos first, since it mostly waits, and then the rings, the fastest first. Spark needs a processor for itself: two of them run at
 # a time. What is marked `alone` (the benchmark, the lab, what else looks at a clock) comes last, one at a time.
 RINGS := $(addprefix tests/,chaos night unit property contract security integration browser)
 ALONE = $(shell grep -rl --include='test_*.py' 'mark.alone' $(RINGS))

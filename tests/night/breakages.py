@@ -64,7 +64,7 @@ BREAKAGES = (
     _gone("a host hangs", HOST, acts.stop, acts.go_on),
     _gone("a host is cut off from ZooKeeper", HOST, acts.cut_off, acts.mend),
     _gone("a standby dies", STANDBY, acts.kill, acts.start),
-    _gone("the leader dies", LEADER, acts.kill, acts.start, is_short=True),
+    _gone("the leader dies", LEADER, acts.kill, acts.start),
     _gone("the leader hangs", LEADER, acts.stop, acts.go_on),
     _gone("the leader is cut off from ZooKeeper", LEADER, acts.cut_off, acts.mend),
     _gone("a standby is cut off", STANDBY, acts.part(Others.ALL), acts.join),

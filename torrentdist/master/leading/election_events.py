@@ -45,8 +45,8 @@ class Elections:
         epoch = -1
         while True:
             snapshot = self._mirror.snapshot
-            if snapshot.epoch != epoch:
-                epoch, self.recent = snapshot.epoch, await self._read() or self.recent
+            if snapshot.epoch != epoch and (found := await self._read()):
+                epoch, self.recent = snapshot.epoch, found
             if snapshot.leader is not None or not snapshot.present:
                 self._vacant_since = None
             elif self._vacant_since is None:
