@@ -34,11 +34,11 @@ PERIOD_SECS = 2.0
 
 
 class NightCluster:
-    def __init__(self, directory: Path, network: Network, rules: str) -> None:
-        """`rules`: those of Prometheus."""
+    def __init__(self, directory: Path, network: Network, rules: str, session_secs: float) -> None:
+        """`rules`: those of Prometheus. `session_secs`: of ZooKeeper's sessions."""
         self.dir = directory
         self._rules = rules
-        self.world = World(directory, network, SETTINGS)
+        self.world = World(directory, network, {**SETTINGS, "zookeeper": {"session_timeout_secs": session_secs}})
         self.prometheus: PrometheusServer
 
     async def open(self) -> None:

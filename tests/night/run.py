@@ -20,7 +20,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from chaos.network import Network
-from chaos.schedule import MASTERS
+from chaos.schedule import MASTERS, SESSION_SECS
 from night import ordinary
 from night.breakages import BREAKAGES, Breakage
 from night.night_cluster import NightCluster
@@ -28,6 +28,7 @@ from night.watchers import FOR_SECS, measure, misses, quiet
 from prometheus_server import PROGRAM, RULES, rules_with
 
 from bench.lab.namespaces import enter, why_not
+from torrentdist.model.configuration.config import ZooKeeperConfig
 
 THREADS = 32
 Report = dict[str, object]
@@ -46,9 +47,11 @@ async def break_things(night: NightCluster, chosen: list[Breakage]) -> Report:
     return {"breakages": rows, "missed": missed}
 
 
-async def in_a_cluster(directory: Path, rules: str, act: Callable[[NightCluster], Awaitable[Report]]) -> Report:
+async def in_a_cluster(directory: Path, is_ordinary: bool, act: Callable[[NightCluster], Awaitable[Report]]) -> Report:
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS))
-    night = NightCluster(directory, Network(directory, MASTERS), rules)
+    rules = RULES.read_text() if is_ordinary else rules_with(f"{FOR_SECS:g}s")
+    session_secs = ZooKeeperConfig().session_timeout_secs if is_ordinary else SESSION_SECS
+    night = NightCluster(directory, Network(directory, MASTERS), rules, session_secs)
     try:
         await night.open()
         report = await act(night)
@@ -79,8 +82,7 @@ def main() -> int:
     def act(night: NightCluster) -> Awaitable[Report]:
         return ordinary.work(night, args.ordinary) if args.ordinary else break_things(night, chosen)
 
-    rules = RULES.read_text() if args.ordinary else rules_with(f"{FOR_SECS:g}s")
-    report = asyncio.run(in_a_cluster(directory, rules, act))
+    report = asyncio.run(in_a_cluster(directory, args.ordinary > 0.0, act))
     print(json.dumps(report, indent=1))
     if args.keep or report["missed"]:
         print(f"everything is kept in {directory}", file=sys.stderr)
