@@ -54,6 +54,16 @@ def test_shared_blocks_need_no_room() -> None:
     assert state.arriving() == {NEW: 100}
 
 
+def test_the_packs_of_what_arrives_have_their_room() -> None:
+    """Two environments that arrive together would fill the disk."""
+    state = state_of()
+    first = state.reserve(A, RoomNeeded(100, packs=80), free=300, written={}, own={}, claims=nothing_claimed)
+
+    assert first == []
+    assert reserve(state, RoomNeeded(100, packs=30), 300, {}) is None
+    assert reserve(state, RoomNeeded(100, packs=20), 300, {}) == []
+
+
 def test_what_an_eviction_frees_is_what_no_other_bundle_shares() -> None:
     """Bundles would be evicted for room that their removal does not make."""
     state = state_of(stored(A, 100, 1.0), stored(B, 100, 2.0))

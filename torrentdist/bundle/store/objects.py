@@ -13,6 +13,7 @@ import re
 import secrets
 import shutil
 import stat
+from collections.abc import Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
@@ -151,8 +152,9 @@ class Objects:
             raise
         fsync_dir(self._objects)
 
-    def resume(self, digest: Digest, raw_metafile: bytes) -> None:
-        """Makes an existing object writable. It may be set aside or partly published."""
+    def resume(self, digest: Digest, raw_metafile: bytes, kept: Set[str]) -> None:
+        """Makes an existing object writable. It may be set aside or partly published. Links to the
+        files `kept` stay: nobody writes into them."""
         with suppress(FileNotFoundError):
             self._order(digest).unlink()
             fsync_dir(self._transit)
@@ -161,7 +163,7 @@ class Objects:
             write_durably(self.metafile(digest), raw_metafile)
         self.arriving_content(digest).mkdir(exist_ok=True)
         for part in self._parts(digest):
-            _make_writable(part, self._temporary(digest))
+            _make_writable(part, self._temporary(digest), {os.path.join(part, path) for path in kept})
 
     def seal(self, digest: Digest, head: Head, marks: list[FileMark]) -> None:
         """Writes the index and makes the whole object durable."""
@@ -268,13 +270,13 @@ def _remove_torn(folder: Path) -> None:
             (folder / name).unlink()
 
 
-def _make_writable(content: Path, temporary: Path) -> None:
+def _make_writable(content: Path, temporary: Path, kept: Set[str]) -> None:
     for folder, _, files in os.walk(content):
         os.chmod(folder, os.lstat(folder).st_mode | 0o700)
         for name in files:
             path = os.path.join(folder, name)
             found = os.lstat(path)
-            if stat.S_ISLNK(found.st_mode):
+            if stat.S_ISLNK(found.st_mode) or (found.st_nlink > 1 and path in kept):
                 continue
             if found.st_nlink > 1:
                 # The file has another link, and a repair must not write into that copy.

@@ -95,6 +95,8 @@ class Store(StoreView):
         self._checks = StoreChecks(self._objects, self._state, self.metafile)
         self._use_recorded: dict[Digest, float] = {}
         self._begun: dict[Digest, Metafile] = {}
+        self.sharers: Callable[[Digest], Iterable[Digest]] = lambda digest: ()
+        """Returns the bundles that may share files with this one."""
         with disk_failures(data_dir):
             self._recover()
         self.measure()
@@ -185,6 +187,7 @@ class Store(StoreView):
         own_bytes: OwnBytes = nothing_shared,
         claims: Claims = claim_everything,
         make_room: MakeRoom = keep_everything,
+        keeps_links: bool = False,
     ) -> Path:
         """Reserves room and returns the object's directory; its bytes belong under `content/` in
         it.
@@ -193,7 +196,8 @@ class Store(StoreView):
         called first. If room is still lacking, unclaimed bundles are removed. If that would not be
         enough, none is removed and `disk_full` is raised. `shared` bytes will be taken from other
         bundles; they need no room on a file system that can clone. `own_bytes` is called only if
-        room is lacking.
+        room is lacking. `keeps_links`: nobody will write into small files, so those that other
+        bundles have too need no copy.
         """
         digest = meta.digest
         with self._state.alone(digest), disk_failures(self.data_dir, needed=meta.size):
@@ -203,7 +207,9 @@ class Store(StoreView):
             self._reserve_room(digest, RoomNeeded(meta.size, shared, meta.packed_size), own_bytes, claims, make_room)
             try:
                 if directory.exists():
-                    self._objects.resume(digest, meta.raw)
+                    self._objects.resume(
+                        digest, meta.raw, {f.path for f in meta.packed.files} if keeps_links else set()
+                    )
                 else:
                     self._objects.create(digest, meta.raw)
             except BaseException:
@@ -357,7 +363,7 @@ class Store(StoreView):
         for digest, (head, used_at) in found.published.items():
             self._now_published(digest, head, used_at)
         for digest in found.arriving:
-            self._state.now_arriving(digest, self._arriving_size(digest))
+            self._state.now_arriving(digest, *self._arriving_sizes(digest))
 
     def _now_published(self, digest: Digest, head: Head, used_at: float) -> StoredBundle:
         stored = StoredBundle(
@@ -374,12 +380,13 @@ class Store(StoreView):
         self._state.now_published(stored)
         return stored
 
-    def _arriving_size(self, digest: Digest) -> int:
+    def _arriving_sizes(self, digest: Digest) -> tuple[int, int]:
+        """Returns the size of a bundle, and that of its packs."""
         try:
             meta = self.metafile(digest)
         except TorrentdistError:
-            return 0
-        return meta.size if meta else 0
+            return 0, 0
+        return (meta.size, meta.packed_size) if meta else (0, 0)
 
     def _require_published(self, digest: Digest) -> None:
         if self.get(digest) is None:
@@ -390,7 +397,7 @@ class Store(StoreView):
     ) -> None:
         arriving = self._state.arriving()
         if digest in arriving:
-            self._state.now_arriving(digest, room.size)
+            self._state.now_arriving(digest, room.size, room.packs)
             return
         make_room(room.size, self.measure())
         free = free_bytes(self.data_dir) - self._reserve
@@ -424,13 +431,12 @@ class Store(StoreView):
         self._begun.pop(digest, None)
         self._use_recorded.pop(digest, None)
         self._state.now_unpublished(digest)
-        self._checks.forget(digest)
         try:
-            with disk_failures(self.data_dir):
+            with disk_failures(self.data_dir), self._checks.removing(digest, self.sharers(digest)):
                 delete(self._objects.detach(digest))
         except TorrentdistError:
             if self._objects.directory(digest).exists():
-                self._state.now_arriving(digest, self._arriving_size(digest))
+                self._state.now_arriving(digest, *self._arriving_sizes(digest))
                 raise
             self._state.now_gone(digest)
             raise

@@ -10,9 +10,10 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping, Set
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from torrentdist.bundle.content_check import Damage, check_links, verify_content, verify_files, verify_packs
@@ -30,6 +31,9 @@ REMEMBERED = 16
 ms."""
 READ_ALONG = 64 * 1024 * 1024
 """Bytes of other files in doubt that are read with one. They take a tenth of a second."""
+MOST_SHARERS = 8
+"""Bundles that get new marks when one is removed that shares files with them. The files of others
+are read when they are handed out."""
 TICK_NS = 1_000_000_000
 """In nanoseconds; longer than one step of any file system's clock."""
 
@@ -118,16 +122,41 @@ class StoreChecks:
             return any(mark.inode in inodes for mark in self._recall(digest).marks.values())
         return False
 
+    @contextmanager
+    def removing(self, digest: Digest, sharers: Iterable[Digest]) -> Iterator[None]:
+        """Surrounds the removal of a bundle. The files that these others share with it lose a name,
+        and get new marks if they were as they were published just before."""
+        sound: dict[Digest, set[str]] = {}
+        with suppress(TorrentdistError):  # The index of an arriving or damaged bundle tells nothing.
+            inodes = {mark.inode for mark in self._recall(digest).marks.values()}
+            sound = {other: self._sound(other, inodes) for other in islice(sharers, MOST_SHARERS)}
+        self.forget(digest)
+        yield
+        for other, paths in sound.items():
+            with self._state.if_free(other) as is_free, suppress(TorrentdistError):
+                if is_free and paths:
+                    self._note_alone(other, lambda marks, paths=paths: paths)  # type: ignore[misc]
+
+    def _sound(self, digest: Digest, inodes: Set[int]) -> set[str]:
+        """Returns the files with these inodes that are as they were published."""
+        marks = self._recall(digest).marks
+        shared = [path for path, mark in marks.items() if mark.inode in inodes]
+        found = look_at_files(self._objects.arriving_content(digest), shared)
+        return {path for path, mark in found.items() if marks[path] == mark}
+
     def _note(self, digest: Digest, choose: Callable[[Mapping[str, FileMark]], Collection[str]]) -> set[int]:
         with self._state.alone(digest):
-            if self._state.get(digest) is None:  # It was removed meanwhile.
-                return set()
-            known = self._recall(digest)
-            found = look_at_files(self._objects.arriving_content(digest), choose(known.marks))
-            new = {path: mark for path, mark in found.items() if _is_linked(known.marks.get(path), mark)}
-            if new:
-                self._save(digest, known, new)
-            return {mark.inode for mark in new.values()}
+            return self._note_alone(digest, choose)
+
+    def _note_alone(self, digest: Digest, choose: Callable[[Mapping[str, FileMark]], Collection[str]]) -> set[int]:
+        if self._state.get(digest) is None:  # It was removed meanwhile.
+            return set()
+        known = self._recall(digest)
+        found = look_at_files(self._objects.arriving_content(digest), choose(known.marks))
+        new = {path: mark for path, mark in found.items() if _is_linked(known.marks.get(path), mark)}
+        if new:
+            self._save(digest, known, new)
+        return {mark.inode for mark in new.values()}
 
     def _check(self, digest: Digest, choose: Callable[[_Known], tuple[Iterable[FileMark], bool]]) -> list[Damage]:
         content = self._objects.arriving_content(digest)

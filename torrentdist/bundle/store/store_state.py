@@ -34,6 +34,8 @@ class StoreState:
         self._digests: frozenset[Digest] | None = None
         """The keys of `_published`; None if they have changed since the last query."""
         self._arriving: dict[Digest, int] = {}
+        self._packs: dict[Digest, int] = {}
+        """Bytes of the packs of arriving bundles, which come on top."""
 
     # queries
 
@@ -72,18 +74,19 @@ class StoreState:
         """Returns how many bytes are missing to store a bundle.
 
         `free` is the number of bytes free on the disk. `written`: the bytes on the disk of each
-        arriving bundle; None: not measured, and each counts with its full size.
+        arriving bundle; None: not measured, and each counts with its full size and its packs.
         """
         with self._changed:
             have = {digest: 0 if written is None else written.get(digest, 0) for digest in self._arriving}
-            to_come = sum(self._to_come(total, have[digest], written) for digest, total in self._arriving.items())
-            held = sum(have.values()) + to_come + sum(stored.size for stored in self._published.values())
+            rest = {digest: self._to_come(digest, have[digest], written) for digest in self._arriving}
+            kept = sum(min(total, have[digest] + rest[digest]) for digest, total in self._arriving.items())
+            held = kept + sum(stored.size for stored in self._published.values())
         by_limit = held + room.size - self._limit if self._limit else 0
-        return Shortage(on_disk=room.on_disk + to_come - free, by_limit=by_limit)
+        return Shortage(on_disk=room.on_disk + sum(rest.values()) - free, by_limit=by_limit)
 
-    def _to_come(self, total: int, have: int, written: Mapping[Digest, int] | None) -> int:
-        """Returns the room that is kept for the rest of an arriving bundle."""
-        left = max(0, total - have)
+    def _to_come(self, digest: Digest, have: int, written: Mapping[Digest, int] | None) -> int:
+        """Returns the room that is kept for the rest of an arriving bundle and its packs."""
+        left = max(0, self._arriving[digest] + self._packs[digest] - have)
         return min(left, have) if self._as_bytes_come and written is not None else left
 
     # changes
@@ -95,14 +98,14 @@ class StoreState:
 
     def now_published(self, stored: StoredBundle) -> None:
         with self._changed:
-            self._arriving.pop(stored.digest, None)
+            self._no_longer_arriving(stored.digest)
             self._published[stored.digest] = stored
             self._digests = None
 
-    def now_arriving(self, digest: Digest, size: int) -> None:
+    def now_arriving(self, digest: Digest, size: int, packs: int = 0) -> None:
         with self._changed:
             self._unpublish(digest)
-            self._arriving[digest] = size
+            self._arriving[digest], self._packs[digest] = size, packs
 
     def now_unpublished(self, digest: Digest) -> None:
         with self._changed:
@@ -111,7 +114,11 @@ class StoreState:
     def now_gone(self, digest: Digest) -> None:
         with self._changed:
             self._unpublish(digest)
-            self._arriving.pop(digest, None)
+            self._no_longer_arriving(digest)
+
+    def _no_longer_arriving(self, digest: Digest) -> None:
+        self._arriving.pop(digest, None)
+        self._packs.pop(digest, None)
 
     def _unpublish(self, digest: Digest) -> None:
         if self._published.pop(digest, None) is not None:
@@ -144,6 +151,19 @@ class StoreState:
         finally:
             self.let_go([digest])
 
+    @contextmanager
+    def if_free(self, digest: Digest) -> Iterator[bool]:
+        """Like `alone`, without waiting: yields whether no other thread changes this digest."""
+        with self._changed:
+            is_free = digest not in self._busy
+            if is_free:
+                self._seize([digest])
+        try:
+            yield is_free
+        finally:
+            if is_free:
+                self.let_go([digest])
+
     def let_go(self, digests: Iterable[Digest]) -> None:
         with self._changed:
             self._busy.difference_update(digests)
@@ -171,7 +191,7 @@ class StoreState:
             victims = retention.plan(self._entries(claims, freed), need=lack.most) if lack.most > 0 else []
             if victims is not None:
                 self._seize(victims)
-                self._arriving[digest] = room.size
+                self._arriving[digest], self._packs[digest] = room.size, room.packs
             return victims
 
     def plan_prune(self, *, older_than: float, now: float, claims: Claims) -> list[StoredBundle]:
