@@ -4,12 +4,14 @@ a manifest may say."""
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from torrentdist.bundle import bencode, safe_paths
+from torrentdist.bundle import bencode, metafile_maker, safe_paths
 from torrentdist.bundle.file_tree import FileEntry
+from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.bundle.packs import pack_plan
 from torrentdist.bundle.packs.pack_manifest import PackedFiles, encode_packed, parse_packed
 from torrentdist.bundle.packs.pack_plan import (
@@ -27,6 +29,7 @@ from torrentdist.bundle.packs.pack_plan import (
     small_limit,
 )
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.testing.sample_trees import write_tree
 
 PIECE = 16 * LEAST_LIMIT
 ENDS, GOES_ON = bytes(32), b"\xff" * 32
@@ -195,3 +198,19 @@ def test_the_paths_of_packs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(safe_paths, "MAX_PATH_BYTES", 2)
     with pytest.raises(TorrentdistError, match="too long"):
         parse_packed(columns())
+
+
+@pytest.mark.parametrize(("most", "is_read"), [(300 * 37, False), (300 * 41, True)])
+def test_a_tree_whose_metafile_would_be_too_large_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, is_read: bool
+) -> None:
+    """An upload would read a million files, and then be refused by each master with a riddle."""
+    write_tree(tmp_path, {f"f{number:03}": bytes([number % 251]) for number in range(300)})
+    monkeypatch.setattr(metafile_maker, "MAX_METAFILE_BYTES", most)
+    read: list[int] = []
+    with pytest.raises(TorrentdistError) as error:
+        make_metafile(tmp_path, progress=lambda done, size: read.append(done))
+
+    assert error.value.code == "invalid_bundle"
+    assert "too many files" in error.value.message
+    assert is_read == bool(read)

@@ -21,6 +21,7 @@ from torrentdist.bundle.metafile import (
     DIRECTORY_NAME,
     LOOSE,
     MANIFEST_SCHEMA,
+    MAX_METAFILE_BYTES,
     MIN_PIECE_LENGTH,
     PACKED_SCHEMA,
     PACKS,
@@ -40,6 +41,8 @@ LARGEST_CHOSEN_PIECE = 4 * 1024 * 1024
 _CLOCK_TICK_NS = 20_000_000
 """File times advance in steps of up to 10 ms. Two writes within one step look like one."""
 _SETTLING_SCANS = 25
+_LEAST_PER_FILE = 36
+"""Bytes that a metafile has for a file with content, besides its name: a root and a size."""
 
 
 def choose_piece_length(size: int) -> int:
@@ -77,15 +80,25 @@ def _make(
 ) -> tuple[Metafile, bytes | None]:
     before = _settled(path)
     length = choose_piece_length(before.size) if piece_length is None else piece_length
+    names = sum(len(file.path) - file.path.rfind(b"/") for file in before.files)
+    _check_size(path, names + _LEAST_PER_FILE * sum(1 for file in before.files if file.size))
     hashes = _hash(before, length, progress, maker.look if maker else None)
     recipe = _recipe(maker, _files_to_hash(before), hashes) if maker else None
     limit = small_limit((file.size for file in before.files), length) if packed and not before.single_file else 0
     modes = encode_runs((file.mode, file.executable) for file in before.files) if packed else []
-    made = (
+    raw = (
         _encoded_with_packs(before, hashes, length, limit, modes) if limit else _encoded(before, hashes, length, modes)
     )
+    _check_size(path, len(raw))
+    made = parse_metafile(raw)  # like a foreign one, so that every host accepts it
     _check_unchanged(path, before)
     return made, recipe
+
+
+def _check_size(path: Path, size: int) -> None:
+    if size > MAX_METAFILE_BYTES:
+        detail = f"its metafile would have more than {MAX_METAFILE_BYTES >> 20} MiB: it has too many files"
+        raise TorrentdistError("invalid_bundle", path=str(path), detail=detail)
 
 
 def _files_to_hash(found: Scan) -> list[FileToHash]:
@@ -100,16 +113,16 @@ def _recipe(maker: RecipeMaker, wanted: Sequence[FileToHash], hashes: Sequence[F
     return encode_recipe(recipe) if recipe.files else None
 
 
-def _encoded(before: Scan, hashes: Sequence[FileHash], length: int, modes: Sequence[int]) -> Metafile:
+def _encoded(before: Scan, hashes: Sequence[FileHash], length: int, modes: Sequence[int]) -> bytes:
     name = before.files[0].path if before.single_file else DIRECTORY_NAME.encode()
     tree = _file_tree((file.path, file.size, found) for file, found in zip(before.files, hashes, strict=True))
     info = _info(tree, name, length) | {b"torrentdist": _manifest(before)}
-    return _parsed(info, hashes, _beside(modes))
+    return _raw(info, hashes, _beside(modes))
 
 
 def _encoded_with_packs(
     before: Scan, hashes: Sequence[FileHash], length: int, limit: int, modes: Sequence[int]
-) -> Metafile:
+) -> bytes:
     """Reads the files up to `limit` once more, for the hashes of their packs."""
     found = list(zip(before.files, hashes, strict=True))
     loose = [(file, one) for file, one in found if file.size > limit]
@@ -134,7 +147,7 @@ def _encoded_with_packs(
     named: dict[bytes, Value] = {b"manifest": hashlib.sha256(beside).digest(), b"schema": PACKED_SCHEMA}
     info = _info(tree, DIRECTORY_NAME.encode(), length) | {b"torrentdist": named}
     found_hashes = [*(one for _, one in loose), *(one for _, one in packs)]
-    return _parsed(info, found_hashes, {b"manifest": manifest, **_beside(modes)})
+    return _raw(info, found_hashes, {b"manifest": manifest, **_beside(modes)})
 
 
 def _beside(modes: Sequence[int]) -> dict[bytes, Value]:
@@ -152,10 +165,9 @@ def _info(tree: dict[bytes, Value], name: bytes, length: int) -> dict[bytes, Val
     }
 
 
-def _parsed(info: dict[bytes, Value], hashes: Sequence[FileHash], beside: dict[bytes, Value]) -> Metafile:
-    """Parses the new metafile like a foreign one, so that every host accepts it."""
+def _raw(info: dict[bytes, Value], hashes: Sequence[FileHash], beside: dict[bytes, Value]) -> bytes:
     layers: dict[bytes, Value] = {found.root: found.layer for found in hashes if found.layer}
-    return parse_metafile(bencode.encode({b"info": info, b"piece layers": layers, **beside}))
+    return bencode.encode({b"info": info, b"piece layers": layers, **beside})
 
 
 def _settled(path: Path) -> Scan:
