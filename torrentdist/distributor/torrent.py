@@ -5,6 +5,8 @@ Always: its metafile is the bundle's own v2 metafile. A fetched bundle is seeded
 Never: know libtorrent. The host's engine does the work.
 """
 
+import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -52,7 +54,7 @@ class TorrentCodeDistributor:
         wanted = parse_metafile(read_metafile(metafile))
         keep_metafile(self._data_dir, bundle_id, wanted.digest, wanted.raw)
         self._host.fetch_by_swarm(wanted, dest_dir, stall_secs=self._options.stall_secs)
-        return [_whole(dest_dir / file.path, file) for file in wanted.files]
+        return [_whole(f"{dest_dir}/{file.path}", file) for file in wanted.files]
 
     def get_replication_count(self, bundle_id: str) -> int:
         return len(self._host.holders(bundle_id))
@@ -69,13 +71,18 @@ class TorrentCodeDistributor:
         pass
 
 
-def _whole(path: Path, file: FileEntry) -> Path:
+def _whole(place: str, file: FileEntry) -> Path:
     """Returns the path of a fetched file. Creates an empty file, because the swarm transfers
     none."""
+    path = Path(place)
     if file.size == 0:
         with disk_failures(path):
             path.parent.mkdir(parents=True, exist_ok=True)
         complete_file(path, file, lambda offset: ())
-    if not path.is_file() or path.stat().st_size != file.size:
+    try:
+        found = os.stat(place)
+    except OSError:
+        found = None
+    if found is None or not stat.S_ISREG(found.st_mode) or found.st_size != file.size:
         raise TorrentdistError("corrupt", path=file.path, detail=f"its {file.size} bytes are not on disk")
     return path
