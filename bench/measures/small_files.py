@@ -10,27 +10,56 @@ import os
 import random
 import resource
 import shutil
+import statistics
 import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import httpx
 
+from bench.lab.warm_memory import fill_page_cache
 from bench.results import Row
 from bench.stage import cluster_of, torrentdist
+from torrentdist.bundle.files.durability import sync_filesystem
 from torrentdist.dev.dev_cluster import DevCluster
 
 PROCESSOR_BAR = 120.0
 """In microseconds for each file."""
 TIME_BAR = 3.0
+GROWTH_BAR = 6.0
+WRITTEN = 64 * 1024
+"""Bytes of memory that are made ready for each file: all hosts together write half of it."""
+FEW, MANY = 10_000, 50_000
 _PER_DIRECTORY = 80
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def measure(directory: Path, *, counts: Sequence[int]) -> list[Row]:
+class Round(NamedTuple):
+    """One tree: seconds of each step, and processor seconds of each process."""
+
+    reference: float
+    upload: float
+    distribute: float
+    download: float
+    archive: float
+    verify: float
+    client: float
+    master: float
+    supervisor: float
+
+
+def measure(directory: Path, *, counts: Sequence[int], rounds: int) -> list[Row]:
+    rows: list[Row] = []
+    medians: dict[int, Round] = {}
     with cluster_of(directory / "cluster", masters=3, supervisors=3) as cluster:
-        return [row for count in counts for row in _of(cluster, directory / str(count), count)]
+        for count in counts:
+            fill_page_cache(directory / "hole", count * WRITTEN)
+            taken = [_of(cluster, directory / str(count), count, turn) for turn in range(rounds)]
+            medians[count] = Round(*(statistics.median(values) for values in zip(*taken, strict=True)))
+            rows += _rows(count, medians[count])
+    return rows + _growth(medians)
 
 
 def make_tree(top: Path, count: int, seed: int = 1) -> None:
@@ -43,9 +72,10 @@ def make_tree(top: Path, count: int, seed: int = 1) -> None:
         (place / f"f{number}.py").write_bytes(chance.randbytes(chance.randint(100, 4000)))
 
 
-def _of(cluster: DevCluster, directory: Path, count: int) -> list[Row]:
-    tree, bundle = directory / "tree", f"small-{count}"
-    make_tree(tree, count)
+def _of(cluster: DevCluster, directory: Path, count: int, turn: int) -> Round:
+    tree, bundle = directory / "tree", f"small-{count}-{turn}"
+    make_tree(tree, count, seed=count + turn)
+    sync_filesystem(tree)
     reference = _copied(tree, directory / "copy")
     masters = [f"master-{number}" for number in (1, 2, 3)]
     supervisors = [f"supervisor-{number}" for number in (1, 2, 3)]
@@ -57,15 +87,43 @@ def _of(cluster: DevCluster, directory: Path, count: int) -> list[Row]:
     )
     download = _seconds(cluster, "download", bundle, str(directory / "dest"), "--from", str(directory / "none"))
     archive = _archived(cluster, bundle)
-    rows = [
-        _beside(f"small-upload-{count}", f"upload of {count:,} small files", upload, reference),
-        _beside(f"small-distribute-{count}", f"{count:,} small files to 3 hosts", told, reference),
-        _beside(f"small-download-{count}", f"download of {count:,} small files by a peer", download, reference),
-        _beside(f"small-archive-{count}", f"archive of {count:,} small files", archive, reference),
-    ]
-    users = {"client": by_client, "master": by_masters, "supervisor": by_supervisors}
+    verify = _seconds(cluster, "bundle", "verify", bundle, str(tree))
     shutil.rmtree(directory)
-    return rows + [_processor(user, secs, count) for user, secs in users.items()]
+    return Round(reference, upload, told, download, archive, verify, by_client, by_masters, by_supervisors)
+
+
+def _rows(count: int, medians: Round) -> list[Row]:
+    files = f"{count:,} small files"
+    return [
+        _beside(f"small-upload-{count}", f"upload of {files}", medians.upload, medians.reference),
+        _beside(f"small-distribute-{count}", f"{files} to 3 hosts", medians.distribute, medians.reference),
+        _beside(f"small-download-{count}", f"download of {files} by a peer", medians.download, medians.reference),
+        _beside(f"small-archive-{count}", f"archive of {files}", medians.archive, medians.reference),
+        _beside(f"small-verify-{count}", f"verify of {files}", medians.verify, medians.reference),
+        _processor("client", medians.client, count),
+        _processor("master", medians.master, count),
+        _processor("supervisor", medians.supervisor, count),
+    ]
+
+
+def _growth(medians: dict[int, Round]) -> list[Row]:
+    """Returns what 50,000 files cost beside 10,000."""
+    if not {FEW, MANY} <= medians.keys():
+        return []
+    few, many = medians[FEW], medians[MANY]
+    return [
+        Row(
+            key=f"small-growth-{step}",
+            what=f"{step} of {MANY:,} small files",
+            ours=getattr(many, step),
+            unit="s",
+            reference=getattr(few, step),
+            against=f"of {FEW:,}",
+            ratio=getattr(many, step) / getattr(few, step),
+            bar=GROWTH_BAR,
+        )
+        for step in ("upload", "distribute", "download", "archive", "verify")
+    ]
 
 
 def _copied(tree: Path, copy: Path) -> float:

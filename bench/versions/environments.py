@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from bench.measures.small_files import make_tree
+
 PACKAGES = Path(__file__).with_name("packages")
 MIB = 1024 * 1024
 PATCHED = ("pandas", "pandas-2.2.2.dist-info", "pandas.libs")
@@ -59,6 +61,20 @@ def sample(top: Path, mib: int) -> Versions:
                 part.mkdir(parents=True)
                 (part / "same.bin").write_bytes(same)
                 (part / "changed.bin").write_bytes(changed[: MIB if target == versions.new else MIB // 2])
+    return versions
+
+
+def scattered(top: Path, files: int) -> Versions:
+    """Makes a tree of small files, and a copy in which one of a hundred changed, at random."""
+    versions, chance = Versions(top / f"small-{files}" / "old", top / f"small-{files}" / "new"), random.Random(files)
+    if not versions.old.exists():
+        with _made(versions.old) as part:
+            make_tree(part, files)
+    if not versions.new.exists():
+        with _made(versions.new) as part:
+            shutil.copytree(versions.old, part)
+            for path in chance.sample(sorted(part.rglob("*.py")), files // 100):
+                path.write_bytes(chance.randbytes(chance.randint(100, 4000)))
     return versions
 
 

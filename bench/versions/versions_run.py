@@ -20,7 +20,7 @@ from bench.lab import namespaces as labs
 from bench.lab.namespaces import Lab
 from bench.results import Row, conditions, read, renewed, table, write
 from bench.versions import local_costs
-from bench.versions.environments import Versions, archives, environment, jars, sample, size_of
+from bench.versions.environments import Versions, archives, environment, jars, sample, scattered, size_of
 from bench.versions.fleet import Spread, spread, uploaded
 
 MISSED = 3
@@ -32,7 +32,22 @@ ROW_SECS = 480.0
 HOSTS, SMALL_HOSTS = 16, 4
 SMALL_MIB = 3
 FRESH_MIB = 16
-ROWS = ("environment", "upload", "archive", "times", "jars", "fleet", "half", "files", "recipe", "nobody")
+SMALL_SCATTERED = 2_000
+SCATTERED = 50_000
+"""Small files, of which one of a hundred changes."""
+ROWS = (
+    "environment",
+    "scattered",
+    "upload",
+    "archive",
+    "times",
+    "jars",
+    "fleet",
+    "half",
+    "files",
+    "recipe",
+    "nobody",
+)
 
 
 class Measurements:
@@ -49,6 +64,7 @@ class Measurements:
     def named(self) -> dict[str, Callable[[], Row]]:
         return {
             "environment": self.environment,
+            "scattered": self.scattered,
             "upload": self.upload,
             "archive": lambda: self._bytes("archive", self._archives("same"), "the same as one .tar, --mtime=@0", 9.0),
             "times": lambda: self._bytes(
@@ -110,6 +126,12 @@ class Measurements:
         versions = self._env()
         took = [spread(self.lab(), *versions, hosts=2, holders=3, knowing=2) for _ in self._turns()]
         return _share("environment", f"{_patched(versions)}: down each link", _most_received(took), versions, 7.0)
+
+    def scattered(self) -> Row:
+        versions = scattered(self._top, SMALL_SCATTERED if self._small else SCATTERED)
+        took = [spread(self.lab(), *versions, hosts=2, holders=3, knowing=2) for _ in self._turns()]
+        size = f"{size_of(versions.new) / 1e6:.0f} MB of small files"
+        return _share("scattered", f"{size}, 1 % of them changed: down each link", _most_received(took), versions, 3.0)
 
     def upload(self) -> Row:
         versions = self._env()

@@ -5,13 +5,18 @@ from __future__ import annotations
 import io
 import shutil
 import tarfile
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
+import fsspec
 import pytest
 from chunked_uploads import Chunked
 from cluster_fixtures import Cluster, picture, running_cluster, until
 
+from torrentdist.bundle.metafile import parse_metafile
+from torrentdist.model.wire.headers import UPDATE_TYPE
 from torrentdist.testing.sample_trees import ODD_NAMES, some_bytes, write_tree
 
 
@@ -64,6 +69,38 @@ def test_a_new_version_takes_its_unchanged_files_from_the_old_one(cluster: Clust
     assert picture(source) == picture(host_content(cluster, uploaded["digest"]))
 
 
+@pytest.mark.case("H1")
+def test_scattered_changes_cost_a_host_what_changed(cluster: Cluster, tmp_path: Path) -> None:
+    """A host would fetch a whole piece for each small file that changed."""
+    source = make_tree(tmp_path / "source", 7000)
+    cluster.upload(source, "scattered-1", replicas=2)
+    cluster.run("bundle", "distribute", "scattered-1").ok()
+    changed = [source / f"d{number % 7}/f{number:03}" for number in range(0, 400, 50)]
+    for number, path in enumerate(changed):
+        path.write_bytes(some_bytes(600, 8000 + number))
+    uploaded = cluster.upload(source, "scattered-2", replicas=2)
+    told = cluster.run("bundle", "distribute", "scattered-2").ok()
+
+    assert 600 * len(changed) == told["sources"]["masters"] + told["sources"]["peers"]
+    assert picture(source) == picture(host_content(cluster, uploaded["digest"]))
+
+
+def test_an_update_begins_only_with_what_its_reader_may_read(cluster: Cluster, tmp_path: Path) -> None:
+    """A reader would learn what a bundle that is hidden from it has in common with its own."""
+    source = make_tree(tmp_path / "source", 9000)
+    hidden = cluster.upload(source, "hidden-1", replicas=2)["digest"]
+    (source / "d3/f003").write_bytes(b"patched")
+    cluster.upload(source, "shown-1", replicas=2)
+    token = cluster.run("token", "create", "narrow", "--role", "reader", "--bundles", "shown-*").ok()["token"]
+    url = f"{cluster.url(cluster.leader())}/v1/bundles/shown-1/metafile?have={hidden}"
+    kinds = [
+        cluster.http.get(url, headers=headers).headers["content-type"]
+        for headers in ({}, {"Authorization": f"Bearer {token}"})
+    ]
+
+    assert [UPDATE_TYPE, "application/x-bittorrent"] == kinds
+
+
 @pytest.mark.case("E5")
 def test_a_damaged_pack_is_found_and_fetched_again(cluster: Cluster, tmp_path: Path) -> None:
     """A host would send wrong pieces for ever, or lose the bundle."""
@@ -104,14 +141,34 @@ def test_a_bundle_that_was_uploaded_without_packs_keeps_its_form(cluster: Cluste
     assert plain.meta.digest == cluster.upload(source, "before", replicas=2)["digest"]
 
 
-def test_the_gateway_makes_an_archive_of_packed_files(cluster: Cluster, tmp_path: Path) -> None:
-    """Spark would unpack other files than were uploaded."""
+@pytest.mark.case("N1")
+def test_every_door_of_the_gateway_gives_back_the_tree(cluster: Cluster, tmp_path: Path) -> None:
+    """A job would read other files than were uploaded, depending on the door that it uses."""
     source = make_tree(tmp_path / "source", 6000)
-    cluster.upload(source, "packed-archive", replicas=2)
+    digest = cluster.upload(source, "doors", replicas=2)["digest"]
     gateway = cluster.url(cluster.supervisors()[0])
-    data = cluster.http.get(f"{gateway}/bundles/packed-archive/archive.tar", timeout=60).content
-    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
-        archive.extractall(tmp_path / "out", filter="fully_trusted")
+    for kind in ("tar", "tar.gz"):
+        data = cluster.http.get(f"{gateway}/bundles/doors/archive.{kind}", timeout=60).content
+        with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+            archive.extractall(tmp_path / kind, filter="fully_trusted")
+    zipped = zipfile.ZipFile(io.BytesIO(cluster.http.get(f"{gateway}/bundles/doors/archive.zip", timeout=60).content))
+    wanted = picture(source)
+    files = {path: data for path, (kind, data, _) in wanted.items() if kind == "file"}
+    single = {path: cluster.http.get(f"{gateway}/bundles/doors/files/{quote(path)}").content for path in files}
+    held = fsspec.filesystem("torrentdist", supervisor=gateway, config_file=str(cluster.dir / "client.toml"))
+    home = cluster.content(cluster.masters()[0], digest).parent
+    cluster.run("unpack", home / "metafile", fetched(home, tmp_path / "stock"), tmp_path / "unpacked").ok()
 
-    assert picture(source) == picture(tmp_path / "out")
-    shutil.rmtree(tmp_path / "out")
+    assert [wanted] * 3 == [picture(tmp_path / name) for name in ("tar", "tar.gz", "unpacked")]
+    assert files == {path: zipped.read(path) for path in files}
+    assert files == single
+    assert files == {path: held.cat_file(f"doors/{path}") for path in files}
+
+
+def fetched(home: Path, top: Path) -> Path:
+    """Lays out what a stock BitTorrent client has of a bundle."""
+    for file in parse_metafile((home / "metafile").read_bytes()).wire_files:
+        target = top / (file.place if file.is_pack else f"files/{file.path}")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(home / file.place, target)
+    return top

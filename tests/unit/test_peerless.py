@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torrentdist.host.peerless_transfers import PATIENCE_SECS, PeerlessTransfers
+from torrentdist.host.known_swarms import PATIENCE_SECS, PeerlessTransfers
 from torrentdist.model.ids import Digest
 
 A = Digest("a" * 64)

@@ -135,6 +135,23 @@ def test_the_old_version_goes_and_the_new_one_stays(site: Site) -> None:
     assert sound(site, new)
 
 
+def test_a_removed_version_leaves_no_doubt_about_the_others(site: Site) -> None:
+    """Each eviction would have what stays read in full when it is handed out."""
+    old = site.source("old", OLD | LARGE)
+    new = site.source("new", OLD | LARGE | {"d4/f004": b"patched"})
+    site.take("old", old)
+    site.take("new", new)
+    spoiled = site.home(new) / "content/d3/f012"
+    spoiled.chmod(0o644)
+    spoiled.write_bytes(bytes(spoiled.stat().st_size))
+    site.store.discard(old.digest)
+    (site.home(new) / "metafile").write_bytes(b"whoever reads files now needs this")
+    rest = [file.path for file in new.files if file.path != "d3/f012"]
+
+    assert [] == site.store.check(new.digest, rest)
+    assert ["metafile"] == [damage.path for damage in site.store.check(new.digest, ["d3/f012"])]
+
+
 @pytest.mark.case("H4")
 def test_bytes_that_arrive_never_go_into_a_file_of_another_bundle(site: Site) -> None:
     """An uploader could write into every bundle that shares a file with its own."""
@@ -161,6 +178,29 @@ def test_a_repair_never_writes_into_a_file_of_another_bundle(site: Site) -> None
 
     assert [] == shared
     assert sound(site, old)
+
+
+@pytest.mark.case("H4")
+def test_what_goes_on_leaves_small_files_linked_and_mends_them(site: Site) -> None:
+    """A fetch that was interrupted would copy every small file that it had linked, and one that
+    mends a linked file would write into another bundle."""
+    old = site.source("old", OLD | LARGE)
+    new = site.source("new", OLD | LARGE | {"d4/f004": b"patched"})
+    site.take("old", old)
+    site.take("new", new)
+    wrong = site.home(new) / "content/d3/f003"
+    wrong.chmod(0o644)
+    wrong.write_bytes(bytes(wrong.stat().st_size))
+    site.store.set_aside(new.digest, "damaged")
+    home = site.store.begin(new, keeps_links=True)
+    linked = [path for path in home.rglob("*") if path.is_file() and path.stat().st_nlink > 1]
+    write_files(new, home)
+    site.store.publish(new.digest)
+
+    assert len(linked) > 0.9 * len(OLD)
+    assert all("content/d" in str(path) for path in linked)
+    assert sound(site, new)
+    assert ["d3/f003"] == [damage.path for damage in verify_content(old, site.home(old) / "content")]
 
 
 @pytest.mark.case("H2")

@@ -112,6 +112,14 @@ def spans(data: bytes, start: int = 0) -> tuple[dict[bytes, tuple[int, int]], in
     return found, pos + 1
 
 
+def parts(data: bytes) -> dict[bytes, bytes]:
+    """Returns the values of an encoded dictionary, still encoded."""
+    found, end = spans(data)
+    if end != len(data):
+        raise BencodeError(f"{len(data) - end} bytes follow its end")
+    return {key: data[start:stop] for key, (start, stop) in found.items()}
+
+
 def _end_of(data: bytes, pos: int, budget: _Budget) -> int:
     """Returns where the value at `pos` ends."""
     depth = 0

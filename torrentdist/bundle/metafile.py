@@ -278,7 +278,7 @@ def read_files(raw: bytes) -> Iterator[TreeFile]:
 def with_trackers(raw: bytes, urls: Sequence[str]) -> bytes:
     """Adds trackers for stock clients. The info dict, and so the digest, stays unchanged."""
     try:
-        encoded = {key: part for key, part in _parts(raw).items() if key not in _TRACKER_KEYS}
+        encoded = {key: part for key, part in bencode.parts(raw).items() if key not in _TRACKER_KEYS}
     except bencode.BencodeError as exc:
         raise refused(f"it is not canonical bencode: {exc}") from None
     if urls:
@@ -291,18 +291,10 @@ def _pieces(size: int, piece_length: int) -> int:
     return -(-size // piece_length)
 
 
-def _parts(data: bytes) -> dict[bytes, bytes]:
-    """Returns the values of an encoded dictionary, still encoded."""
-    spans, end = bencode.spans(data)
-    if end != len(data):
-        raise bencode.BencodeError(f"{len(data) - end} bytes follow its end")
-    return {key: data[start:stop] for key, (start, stop) in spans.items()}
-
-
 def _dict_parts(data: bytes, what: str) -> dict[bytes, bytes]:
     if data[:1] != b"d":
         raise refused(f"{what} is missing or no dictionary")
-    return _parts(data)
+    return bencode.parts(data)
 
 
 def _single(data: bytes | None) -> Value | None:
@@ -332,7 +324,7 @@ def _text(data: bytes | None, what: str) -> str:
 
 
 def _top(raw: bytes) -> dict[bytes, bytes]:
-    top = _parts(raw)
+    top = bencode.parts(raw)
     if unknown := top.keys() - _TOP_KEYS:
         raise refused(f"it has the key {shown(min(unknown))}, and only an info dictionary and piece layers are read")
     return top

@@ -25,11 +25,13 @@ from torrentdist.distributor.plugin_files import plugin_failures
 from torrentdist.distributor.protocol import CodeDistributor
 from torrentdist.host.host_parts import AT_ONCE, HostParts
 from torrentdist.host.process.heavy_work import in_heavy_thread, in_writing_thread
+from torrentdist.host.received_updates import ReceivedUpdates
 from torrentdist.host.swarm_transfers import SwarmTransfers
 from torrentdist.host.telemetry.download_story import Download, reported_download
 from torrentdist.log import get_logger
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
+from torrentdist.model.wire.transfer_messages import Sources
 
 log = get_logger()
 
@@ -48,6 +50,7 @@ class Fetches:
         recipe_of: Callable[[BundleId], Awaitable[bytes | None]],
     ) -> None:
         """`recipe_of` gets the recipe of a bundle from elsewhere. None: there is none."""
+        self.updates = ReceivedUpdates(parts.store)
         self._recipe_of = recipe_of
         self._store = parts.store
         self._engine = parts.engine
@@ -57,7 +60,7 @@ class Fetches:
         self._plugin = plugin
         self._store.may_link(keeps_limits(plugin))  # Another plug-in may write into a file that is there.
         self._tasks: dict[Digest, asyncio.Task[StoredBundle]] = {}
-        self._by_plugin: dict[Digest, int] = {}
+        self._brought: dict[Digest, Sources] = {}
         self._failures: dict[Digest, tuple[int, TorrentdistError]] = {}
         self._begun = asyncio.Event()
         """Set when a fetch has reserved its room or got its recipe, and then replaced."""
@@ -79,9 +82,9 @@ class Fetches:
         """Returns each digest whose last fetch failed, with the bundle's size and the error."""
         return dict(self._failures)
 
-    def brought_by_plugin(self, digest: Digest) -> int:
+    def brought(self, digest: Digest) -> Sources:
         """Returns the bytes that arrived by other means than the swarm since this process began."""
-        return self._by_plugin.get(digest, 0)
+        return self._brought.get(digest, Sources())
 
     async def fetch(self, bundle_id: BundleId, meta: Metafile, *, plugin_metafile: bytes | None = None) -> StoredBundle:
         """Fetches the bundle unless it is here. Returns once it is published, or raises the error
@@ -124,13 +127,13 @@ class Fetches:
             # Another plug-in may take a file of the right size for complete.
             recipe = await self._recipe(bundle_id, meta) if plugin_metafile is None else None
             filled = await self._fill(bundle_id, meta, recipe)
-            download.prepared(filled)
+            download.prepared(filled, self.brought(meta.digest))
             if not keeps_limits(self._plugin):  # It may move files, and knows no packs.
                 with disk_failures(home, needed=meta.packed_size):
                     await in_writing_thread(write_known_files, meta, home)
             await self._run_plugin(bundle_id, home, plugin_metafile)
             if not self._transfers.is_verified(meta.digest):
-                self._by_plugin[meta.digest] = meta.size - filled
+                self._brought[meta.digest] = Sources(plugin=meta.size - filled)
             download.fetched()
             stored = await self.publish(meta)
         log.info("bundle published", bundle=bundle_id, digest=meta.digest, size=meta.size)
@@ -150,13 +153,18 @@ class Fetches:
 
     async def _fill(self, bundle_id: BundleId, meta: Metafile, recipe: Recipe | None) -> int:
         """Takes what this host has already into the arriving bundle. Returns the verified bytes."""
-        among = self.sources_of(bundle_id)
-        filling = await self._store.fill(meta, recipe, lambda done: self._transfers.note_filled(meta, done), among)
+        among, sent = self.sources_of(bundle_id), self.updates.files_of(meta.digest)
+        filling = await self._store.fill(
+            meta, recipe, lambda done: self._transfers.note_filled(meta, done), among, sent.files
+        )
         for digest in filling.suspects:
             self.suspect(digest, meta.digest)
         if filling.size:
             self._transfers.note_filled(meta, filling.size)
             log.info("taken from this host", digest=meta.digest, bytes=filling.size, size=meta.size)
+        if filling.sent:
+            count = min(filling.sent, filling.size)
+            self._brought[meta.digest] = Sources(masters=count) if sent.by_master else Sources(peers=count)
         if filling.have is not None:
             self._transfers.trust_pieces(meta.digest, filling.have)
         return filling.size
@@ -201,7 +209,8 @@ class Fetches:
     async def _fetch_from_uploader(self, bundle_id: BundleId, meta: Metafile) -> StoredBundle:
         async with self._reported(bundle_id, meta) as download:
             home = await self._begin(bundle_id, meta)
-            download.prepared(await self._fill(bundle_id, meta, await self._recipe(bundle_id, meta)))
+            filled = await self._fill(bundle_id, meta, await self._recipe(bundle_id, meta))
+            download.prepared(filled, self.brought(meta.digest))
             await self._transfers.fetch(meta, home)
             download.fetched()
             # The plug-in must see the empty files too.
@@ -298,7 +307,7 @@ class Fetches:
         """Forgets the result of this digest's last fetch, and what was verified of it."""
         self._transfers.forget(digest)
         self._failures.pop(digest, None)
-        self._by_plugin.pop(digest, None)
+        self._brought.pop(digest, None)
 
     async def close(self) -> None:
         for task in self._tasks.values():

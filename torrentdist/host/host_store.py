@@ -16,11 +16,12 @@ from pathlib import Path
 
 from torrentdist.bundle.content_check import Damage
 from torrentdist.bundle.metafile import Metafile
+from torrentdist.bundle.packs.version_updates import update_to
 from torrentdist.bundle.reuse.file_filling import Filling
 from torrentdist.bundle.reuse.own_sizes import OwnSizes
 from torrentdist.bundle.reuse.recipe import Recipe
 from torrentdist.bundle.reuse.reuse_plan import Reused
-from torrentdist.bundle.reuse.store_reuse import StoreReuse
+from torrentdist.bundle.reuse.store_reuse import NOTHING_SENT, StoreReuse
 from torrentdist.bundle.store.retention import StoreMarks
 from torrentdist.bundle.store.store import (
     Arrival,
@@ -92,7 +93,12 @@ class HostStore(StoreView):
 
         try:
             return self._store.begin(
-                meta, shared=shared, own_bytes=self._measured, claims=claims, make_room=self._make_room
+                meta,
+                shared=shared,
+                own_bytes=self._measured,
+                claims=claims,
+                make_room=self._make_room,
+                keeps_links=self._reuse.may_link,
             )
         except TorrentdistError as error:
             if error.code != "disk_full" or not sources:
@@ -151,6 +157,11 @@ class HostStore(StoreView):
         """Returns how many bytes of this bundle published bundles hold, or those `among` them."""
         return await in_heavy_thread(self._reuse.reused, meta, recipe, among)
 
+    async def update_to(self, digest: Digest, among: Sequence[Digest]) -> bytes:
+        """Returns the update to a published bundle from one `among` these; nothing if none of them
+        has much of it."""
+        return await in_heavy_thread(update_to, self._store, self._reuse, digest, among)
+
     async def wants_recipe(self, meta: Metafile) -> bool:
         """Whether parts of this bundle's large files are probably here."""
         return await in_heavy_thread(self._reuse.wants_recipe, meta)
@@ -170,9 +181,11 @@ class HostStore(StoreView):
         recipe: Recipe | None,
         progress: Callable[[int], None],
         among: Sequence[Digest] | None = None,
+        sent: Mapping[bytes, bytes] = NOTHING_SENT,
     ) -> Filling:
         """Takes everything that published bundles hold, or those `among` them, into the arriving
-        bundle. When it returns, also by being cancelled, no thread writes there any more."""
+        bundle, and the small files that were `sent`, by their roots. When it returns, also by being
+        cancelled, no thread writes there any more."""
         loop, stop, told_at = asyncio.get_running_loop(), threading.Event(), time.monotonic()
 
         def tell(done: int) -> None:
@@ -183,7 +196,7 @@ class HostStore(StoreView):
 
         async with self._turns.taken(self.waiting_for(meta.digest)):
             work = loop.run_in_executor(
-                self._filling, self._reuse.fill, meta, lambda: not stop.is_set(), tell, recipe, among
+                self._filling, self._reuse.fill, meta, lambda: not stop.is_set(), tell, recipe, among, sent
             )
             self._fills[work] = stop
             work.add_done_callback(self._fills.pop)

@@ -1,5 +1,5 @@
 """What the masters' last answer says about this host's swarms, and which addresses the engine may
-talk to.
+talk to. It also reports which transfers have had no peer for so long that they count as stuck.
 
 Always: the last answer stands until a newer one comes, so that transfers continue without masters.
 Never: ask a master. The agent does, and passes its picture to `apply`.
@@ -13,6 +13,10 @@ from torrentdist.model.swarm_place import SwarmPlace
 from torrentdist.model.wire.swarm_messages import PeerAddress, SwarmPeers
 from torrentdist.swarm.engine.engine import Engine
 from torrentdist.swarm.swarm_picture import SwarmPicture
+
+PATIENCE_SECS = 3.0
+"""Time without a peer after which a transfer counts as stuck. Dialling a peer takes milliseconds,
+and every announce repeats it."""
 
 
 class KnownSwarms:
@@ -68,3 +72,20 @@ class KnownSwarms:
 
     def _swarm(self, digest: Digest) -> SwarmPeers | None:
         return self._picture.swarms.get(digest)
+
+
+class PeerlessTransfers:
+    """A transfer that has just begun is not stuck. Meeting a peer restarts the count."""
+
+    def __init__(self) -> None:
+        self._since: dict[Digest, float] = {}
+
+    def problem(self, digest: Digest, *, peers: int, now: float) -> str:
+        """Returns why an incomplete transfer makes no progress; empty if it may still."""
+        if peers:
+            self._since.pop(digest, None)
+            return ""
+        return "no peers" if now - self._since.setdefault(digest, now) >= PATIENCE_SECS else ""
+
+    def forget(self, digest: Digest) -> None:
+        self._since.pop(digest, None)

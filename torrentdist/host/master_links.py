@@ -13,6 +13,7 @@ from torrentdist.bundle.metafile import Metafile, metafile_of
 from torrentdist.bundle.reuse.recipe import recipe_hash
 from torrentdist.distributor.protocol import Holder
 from torrentdist.host.process.heavy_work import in_heavy_thread
+from torrentdist.host.received_updates import ReceivedUpdates
 from torrentdist.http.access import AccessRule
 from torrentdist.http.api_calls import decode
 from torrentdist.http.asking_in_turn import first_sound
@@ -24,7 +25,7 @@ from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.rendezvous import rendezvous
 from torrentdist.model.wire.bundle_messages import BundleView
 from torrentdist.model.wire.cluster_messages import ClusterView
-from torrentdist.model.wire.headers import DIGEST
+from torrentdist.model.wire.headers import DIGEST, UPDATE_TYPE
 
 T = TypeVar("T")
 
@@ -50,25 +51,35 @@ class MasterLinks:
         self._me = me
         self._urls: Callable[[], list[str]] = lambda: rendezvous(urls(), me)
 
-    async def metafile(self, bundle: BundleId) -> Metafile:
+    async def metafile(self, bundle: BundleId, updates: ReceivedUpdates | None = None) -> Metafile:
         """Returns the metafile of an available bundle. Raises `bundle_not_found` as soon as one
         master says so.
 
         A busy master sends us to another host. If that host does not deliver in time, a master
-        must.
+        must. With `updates`, an update to an older version of this host may come instead.
         """
         path = f"/v1/bundles/{bundle}/metafile"
-        told = await self._answer(f"{path}?for={self._me}", self._urls(), _metafile_or_where)
+        bases = updates.bases() if updates is not None else []
+        told = await self._answer(
+            f"{path}?for={self._me}{'&have=' if bases else ''}{','.join(bases)}", self._urls(), _metafile_or_answer
+        )
         if isinstance(told, Metafile):
             return told
-        meta = await self._from_host(told.headers["location"], _digest(told))
+        meta = await self._through(told, updates)
         return meta if meta is not None else await self._answer(path, self._urls(), _metafile_in)
 
-    async def _from_host(self, url: str, digest: str) -> Metafile | None:
+    async def _through(self, told: Answer, updates: ReceivedUpdates | None) -> Metafile | None:
+        """Returns the metafile to which a master's answer leads: one that names a host, or an
+        update."""
+        digest, answer = _digest(told), told
         with contextlib.suppress(HttpError, TorrentdistError):
-            response = await self._http.request("GET", url, patience=_GIVERS, anonymously=True)
-            if response.status_code == 200:
-                return await in_heavy_thread(metafile_of, response.content, digest)
+            if told.is_redirect:
+                where = told.headers["location"]
+                answer = await self._http.request("GET", where, patience=_GIVERS, anonymously=True)
+            if answer.status_code == 200 and updates is not None and _is_update(answer):
+                return await updates.take(answer.content, Digest(digest), by_master=answer is told)
+            if answer.status_code == 200:
+                return await in_heavy_thread(metafile_of, answer.content, digest)
         return None
 
     async def metafile_of(self, digest: Digest, first: Iterable[str] = ()) -> Metafile:
@@ -134,8 +145,12 @@ class MasterLinks:
         return await first_sound(self._http, urls, path, lambda answer: in_heavy_thread(read, answer))
 
 
-def _metafile_or_where(response: Answer) -> Metafile | Answer:
-    return response if response.is_redirect else _metafile_in(response)
+def _metafile_or_answer(response: Answer) -> Metafile | Answer:
+    return response if response.is_redirect or _is_update(response) else _metafile_in(response)
+
+
+def _is_update(response: Answer) -> bool:
+    return response.headers.get("content-type") == UPDATE_TYPE
 
 
 def _recipe_or_where(response: Answer) -> bytes | Answer:

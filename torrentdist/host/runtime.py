@@ -15,8 +15,7 @@ from msgspec.structs import replace
 from torrentdist.bundle.files.durability import is_shortage
 from torrentdist.host.fetches import Fetches
 from torrentdist.host.host_parts import AT_ONCE, LEFT_SECS, HostParts
-from torrentdist.host.known_swarms import KnownSwarms
-from torrentdist.host.peerless_transfers import PeerlessTransfers
+from torrentdist.host.known_swarms import KnownSwarms, PeerlessTransfers
 from torrentdist.host.swarm_transfers import SwarmTransfers
 from torrentdist.log import get_logger
 from torrentdist.model.errors import TorrentdistError
@@ -78,7 +77,7 @@ class HostRuntime:
         `among`: the digests whose transfers it names; None: all. `known`: whether a digest needs no
         word although it failed here.
         """
-        entries = [self._entry(self._with_plugin(t.view())) for t in self.engine.transfers(among)]
+        entries = [self._entry(self._with_brought(t.view())) for t in self.engine.transfers(among)]
         named = {entry.digest for entry in entries}
         joining = self.transfers.joining
         entries += [
@@ -106,15 +105,11 @@ class HostRuntime:
 
     def transfer_view(self, digest: Digest) -> TransferView | None:
         transfer = self.engine.transfer(digest)
-        return None if transfer is None else self._with_plugin(transfer.view())
+        return None if transfer is None else self._with_brought(transfer.view())
 
-    def _with_plugin(self, view: TransferView) -> TransferView:
-        """Counts bytes that a plug-in put on disk as fetched; the engine counts them as local."""
-        brought = min(self.fetches.brought_by_plugin(view.digest), view.sources.local)
-        if not brought:
-            return view
-        sources = replace(view.sources, local=view.sources.local - brought, plugin=brought)
-        return replace(view, sources=sources)
+    def _with_brought(self, view: TransferView) -> TransferView:
+        """Counts bytes that came beside the swarm as fetched; the engine counts them as local."""
+        return replace(view, sources=view.sources.with_brought(self.fetches.brought(view.digest)))
 
     def _waits_for_peers(self, view: TransferView) -> str:
         if view.phase is not TransferPhase.FETCHING:

@@ -24,8 +24,10 @@ class SmallSource(NamedTuple):
     """A small file of an arriving bundle, and where it is on this host."""
 
     file: FileEntry
-    top: Path
-    path: str
+    top: Path = Path()
+    path: str = ""
+    data: bytes = b""
+    """Its content, if it is in memory."""
 
 
 def fill_packs(
@@ -107,6 +109,8 @@ def _fill(
 
 def _read(source: SmallSource, on_wrong: Callable[[SmallSource], None]) -> bytes:
     """Returns the content of a file; empty if it is not what it should be."""
+    if source.data:
+        return source.data
     with suppress(OSError):
         data = read_small(os.fsencode(source.top / source.path), source.file.size)
         if root_of(data) == source.file.root:

@@ -32,7 +32,7 @@ KEYS: Final = frozenset(
         b"symlinks",
     }
 )
-_COLUMNS: Final = (b"counts", b"directories", b"names", b"packed executable", b"packs", b"roots", b"sizes")
+COLUMNS: Final = (b"counts", b"directories", b"names", b"packed executable", b"packs", b"roots", b"sizes")
 _LARGEST: Final = 16 * 1024 * 1024
 """In bytes. No packed file is larger, since none is larger than a piece."""
 
@@ -47,31 +47,31 @@ class PackedFiles(NamedTuple):
 def encode_packed(files: Sequence[FileEntry], counts: Sequence[int]) -> dict[bytes, Value]:
     """Returns the columns of these files, which are in pack order."""
     directories: list[str] = []
-    numbers: list[int] = []
+    in_each: list[int] = []
     for file in files:
         directory = file.path.rpartition("/")[0]
         if not directories or directory != directories[-1]:
             directories.append(directory)
-            numbers.append(0)
-        numbers[-1] += 1
+            in_each.append(0)
+        in_each[-1] += 1
     bits = bytearray(-(-len(files) // 8))
     for number, file in enumerate(files):
         bits[number // 8] |= file.executable << number % 8
     return {
-        b"counts": _numbers(numbers),
+        b"counts": numbers(in_each),
         b"directories": "\0".join(directories).encode(),
         b"names": "\0".join(file.path.rpartition("/")[2] for file in files).encode(),
         b"packed executable": bytes(bits),
-        b"packs": _numbers(counts),
+        b"packs": numbers(counts),
         b"roots": b"".join(file.root for file in files),
-        b"sizes": _numbers([file.size for file in files]),
+        b"sizes": numbers([file.size for file in files]),
     }
 
 
 def parse_packed(parts: dict[bytes, bytes]) -> PackedFiles:
     """Parses the columns. `parts`: the values of the manifest, still encoded."""
-    columns = {key: _column(parts[key], key) for key in _COLUMNS}
-    sizes, counts = _decoded(columns[b"sizes"]), _decoded(columns[b"counts"])
+    columns = {key: _column(parts[key], key) for key in COLUMNS}
+    sizes, counts = parse_numbers(columns[b"sizes"]), parse_numbers(columns[b"counts"])
     if not 0 < len(sizes) <= safe_paths.MAX_ENTRIES or max(sizes) > _LARGEST:
         raise refused(f"it packs no files, more than {safe_paths.MAX_ENTRIES}, or too large ones")
     if len(columns[b"packed executable"]) != -(-len(sizes) // 8):
@@ -83,7 +83,7 @@ def parse_packed(parts: dict[bytes, bytes]) -> PackedFiles:
         FileEntry(path, size, root, bool(bits[number >> 3] >> (number & 7) & 1))
         for number, (path, size, root) in enumerate(zip(paths, sizes, roots, strict=True))
     )
-    packs = tuple(_decoded(columns[b"packs"]))
+    packs = tuple(parse_numbers(columns[b"packs"]))
     if not packs or min(packs) < 1 or sum(packs) != len(files):
         raise refused("its packs do not hold each packed file once")
     return PackedFiles(files, packs)
@@ -96,14 +96,16 @@ def _column(encoded: bytes, key: bytes) -> bytes:
     return value
 
 
-def _numbers(values: Sequence[int]) -> bytes:
+def numbers(values: Sequence[int]) -> bytes:
+    """Returns a column of numbers."""
     encoded = array("I", values)
     if sys.byteorder != "little":
         encoded.byteswap()
     return encoded.tobytes()
 
 
-def _decoded(column: bytes) -> array[int]:
+def parse_numbers(column: bytes) -> array[int]:
+    """Returns the numbers of a column."""
     if len(column) % 4:
         raise refused("a column of its packs does not hold whole numbers")
     values = array("I")

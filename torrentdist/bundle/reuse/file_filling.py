@@ -47,6 +47,8 @@ class Filling(msgspec.Struct, frozen=True):
     hashed."""
     suspects: frozenset[Digest] = frozenset()
     """Bundles whose content was found to be wrong."""
+    sent: int = 0
+    """Bytes of `size` that came with the metafile."""
 
 
 class FilledFiles(msgspec.Struct, frozen=True):

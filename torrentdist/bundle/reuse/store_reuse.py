@@ -10,9 +10,10 @@ Longer than most files: what is found and what is taken follow the same rules.
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from torrentdist.bundle.file_tree import TreeFile
@@ -51,6 +52,7 @@ from torrentdist.model.ids import Digest
 MOST_BUNDLES: Final = 16
 """Most bundles that are looked at for parts of files, the newest first."""
 Progress = Callable[[int], None]
+NOTHING_SENT: Final[Mapping[bytes, bytes]] = MappingProxyType({})
 Among = Sequence[Digest] | None
 """The only bundles to take from; None: all."""
 INDEX_SECS: Final = 1.0
@@ -64,6 +66,7 @@ class StoreReuse:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._index = RootIndex()
+        store.sharers = lambda digest: self._index.alike({digest})
         self.may_link = False
         """Whether an arriving bundle may share files with others, since nobody writes into it but
         the engine."""
@@ -170,21 +173,31 @@ class StoreReuse:
         progress: Progress = lambda done: None,
         recipe: Recipe | None = None,
         among: Among = None,
+        sent: Mapping[bytes, bytes] = NOTHING_SENT,
     ) -> Filling:
         """Takes everything that is known into the arriving bundle, by the recipe also parts of
         files. `progress` is called with the bytes that are filled so far. `among`: as in
-        `sources`."""
+        `sources`. `sent`: small files that came with the metafile, by their roots."""
         with disk_failures(self._store.object_dir(meta.digest), needed=meta.size):
-            return self._fill(meta, go_on, progress, recipe, among)
+            return self._fill(meta, go_on, progress, recipe, among, sent)
 
-    def _fill(self, meta: Metafile, go_on: GoOn, progress: Progress, recipe: Recipe | None, among: Among) -> Filling:
+    def _fill(
+        self,
+        meta: Metafile,
+        go_on: GoOn,
+        progress: Progress,
+        recipe: Recipe | None,
+        among: Among,
+        sent: Mapping[bytes, bytes],
+    ) -> Filling:
         known = self.known(meta, among=among)
-        if not known and recipe is None:
+        if not known and recipe is None and not sent:
             return Filling()
         content = self._content(meta)
         new = is_new(content)
         small = {file.path for file in meta.packed.files}
-        packed: list[SmallSource] = []
+        packed = [SmallSource(file, data=sent[file.root]) for file in meta.packed.files if file.root in sent]
+        sent_bytes = sum(one.file.size for one in packed)
         paths: set[str] = set()
         suspects: set[Digest] = set()
         done = 0
@@ -226,7 +239,7 @@ class StoreReuse:
                 count(size)
             if have is not None:
                 have = with_parts(meta.wire_files, meta.piece_length, have, parts.pieces) if go_on() else None
-        return Filling(done, have, frozenset(suspects))
+        return Filling(done, have, frozenset(suspects), sent_bytes)
 
     def _small_in(self, digest: Digest, meta: Metafile, source: Path) -> list[SmallSource]:
         """Returns the small files that a bundle holds too, and that are as they were published."""

@@ -33,6 +33,7 @@ LOOK_SECS = 0.5
 STEADY_LOOK_SECS = 1.0
 """Interval between readings of the transfer once bytes have arrived."""
 MOST_SOURCES = 256
+NOTHING = Sources()
 Tell = Callable[[Fact], None]
 
 
@@ -50,15 +51,18 @@ class Download:
         self._most_peers = 0
         self._last = TransferView(digest=meta.digest, phase=TransferPhase.FETCHING, size=meta.size, done=0)
         self._sources: list[Source] = []
+        self._brought = NOTHING
 
     @property
     def moving(self) -> bool:
         return self._first_byte is not None
 
-    def prepared(self, local: int = 0) -> None:
-        """Notes that the fetch may begin. `local` bytes are here already."""
+    def prepared(self, filled: int = 0, brought: Sources = NOTHING) -> None:
+        """Notes that the fetch may begin. `filled` bytes are here already, with those that were
+        `brought` beside the swarm."""
         self._prepared = time.monotonic()
-        self._last = replace(self._last, done=local, sources=Sources(local=local))
+        self._brought = brought
+        self._last = replace(self._last, done=filled, sources=Sources(local=filled).with_brought(brought))
 
     def fetched(self) -> None:
         self._fetched = time.monotonic()
@@ -67,7 +71,8 @@ class Download:
     def look(self) -> TransferView:
         transfer = self._find()
         if transfer is not None:
-            self._last = view = transfer.view()
+            view = transfer.view()
+            self._last = replace(view, sources=view.sources.with_brought(self._brought))
             self._most_peers = max(self._most_peers, view.peers)
             if self._first_byte is None and view.sources.masters + view.sources.peers > 0:
                 self._first_byte = time.monotonic()

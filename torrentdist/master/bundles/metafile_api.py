@@ -8,8 +8,9 @@ here depends on one.
 
 import asyncio
 import gzip
+import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -22,19 +23,24 @@ from torrentdist.host.http.http_conditions import Representation
 from torrentdist.host.http.operation import FILE, body_of
 from torrentdist.host.http.web import flag_parameter, json_response
 from torrentdist.host.process.heavy_work import in_heavy_thread
+from torrentdist.host.received_updates import MOST_BASES
+from torrentdist.host.recent_results import RecentResults
 from torrentdist.master.bundles import bundle_views
 from torrentdist.master.bundles.recipes import RawMetafiles, Recipes, no_recipe
 from torrentdist.master.http.routes import Routes, bundle_of, bundle_target, digest_of, operation, records_for
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.master_core import MasterCore
 from torrentdist.master.swarm.swarms import Swarms
+from torrentdist.model import ids
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.wire.bundle_messages import UploadOffset
-from torrentdist.model.wire.headers import DIGEST
+from torrentdist.model.wire.headers import DIGEST, UPDATE_TYPE
 from torrentdist.security.authorization import Role, may_read, may_read_content
 from torrentdist.security.passes import PARAMETER
 
+METAFILE_TYPE = "application/x-bittorrent"
+UPDATES_KEPT = 8
 ARRIVES_SECS = 2
 """Seconds for which a host waits for a metafile at the host that it was sent to."""
 
@@ -48,6 +54,7 @@ class MetafileApi(Routes):
     """Fetches a bundle again whose metafile has come back."""
     max_body: int
     """Bytes of the largest metafile."""
+    updates: RecentResults[bytes] = field(default_factory=lambda: RecentResults(UPDATES_KEPT))
 
     async def _names_of_digest(self, request: Request) -> list[BundleId]:
         return self.swarms.names(digest_of(request))
@@ -60,14 +67,28 @@ class MetafileApi(Routes):
         """The BitTorrent v2 metafile."""
         entry = bundle_views.entry_of(records_for(request, self.core.records), bundle_of(request), *bundle_views.LISTED)
         digest = entry.record.digest
-        raw = await self.metafiles.of(digest)
-        if (
-            where := giver_of(self.core, self.swarms, request, digest, len(raw), f"/v1/metafiles/{digest}")
-        ) is not None:
+        if update := await self._update(request, digest):
+            raw, what, kind = update, Digest(hashlib.sha256(update).hexdigest()), UPDATE_TYPE
+            path = f"/v1/updates/{what}"
+        else:
+            raw, what, kind = await self.metafiles.of(digest), digest, METAFILE_TYPE
+            path = f"/v1/metafiles/{digest}"
+        if (where := giver_of(self.core, self.swarms, request, what, len(raw), path)) is not None:
             return RedirectResponse(where, headers={DIGEST: digest})
         if flag_parameter(request, "tracker"):
             raw = await in_heavy_thread(with_trackers, raw, self.swarms.tracker_urls(digest))
-        return await _metafile_response(request, raw, digest)
+        return await _metafile_response(request, raw, digest, kind)
+
+    async def _update(self, request: Request, digest: Digest) -> bytes:
+        """Returns an update from a version that the sender has and may have; nothing: the whole
+        metafile is sent."""
+        names = request.query_params.get("have", "").split(",")[:MOST_BASES]
+        bases = [ids.digest(name) for name in names if name]
+        mine = [base for base in bases if may_read_content(principal_of(request), self.swarms.names(base))]
+        if not mine:
+            return b""
+        key = Digest(hashlib.sha256("".join([digest, *mine]).encode()).hexdigest())
+        return await self.updates.get(key, lambda: self.core.host.runtime.store.update_to(digest, mine))
 
     @operation("GET", "/v1/metafiles/{digest}", None, Role.READER, hands_out="_names_of_digest")
     async def metafile_by_digest(self, request: Request) -> Response:
@@ -117,12 +138,12 @@ def giver_of(core: MasterCore, swarms: Swarms, request: Request, digest: Digest,
     return f"{giver.url}{path}?wait={ARRIVES_SECS}&{PARAMETER}={core.records.secrets.new_pass(giver.id, path)}"
 
 
-async def _metafile_response(request: Request, raw: bytes, digest: str) -> Response:
+async def _metafile_response(request: Request, raw: bytes, digest: str, kind: str = METAFILE_TYPE) -> Response:
     headers = {DIGEST: digest, "Vary": "Accept-Encoding"}
     if "gzip" in request.headers.get("accept-encoding", ""):
         raw = await in_heavy_thread(gzip.compress, raw, 3)
         headers["Content-Encoding"] = "gzip"
-    return Response(raw, media_type="application/x-bittorrent", headers=headers)
+    return Response(raw, media_type=kind, headers=headers)
 
 
 @dataclass(frozen=True)

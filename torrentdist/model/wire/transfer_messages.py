@@ -1,6 +1,7 @@
 """The running transfers of a host, and the results of `upload` and `download`."""
 
 from enum import StrEnum
+from typing import Self
 
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.wire.view import View
@@ -15,6 +16,15 @@ class Sources(View, frozen=True, kw_only=True):
     """Bytes that were on this host already."""
     plugin: int = 0
     """Bytes that a plug-in fetched by other means than a swarm."""
+
+    def with_brought(self, brought: Self) -> Self:
+        """Returns these figures with what came beside the swarm, which count as local here, where
+        it came from."""
+        local = self.local - brought.masters - brought.peers - brought.plugin
+        if local < 0:
+            return self
+        masters, peers = self.masters + brought.masters, self.peers + brought.peers
+        return type(self)(masters=masters, peers=peers, local=local, plugin=self.plugin + brought.plugin)
 
 
 class TransferPhase(StrEnum):

@@ -394,7 +394,7 @@ class Keeper:
     async def _metafile(self, bundle: BundleId) -> Metafile:
         """Returns the metafile from a master or, if no master answers, from the local store."""
         try:
-            return await self._links.metafile(bundle)
+            return await self._links.metafile(bundle, self._runtime.fetches.updates)
         except TorrentdistError as error:
             digest = self._runtime.store.lookup(bundle)
             meta = await self._runtime.store.metafile(digest) if digest else None

@@ -70,7 +70,7 @@ class Doors:
         )
         fetches = host.runtime.fetches
         outer: list[Router] = [HealthApi(failing, host.metrics)]
-        outer += [PeerApi(fetches.raw_metafile, fetches.raw_recipe)]
+        outer += [PeerApi(fetches.raw_metafile, fetches.raw_recipe, fetches.updates.raw)]
         outer += [router for room in rooms for router in room.outside]
         app = outside_app(outer, host.guard, self._is_admitted, self._revocations.covers, self._audit)
         await host.serve(app, outside, self._audit, host.guard.tls)

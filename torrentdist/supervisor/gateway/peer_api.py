@@ -21,14 +21,15 @@ from torrentdist.host.telemetry.audit_log import Audit
 from torrentdist.model import ids
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
+from torrentdist.model.wire.headers import UPDATE_TYPE
 from torrentdist.security.authorization import Principal, Role
 from torrentdist.security.certificate_identity import CertificateRole
 from torrentdist.security.passes import PARAMETER, PASS_HOLDER
 from torrentdist.security.tls_contexts import PeerCertificate
 
 Awaited = Callable[[Digest, float], Awaitable[bytes | None]]
-"""Waits for the metafile or the recipe of a digest, at most the given number of seconds; None: it
-did not come."""
+"""Waits for the metafile or the recipe of a digest, or the update of a hash, at most the given
+number of seconds; None: it did not come."""
 LONGEST_WAIT_SECS = 60.0
 
 
@@ -39,9 +40,10 @@ IsAdmitted = Callable[[str, str], bool]
 class PeerApi(DeclaredRoutes):
     """The operations about bundles for other hosts."""
 
-    def __init__(self, raw_metafile: Awaited, raw_recipe: Awaited) -> None:
+    def __init__(self, raw_metafile: Awaited, raw_recipe: Awaited, raw_update: Awaited) -> None:
         self._raw_metafile = raw_metafile
         self._raw_recipe = raw_recipe
+        self._raw_update = raw_update
 
     @operation("GET", "/v1/metafiles/{digest}", None, Role.HOST)
     async def metafile(self, request: Request) -> Response:
@@ -52,6 +54,11 @@ class PeerApi(DeclaredRoutes):
     async def recipe(self, request: Request) -> Response:
         """The recipe of a digest that this host has, or waits for."""
         return Response(await self._awaited(request, self._raw_recipe), media_type="application/octet-stream")
+
+    @operation("GET", "/v1/updates/{digest}", None, Role.HOST)
+    async def update(self, request: Request) -> Response:
+        """The update with this hash that this host received, or waits for."""
+        return Response(await self._awaited(request, self._raw_update), media_type=UPDATE_TYPE)
 
     async def _awaited(self, request: Request, read: Awaited) -> bytes:
         digest = ids.digest(request.path_params["digest"])

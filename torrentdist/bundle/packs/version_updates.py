@@ -1,0 +1,33 @@
+"""Makes an update to a published bundle from an older one that a host has, of what this store
+holds."""
+
+from collections.abc import Sequence
+
+from torrentdist.bundle.file_tree import FileEntry
+from torrentdist.bundle.metafile import CONTENT
+from torrentdist.bundle.packs.pack_files import read_pack
+from torrentdist.bundle.packs.pack_update import make_update
+from torrentdist.bundle.reuse.store_reuse import StoreReuse
+from torrentdist.bundle.store.store import Store
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import Digest
+
+
+def update_to(store: Store, reuse: StoreReuse, digest: Digest, among: Sequence[Digest]) -> bytes:
+    """Returns the update from the one `among` these bundles that has the most of this one; nothing
+    if none of them has much, or one of both is not here as it was published."""
+    meta = store.metafile(digest) if store.get(digest) is not None else None
+    sources = reuse.sources(meta, among=among) if meta is not None and meta.packed.files else []
+    base = store.metafile(sources[0]) if sources and sources[0] != digest else None
+    if meta is None or base is None:
+        return b""
+
+    def read(files: Sequence[FileEntry]) -> bytes:
+        if damage := store.check(digest, [file.path for file in files]):
+            raise TorrentdistError("corrupt", path=damage[0].path, detail=damage[0].reason)
+        return read_pack(store.object_dir(digest) / CONTENT, files)
+
+    try:
+        return make_update(base, meta, read) or b""
+    except TorrentdistError:
+        return b""
