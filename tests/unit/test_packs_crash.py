@@ -5,28 +5,29 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from torrentdist.bundle.content_check import verify_content, verify_packs
+from torrentdist.bundle.content_check import remove_wrong_packs, verify_content, verify_packs
 from torrentdist.bundle.metafile_maker import make_metafile
-from torrentdist.bundle.packs.pack_files import write_files, write_packs
+from torrentdist.bundle.packs.pack_files import read_pack, write_files, write_packs
+from torrentdist.bundle.packs.pack_update import apply_update, make_update
+from torrentdist.bundle.reuse.store_reuse import StoreReuse
 from torrentdist.bundle.store.store import Store
 from torrentdist.testing.sample_trees import some_bytes, write_tree
 
 TREE = {f"d{number % 5}/f{number:03}": some_bytes(900 + number, number) for number in range(120)}
-KINDS = ("open", "rename", "unlink", "mkdir", "chmod", "symlink")
+NEXT = TREE | {"d3/f003": b"patched", "d1/new": b"new"}
+KINDS = ("open", "rename", "unlink", "mkdir", "chmod", "symlink", "link")
 """The calls before which the process is killed."""
 VICTIM = """
 import os, sys
 from pathlib import Path
-from torrentdist.bundle.metafile_maker import make_metafile
-from torrentdist.bundle.packs.pack_files import write_files, write_packs
-from torrentdist.bundle.store.store import Store
+from test_packs_crash import bring, bring_by_update
 
-source, data, nth, kinds = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
-meta = make_metafile(source)
+kind, top, data, nth = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4])
 left = [nth]
 
 def counted(call):
@@ -37,44 +38,76 @@ def counted(call):
         return call(*args, **options)
     return act
 
-for kind in kinds:
-    setattr(os, kind, counted(getattr(os, kind)))
-store = Store.open(data)
-home = store.begin(meta)
-write_packs(meta, source, home)
-write_files(meta, home)
-store.publish(meta.digest)
+def begin():
+    for name in sys.argv[5:]:
+        setattr(os, name, counted(getattr(os, name)))
+
+{"bring": bring, "bring_by_update": bring_by_update}[kind](top, data, begin)
 print(nth - left[0])
 """
 
 
-def killed_at(source: Path, data: Path, nth: int) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", VICTIM, str(source), str(data), str(nth), *KINDS]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+def bring(top: Path, data: Path, begin: Callable[[], None]) -> None:
+    """Publishes `old` from its packs, as the swarm brings them."""
+    meta = make_metafile(top / "old")
+    begin()
+    store = Store.open(data)
+    if store.get(meta.digest) is None:
+        home = store.begin(meta)
+        write_packs(meta, top / "old", home)
+        write_files(meta, home)
+        store.publish(meta.digest)
+    store.close()
+
+
+def bring_by_update(top: Path, data: Path, begin: Callable[[], None]) -> None:
+    """Publishes `new` by an update from `old`. What a killed process left is made from packs."""
+    bring(top, data, lambda: None)
+    old, meta = make_metafile(top / "old"), make_metafile(top / "new")
+    raw = make_update(old, meta, lambda files: read_pack(top / "new", files)) or b""
+    begin()
+    store = Store.open(data)
+    if store.get(meta.digest) is None:
+        update = apply_update(raw, old, meta.digest)
+        home = store.begin(update.meta)
+        reuse = StoreReuse(store)
+        reuse.may_link = True
+        reuse.fill(update.meta, lambda: True, sent=update.files)
+        remove_wrong_packs(meta, home)
+        write_packs(meta, top / "new", home)
+        write_files(update.meta, home)
+        store.publish(meta.digest)
+    store.close()
+
+
+def killed_at(how: str, top: Path, data: Path, nth: int) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", VICTIM, how, str(top), str(data), str(nth), *KINDS]
+    env = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=env)
 
 
 @pytest.mark.case("N2")
-def test_a_process_that_dies_at_any_step_loses_and_publishes_nothing_wrong(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["bring", "bring_by_update"])
+def test_a_process_that_dies_at_any_step_loses_and_publishes_nothing_wrong(tmp_path: Path, how: str) -> None:
     """A host that loses power would keep a bundle with files that nobody uploaded, or never finish
-    it. Each step takes a process of its own."""
-    source = tmp_path / "source"
-    write_tree(source, TREE)
-    meta = make_metafile(source)
-    steps = int(killed_at(source, tmp_path / "whole", 1_000_000).stdout)
-    places = sorted({1 + number * steps // 8 for number in range(8)})
+    it. It takes long: each step needs a process of its own."""
+    write_tree(tmp_path / "old", TREE)
+    write_tree(tmp_path / "new", NEXT)
+    metas = [make_metafile(tmp_path / name) for name in (["old"] if how == "bring" else ["old", "new"])]
+    steps = int(killed_at(how, tmp_path, tmp_path / "whole", 1_000_000).stdout)
+    places = sorted({1 + number * steps // 7 for number in range(7)})
     ends = []
     for nth in places:
         data = tmp_path / str(nth)
-        code = killed_at(source, data, nth).returncode
+        code = killed_at(how, tmp_path, data, nth).returncode
+        {"bring": bring, "bring_by_update": bring_by_update}[how](tmp_path, data, lambda: None)
         store = Store.open(data)
-        if store.get(meta.digest) is None:
-            home = store.begin(meta)
-            write_packs(meta, source, home)
-            write_files(meta, home)
-            store.publish(meta.digest)
-        home = store.object_dir(meta.digest)
-        ends.append((code, verify_content(meta, home / "content"), verify_packs(meta, home)))
+        homes = [store.object_dir(meta.digest) for meta in metas]
+        damage = [
+            [*verify_content(m, home / "content"), *verify_packs(m, home)] for m, home in zip(metas, homes, strict=True)
+        ]
+        ends.append((code, [store.get(meta.digest) is not None for meta in metas], damage))
         store.close()
 
-    assert [(9, [], [])] * len(places) == ends
+    assert [(9, [True] * len(metas), [[]] * len(metas))] * len(places) == ends
     assert os.listdir(tmp_path / "whole" / "transit") == []
