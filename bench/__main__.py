@@ -18,6 +18,7 @@ from pathlib import Path
 from bench.measures import (
     doors,
     download,
+    environment,
     failover,
     groups,
     jobs,
@@ -57,6 +58,7 @@ class Form:
     door_mib: int
     small_files: tuple[int, ...]
     """Numbers of small files in a bundle."""
+    tree_rounds: int
     requests: tuple[int, int]
     """Numbers of pairs, and of requests on each side of a pair."""
 
@@ -80,6 +82,7 @@ FULL = Form(
     wheels=100,
     door_mib=1024,
     small_files=(1_000, 10_000, 50_000, 200_000),
+    tree_rounds=3,
     requests=(61, 50),
 )
 SHORT = Form(
@@ -101,6 +104,7 @@ SHORT = Form(
     wheels=20,
     door_mib=256,
     small_files=(1_000, 10_000),
+    tree_rounds=1,
     requests=(15, 30),
 )
 
@@ -117,7 +121,10 @@ def measurements(form: Form, directory: Path) -> dict[str, Callable[[], list[Row
         ),
         "swarm-tls": lambda: download.measure_tls(directory, mib=form.download_mib, pairs=form.tls_pairs),
         "upload": lambda: upload.measure(directory, uploads=form.uploads),
-        "small-files": lambda: small_files.measure(directory, counts=form.small_files),
+        "small-files": lambda: small_files.measure(directory, counts=form.small_files, rounds=form.tree_rounds),
+        "environment": lambda: environment.measure(
+            directory, environment=form is FULL, files=10_000 if form is FULL else 1_000
+        ),
         "seeding": lambda: seeding.measure(directory, bundles=form.bundles, seconds=form.seeding_secs),
         "failover": lambda: failover.measure_killed(directory, runs=form.failovers),
         "handover": lambda: failover.measure_handed_over(directory, runs=form.failovers),

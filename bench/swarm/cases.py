@@ -68,6 +68,14 @@ CASES = {
         base=MAIN,
         beside="one holder",
     ),
+    "files": Case(
+        what="20 MiB in 10,000 files, by one file",
+        scenario=Scenario(size=20, files=10_000),
+        bar=1.05,
+        by=By.BASE,
+        base=Scenario(size=20),
+        beside="one file",
+    ),
     "apart": Case(what="a host joins each second", scenario=Scenario(apart=1.0), bar=1.25, by=By.OWN_START),
     "slow": Case(
         what="one host's link is ten times slower: the others",

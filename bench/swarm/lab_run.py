@@ -69,8 +69,11 @@ def main() -> int:
 
 def _measure(case: Case, kinds: list[str], arguments: argparse.Namespace) -> int:
     lab = Lab(arguments.dir, case.scenario.rtt / 1000)
-    source = write_source(lab.dir / "source", case.scenario.size)
-    runs = [run_all(lab, case, source, kinds, arguments) for _ in range(arguments.runs or 1)]
+    sources = {
+        files: write_source(lab.dir / f"source-{files}", case.scenario.size, files)
+        for files in {1, case.scenario.files}
+    }
+    runs = [run_all(lab, case, sources, kinds, arguments) for _ in range(arguments.runs or 1)]
     measured = MeasuredCase(case, runs)
     if arguments.out:
         keep(arguments.out, runs)
@@ -84,16 +87,21 @@ def _measure(case: Case, kinds: list[str], arguments: argparse.Namespace) -> int
     return 0 if answer["met"] or (not arguments.scenario and not answer["failed"]) else MISSED
 
 
-def run_all(lab: Lab, case: Case, source: Path, kinds: list[str], arguments: argparse.Namespace) -> ComparedRun:
-    """Runs everything that is compared, once."""
+def run_all(
+    lab: Lab, case: Case, sources: dict[int, Path], kinds: list[str], arguments: argparse.Namespace
+) -> ComparedRun:
+    """Runs everything that is compared, once. `sources`: the bundle by its number of files."""
+    source = sources[1]
     load = os.getloadavg()[0]
     seconds = link_time(lab, case.scenario, source)
     _say(f"T, one HTTP transfer over one link: {seconds:.2f} s")
     base = None
     if case.base is not None:
-        base = run_ours(lab, case.base, source, seconds)
+        base = run_ours(lab, case.base, sources[case.base.files], seconds)
         _say(_line(case.beside, base, seconds))
-    ours = run_ours(lab, case.scenario, source, seconds, keep=arguments.keep, changed=arguments.changed)
+    ours = run_ours(
+        lab, case.scenario, sources[case.scenario.files], seconds, keep=arguments.keep, changed=arguments.changed
+    )
     _say(_line("ours", ours, seconds))
     peers = {}
     for kind in kinds:
@@ -131,12 +139,15 @@ def run_peer(lab: Lab, scenario: Scenario, source: Path, kind: str, seconds: flo
     return run_ours(lab, scenario, source, seconds, distributor=LOCAL)
 
 
-def write_source(directory: Path, mib: int) -> Path:
-    """Writes one file of random bytes, which cannot be compressed."""
-    directory.mkdir()
-    with (directory / "data").open("wb") as out:
-        for _ in range(mib):
-            out.write(os.urandom(MIB))
+def write_source(directory: Path, mib: int, files: int = 1) -> Path:
+    """Writes files of random bytes, which cannot be compressed."""
+    for number in range(files):
+        path = directory / (f"d{number // 80}/f{number}" if files > 1 else "data")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as out:
+            left = mib * MIB // files
+            while left:
+                left -= out.write(os.urandom(min(MIB, left)))
     return directory
 
 

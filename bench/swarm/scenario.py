@@ -22,6 +22,8 @@ class Scenario:
     """Mbit/s of every link, each way; 0: no limit."""
     size: int = 32
     """Size of the bundle in MiB."""
+    files: int = 1
+    """Number of files of about the same size that the bundle has."""
     holders: int = 1
     holder_rate: float = 0.0
     """Mbit/s of the holders' links; 0: as the others."""
@@ -49,6 +51,7 @@ class Scenario:
             "hosts": 1,
             "rate": 0.0,
             "size": 1,
+            "files": 1,
             "holders": 1,
             "holder_rate": 0.0,
             "rtt": 0.0,
