@@ -66,7 +66,7 @@ class StoreReuse:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._index = RootIndex()
-        store.sharers = lambda digest: self._index.alike({digest})
+        store.likely_sharers = lambda digest: self._index.alike({digest})
         self.may_link = False
         """Whether an arriving bundle may share files with others, since nobody writes into it but
         the engine."""

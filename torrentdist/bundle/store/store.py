@@ -95,7 +95,7 @@ class Store(StoreView):
         self._checks = StoreChecks(self._objects, self._state, self.metafile)
         self._use_recorded: dict[Digest, float] = {}
         self._begun: dict[Digest, Metafile] = {}
-        self.sharers: Callable[[Digest], Iterable[Digest]] = lambda digest: ()
+        self.likely_sharers: Callable[[Digest], Iterable[Digest]] = lambda digest: ()
         """Returns the bundles that may share files with this one."""
         with disk_failures(data_dir):
             self._recover()
@@ -432,7 +432,7 @@ class Store(StoreView):
         self._use_recorded.pop(digest, None)
         self._state.now_unpublished(digest)
         try:
-            with disk_failures(self.data_dir), self._checks.removing(digest, self.sharers(digest)):
+            with disk_failures(self.data_dir), self._checks.removing(digest, self.likely_sharers(digest)):
                 delete(self._objects.detach(digest))
         except TorrentdistError:
             if self._objects.directory(digest).exists():
