@@ -25,6 +25,7 @@ from torrentdist.bundle.reuse.chunker import LARGE_FILE
 from torrentdist.bundle.reuse.file_filling import Filling, GoOn, fill_files, is_new, settle_pieces
 from torrentdist.bundle.reuse.part_filling import (
     RECIPE,
+    FilledParts,
     KnownChunks,
     Own,
     bytes_of_parts,
@@ -52,7 +53,9 @@ from torrentdist.model.ids import Digest
 MOST_BUNDLES: Final = 16
 """Most bundles that are looked at for parts of files, the newest first."""
 Progress = Callable[[int], None]
-NOTHING_SENT: Final[Mapping[bytes, bytes]] = MappingProxyType({})
+Sent = Mapping[bytes, bytes]
+"""The content of small files by their roots."""
+NOTHING_SENT: Final[Sent] = MappingProxyType({})
 Among = Sequence[Digest] | None
 """The only bundles to take from; None: all."""
 INDEX_SECS: Final = 1.0
@@ -173,7 +176,7 @@ class StoreReuse:
         progress: Progress = lambda done: None,
         recipe: Recipe | None = None,
         among: Among = None,
-        sent: Mapping[bytes, bytes] = NOTHING_SENT,
+        sent: Sent = NOTHING_SENT,
     ) -> Filling:
         """Takes everything that is known into the arriving bundle, by the recipe also parts of
         files. `progress` is called with the bytes that are filled so far. `among`: as in
@@ -182,13 +185,7 @@ class StoreReuse:
             return self._fill(meta, go_on, progress, recipe, among, sent)
 
     def _fill(
-        self,
-        meta: Metafile,
-        go_on: GoOn,
-        progress: Progress,
-        recipe: Recipe | None,
-        among: Among,
-        sent: Mapping[bytes, bytes],
+        self, meta: Metafile, go_on: GoOn, progress: Progress, recipe: Recipe | None, among: Among, sent: Sent
     ) -> Filling:
         known = self.known(meta, among=among)
         if not known and recipe is None and not sent:
@@ -230,16 +227,30 @@ class StoreReuse:
             count(size)
         have = settle_pieces(meta, content, paths, in_packs) if new and go_on() else None
         if recipe is not None and go_on():
-            skip = {one.file.path for one in known}
-            parts = fill_parts(meta, content, recipe, self._own_files(among), skip=skip, is_new=new, go_on=go_on)
-            for source in parts.sources:
-                self._note_source(meta.digest, Digest(source.parent.name))
+            parts = self._fill_parts(meta, recipe, known, among, is_new=new, go_on=go_on)
             suspects |= {Digest(source.parent.name) for source in parts.suspects}
             if size := bytes_of_parts(meta, parts.pieces):
                 count(size)
             if have is not None:
                 have = with_parts(meta.wire_files, meta.piece_length, have, parts.pieces) if go_on() else None
         return Filling(done, have, frozenset(suspects), sent_bytes)
+
+    def _fill_parts(
+        self,
+        meta: Metafile,
+        recipe: Recipe,
+        known: Sequence[KnownFile[Digest]],
+        among: Among,
+        *,
+        is_new: bool,
+        go_on: GoOn,
+    ) -> FilledParts:
+        skip = {one.file.path for one in known}
+        own = self._own_files(among)
+        parts = fill_parts(meta, self._content(meta), recipe, own, skip=skip, is_new=is_new, go_on=go_on)
+        for source in parts.sources:
+            self._note_source(meta.digest, Digest(source.parent.name))
+        return parts
 
     def _small_in(self, digest: Digest, meta: Metafile, source: Path) -> list[SmallSource]:
         """Returns the small files that a bundle holds too, and that are as they were published."""
