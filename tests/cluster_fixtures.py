@@ -3,7 +3,8 @@ line.
 
 Always: every process that a test starts is gone after the test, also after a failure. `cluster` is
 shared and must not be harmed. `battered` may be killed and frozen, and is repaired before the next
-test. `new_cluster` belongs to one test.
+test. `new_cluster` belongs to one test. A cluster has a root of its own in the ZooKeeper that all
+tests of a worker share, unless a test asks for a server that it may harm.
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ import pytest
 from forked_programs import PROGRAM, ForkedProgram, begin, begin_daemon
 from patience import patient
 from quick_callbacks import WATCHED, quick_daemons
+from zookeeper_fixtures import new_root, shared_zookeeper
 
 from torrentdist.dev.dev_cluster import ChildProcess, DevCluster, DevSpec
 from torrentdist.dev.dev_processes import is_alive
+from torrentdist.model.configuration.config import ZooKeeperConfig
 from torrentdist.model.wire.headers import CLIENT
 from torrentdist.testing.sample_trees import some_bytes, write_tree
 
@@ -209,6 +212,16 @@ class Cluster:
 
     # members
 
+    @property
+    def root(self) -> str:
+        """The root of the cluster's tree."""
+        return str(self.dev.spec.settings.get("zookeeper", {}).get("chroot", ZooKeeperConfig().chroot))
+
+    @property
+    def tree(self) -> str:
+        """Where a client finds the cluster's tree: the address of ZooKeeper, and the root."""
+        return self.dev.state.zookeeper + self.root
+
     def masters(self) -> list[str]:
         return [p.id for p in self.dev.state.processes if p.role == "master"]
 
@@ -324,10 +337,18 @@ def _with(spec: DevSpec, settings: Settings) -> DevSpec:
 
 
 @contextlib.contextmanager
-def running_cluster(settings: Settings | None = None, *, work: Path | None = None, **spec: Any) -> Iterator[Cluster]:
-    """Yields a cluster in `work`, or in a directory of its own, and removes it afterwards."""
+def running_cluster(
+    settings: Settings | None = None, *, work: Path | None = None, own_zookeeper: bool = False, **spec: Any
+) -> Iterator[Cluster]:
+    """Yields a cluster in `work`, or in a directory of its own, and removes it afterwards.
+
+    `own_zookeeper`: a test stops or pauses its ZooKeeper. A cluster with TLS has its own too.
+    """
     work = work or Path(tempfile.mkdtemp(prefix="torrentdist-test-"))
     merged = {"replication": SLOW_SYNC, **{k: dict(v) for k, v in (settings or {}).items()}}
+    if not (own_zookeeper or spec.get("tls") or "zookeeper" in spec):
+        spec["zookeeper"] = shared_zookeeper().addresses[0]
+        merged["zookeeper"] = {"chroot": new_root(), **merged.get("zookeeper", {})}
     merged["replication"] = {**SLOW_SYNC, **merged["replication"]}
     merged["swarm"] = {**NO_COURTESY, **merged.get("swarm", {})}
     dev = ProgramCluster(DevSpec(dir=work / "cluster", settings=merged, **spec))
@@ -362,14 +383,15 @@ def cluster(_shared_cluster: Cluster) -> Cluster:
 @pytest.fixture(scope="session")
 def _battered_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     settings = {"replication": {"abandon_secs": 4.0}, "swarm": {"seeding_secs": 2.0}}
-    with running_cluster(settings, work=tmp_path_factory.mktemp("battered-cluster")) as cluster:
+    work = tmp_path_factory.mktemp("battered-cluster")
+    with running_cluster(settings, work=work, own_zookeeper=True) as cluster:
         yield cluster
 
 
 @pytest.fixture
 def battered(_battered_cluster: Cluster) -> Iterator[Cluster]:
-    """3 masters and 2 supervisors that a test may kill and freeze. They are repaired before each
-    test. Uploads expire in 4 s."""
+    """3 masters, 2 supervisors and a ZooKeeper that a test may kill and freeze. They are repaired
+    before each test. Uploads expire in 4 s."""
     _battered_cluster.heal()
     yield _battered_cluster
     for process in _battered_cluster.dev.state.processes:

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import secrets
+import shutil
+import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
@@ -43,9 +46,9 @@ def write_auth(path: Path, line: str) -> str:
 
 
 @contextlib.contextmanager
-def records_client(zookeeper: str) -> Iterator[KazooClient]:
-    """Yields a connected client of the cluster whose ZooKeeper servers are `zookeeper`."""
-    client = KazooClient(hosts=zookeeper + "/torrentdist")
+def records_client(root: str) -> Iterator[KazooClient]:
+    """Yields a connected client of the tree at `root`, such as 127.0.0.1:2181/torrentdist."""
+    client = KazooClient(hosts=root)
     client.start(10)
     try:
         yield client
@@ -54,13 +57,31 @@ def records_client(zookeeper: str) -> Iterator[KazooClient]:
         client.close()
 
 
-@pytest.fixture(scope="session")
-def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZooKeeper]:
-    """One server per worker. Do not stop, pause or wipe it, and close only a root of your own."""
-    embedded = EmbeddedZooKeeper(tmp_path_factory.mktemp("zookeeper"))
+_at_end = contextlib.ExitStack()
+
+
+def pytest_sessionfinish() -> None:
+    _at_end.close()
+
+
+@functools.cache
+def shared_zookeeper() -> EmbeddedZooKeeper:
+    """One server per worker. Do not stop, pause or wipe it, and use a root of your own."""
+    directory = tempfile.mkdtemp(prefix="torrentdist-zookeeper-")
+    _at_end.callback(shutil.rmtree, directory, ignore_errors=True)
+    embedded = EmbeddedZooKeeper(Path(directory))
+    _at_end.callback(embedded.kill)
     embedded.start(START_SECS)
-    yield embedded
-    embedded.kill()
+    return embedded
+
+
+def new_root() -> str:
+    return f"/test-{secrets.token_hex(6)}"
+
+
+@pytest.fixture
+def zookeeper() -> EmbeddedZooKeeper:
+    return shared_zookeeper()
 
 
 @pytest.fixture
@@ -74,7 +95,7 @@ def own_zookeeper(tmp_path: Path) -> Iterator[EmbeddedZooKeeper]:
 
 @pytest.fixture
 def chroot() -> str:
-    return f"/test-{secrets.token_hex(6)}"
+    return new_root()
 
 
 @pytest.fixture

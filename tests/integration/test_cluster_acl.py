@@ -55,9 +55,9 @@ def test_everything_works_in_it_and_a_stranger_can_change_nothing(closed: Cluste
     with zookeeper_of(closed) as stranger:
         for path in ("assignments/supervisor-1", "code-distributor/kept", "epoch"):
             with pytest.raises(NoAuthError):
-                stranger.set(f"/torrentdist/{path}", b"mine")
+                stranger.set(f"{closed.root}/{path}", b"mine")
         with pytest.raises(NoAuthError):
-            stranger.create("/torrentdist/election/x-", b"mallory", ephemeral=True, sequence=True)
+            stranger.create(f"{closed.root}/election/x-", b"mallory", ephemeral=True, sequence=True)
     told = closed.run("doctor", "--config", closed.dev.config_of("master-1"), "--masters", closed.url("master-1"))
     acl = [(f["verdict"], f["detail"]) for f in told.json["findings"] if f["check"] == "acl"]
 
@@ -75,8 +75,8 @@ def test_what_is_pending_is_done_though_leadership_is_lost_and_regained_meanwhil
     closed.run("job", "kill", "pending", "-w", "6").ok()
     before = closed.get("master-1", "/v1/leader")
     with zookeeper_of(closed, SECRET) as owner:
-        for znode in owner.get_children("/torrentdist/election"):
-            owner.delete(f"/torrentdist/election/{znode}")
+        for znode in owner.get_children(f"{closed.root}/election"):
+            owner.delete(f"{closed.root}/election/{znode}")
     until(lambda: (closed.get("master-1", "/v1/leader") or before)["epoch"] > before["epoch"], "it leads again")
     still = closed.get("master-1", "/v1/jobs/pending")
     until(lambda: closed.get("master-1", "/v1/jobs/pending") is None, "the job is removed", 45.0)
@@ -89,7 +89,7 @@ def test_what_is_pending_is_done_though_leadership_is_lost_and_regained_meanwhil
 def test_a_master_refuses_a_tree_that_has_become_open_and_mends_it_when_told_to(closed: Cluster) -> None:
     """If this fails, a znode that every user may write stays so without a message."""
     with zookeeper_of(closed, SECRET) as owner:
-        owner.set_acls("/torrentdist/assignments", OPEN_ACL_UNSAFE)
+        owner.set_acls(f"{closed.root}/assignments", OPEN_ACL_UNSAFE)
     closed.dev.signal("master-1", signal.SIGTERM)
     refused = closed.run("master", "--config", closed.dev.config_of("master-1"))
     mending = closed.begin("master", "--repair-acls", "--config", closed.dev.config_of("master-1"))

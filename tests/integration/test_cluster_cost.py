@@ -112,7 +112,7 @@ def _record(id_: BundleId, digest: Digest, state: BundleState) -> BundleRecord:
 
 def fill(cluster: Cluster, master: str, work: Path, *, held: int, removed: int, jobs: int) -> None:
     """Gives a master that does not run many bundles, tombstones and jobs."""
-    client = KazooClient(hosts=cluster.dev.state.zookeeper + "/torrentdist")
+    client = KazooClient(hosts=cluster.tree)
     client.start(10)
     try:
         for record, store in publish_bundles(cluster.store(master), work, held):

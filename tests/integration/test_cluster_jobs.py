@@ -34,7 +34,7 @@ SETTINGS: Settings = {"swarm": {"seeding_secs": 2.0}, "jobs": {"silent_secs": 10
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """3 masters and 3 supervisors of this file's own."""
-    with running_cluster(SETTINGS, supervisors=3) as cluster:
+    with running_cluster(SETTINGS, supervisors=3, own_zookeeper=True) as cluster:
         yield cluster
 
 

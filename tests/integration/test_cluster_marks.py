@@ -14,7 +14,7 @@ SIZE = 300_000
 
 def test_nothing_goes_before_the_assignment_is_known(new_cluster: NewCluster, tmp_path: Path) -> None:
     """A host that restarts while ZooKeeper is away would drop what it was told to keep."""
-    cluster = new_cluster(masters=1, supervisors=1)
+    cluster = new_cluster(masters=1, supervisors=1, own_zookeeper=True)
     cluster.run("upload", make_source(tmp_path / "needed", 1, SIZE), "--id", "needed").ok()
     cluster.run("bundle", "distribute", "needed", "--wait", "100%").ok()
     cluster.dev.signal("zookeeper-1", signal.SIGSTOP)

@@ -31,7 +31,7 @@ def test_a_replica_record_means_bytes_on_disk(battered: Cluster, tmp_path: Path)
     meta = make_metafile(source)
     early: list[str] = []
     seen: set[str] = set()
-    with records_client(battered.dev.state.zookeeper) as zookeeper:
+    with records_client(battered.tree) as zookeeper:
         uploading = battered.begin(
             "upload", source, "--id", "watched", "--min-replicas", 3, swarm__upload_limit=4 * MIB
         )

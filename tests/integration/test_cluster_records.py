@@ -57,12 +57,12 @@ def test_records_that_are_gone_delete_no_bundle(doomed: Cluster, tmp_path: Path)
 
     with zookeeper_of(doomed) as zookeeper:
         # One: the bundles' records are emptied.
-        delete_all(zookeeper, "/torrentdist/code-distributor")
+        delete_all(zookeeper, f"{doomed.root}/code-distributor")
         until(lambda: doomed.get("master-1", "/v1/bundles") == [], "master-1 sees that there are none")
         assert throughout(all_have_it, 1.0)
 
         # Second: the whole chroot goes while the daemons run.
-        delete_all(zookeeper, "/torrentdist")
+        delete_all(zookeeper, doomed.root)
     doomed.run("ha", "init").ok()
     until(lambda: all(doomed.status(name, "/readyz") == 200 for name in doomed.masters()), "all are ready again", 30)
     leader = doomed.leader()
@@ -85,8 +85,9 @@ def test_a_foreign_tree_deletes_no_bundle(doomed: Cluster, tmp_path: Path) -> No
     name = doomed.standbys()[0]
     doomed.dev.signal(name, signal.SIGTERM)
 
-    doomed.run("ha", "init", zookeeper__chroot="/somebody-elses").ok()
-    doomed.reconfigure_stopped(name, {"zookeeper": {"chroot": "/somebody-elses"}})
+    foreign = f"{doomed.root}-foreign"
+    doomed.run("ha", "init", zookeeper__chroot=foreign).ok()
+    doomed.reconfigure_stopped(name, {"zookeeper": {"chroot": foreign}})
     until(lambda: doomed.status(name, "/leaderz") == 200, "it leads the empty cluster")
     until(lambda: doomed.get(name, "/v1/bundles") == [], "it knows of no bundle")
     kept = throughout(lambda: doomed.published(name, digest), 1.0)

@@ -79,7 +79,7 @@ def test_a_request_is_made_once_across_a_failover(trio: Cluster, tmp_path: Path)
     until(lambda: (trio.get(standby, "/v1/bundles/spread/hosts") or {}).get("hosts"), "the distribution is made")
     trio.kill(leader)
     retry(trio, "DELETE", "/v1/bundles/pinned/pin", "b7-somebody-else")
-    with records_client(trio.dev.state.zookeeper) as records:
+    with records_client(trio.tree) as records:
         before = [version_of(records, bundle) for bundle in ("pinned", "gone", "spread")]
         pinned = retry(trio, "PUT", "/v1/bundles/pinned/pin", "b7-pin")
         removed = retry(trio, "DELETE", "/v1/bundles/gone", "b7-remove")
@@ -103,7 +103,7 @@ def test_five_failovers_in_a_row_and_a_mutation_after_each(trio: Cluster, tmp_pa
     """B10: if this failed, a mutation sent just as the leader dies would be lost, made twice or
     reported wrongly."""
     leaders, answers, versions = [], [], []
-    with records_client(trio.dev.state.zookeeper) as records:
+    with records_client(trio.tree) as records:
         for n in range(5):
             bundle = f"row-{n}"
             trio.upload(make_source(tmp_path / bundle, 10 + n), bundle, replicas=2)

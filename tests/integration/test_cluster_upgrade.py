@@ -46,7 +46,7 @@ def downgrade(cluster: Cluster, *names: str) -> None:
 
 @contextmanager
 def records_of(cluster: Cluster) -> Iterator[Any]:
-    with records_client(cluster.dev.state.zookeeper) as client:
+    with records_client(cluster.tree) as client:
         yield lambda path: msgspec.json.decode(client.get(path)[0])
 
 

@@ -47,7 +47,7 @@ def test_reads_end_in_time_without_zookeeper_and_say_what_they_do_not_know(
 ) -> None:
     """If this fails, `job ls` takes a minute without ZooKeeper, and then shows workers that run as
     0/2."""
-    cluster = new_cluster()
+    cluster = new_cluster(own_zookeeper=True)
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "file").write_text("content")
     cluster.upload(tmp_path / "b", "b")

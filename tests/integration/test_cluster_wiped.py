@@ -10,22 +10,20 @@ import pytest
 from cluster_clients import zookeeper_of
 from cluster_fixtures import Cluster, NewCluster, until
 
-CHROOT = "/torrentdist"
-
 pytestmark = pytest.mark.case("G5")
 
 
 def wipe(cluster: Cluster) -> None:
     """Deletes the tree, /cluster first."""
     with zookeeper_of(cluster) as client:
-        client.delete(f"{CHROOT}/cluster")
-        client.delete(CHROOT, recursive=True)
+        client.delete(f"{cluster.root}/cluster")
+        client.delete(cluster.root, recursive=True)
 
 
 def left(cluster: Cluster) -> list[str]:
     """Returns what is in the tree."""
     with zookeeper_of(cluster) as client:
-        return [] if client.exists(CHROOT) is None else client.get_children(CHROOT)
+        return [] if client.exists(cluster.root) is None else client.get_children(cluster.root)
 
 
 def failing(cluster: Cluster, name: str) -> dict[str, Any]:

@@ -166,7 +166,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     work = tmp_path_factory.mktemp("large")
     with running_cluster(SETTINGS, work=work, masters=1, supervisors=0) as cluster, asyncio.Runner() as runner:
         digest = Digest(cluster.upload(make_source(work / "seen", 1, SIZE), "seen", replicas=1)["digest"])
-        zookeeper = ZooKeeper(ZooKeeperConfig(servers=cluster.dev.state.zookeeper.split(",")))
+        zookeeper = ZooKeeper(ZooKeeperConfig(servers=[cluster.dev.state.zookeeper], chroot=cluster.root))
         runner.run(zookeeper.start(10.0))
         runner.run(register(zookeeper, digest))
         cluster.run("bundle", "distribute", "seen", "--wait", "0").ok()

@@ -39,7 +39,8 @@ def fill(path: Path) -> None:
 def test_a_full_disk_under_the_log_ends_no_daemon(new_cluster: NewCluster, small_disk: Callable[[int], Path]) -> None:
     """If this fails, a master and a supervisor end at the first line that they cannot write, and
     workers end with them."""
-    cluster = new_cluster({"log": {"level": "debug", "format": "json"}}, masters=1, supervisors=1)
+    settings = {"log": {"level": "debug", "format": "json"}}
+    cluster = new_cluster(settings, masters=1, supervisors=1, own_zookeeper=True)
     disk = small_disk(MOUNT_BYTES)
     names = ["master-1", "supervisor-1"]
     for name in names:

@@ -14,12 +14,10 @@ from typing import Any
 import pytest
 from cluster_fixtures import Cluster, running_cluster, until
 
-from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper
-
 
 @pytest.fixture(scope="module")
-def shrinking(zookeeper: EmbeddedZooKeeper) -> Iterator[Cluster]:
-    with running_cluster(masters=2, supervisors=3, zookeeper=zookeeper.addresses[0]) as cluster:
+def shrinking() -> Iterator[Cluster]:
+    with running_cluster(masters=2, supervisors=3) as cluster:
         until(lambda: all(is_remembered(cluster, name) for name in ("supervisor-2", "supervisor-3")))
         yield cluster
 

@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
-from cluster_clients import zookeeper_of
 from cluster_fixtures import Cluster, Ran, Settings, running_cluster, until
+from zookeeper_fixtures import records_client
 
 from torrentdist.cluster import paths
 from torrentdist.model.ids import BundleId, Digest, JobId
@@ -87,10 +87,6 @@ def log_lines(cluster: Cluster, event: str) -> list[dict[str, Any]]:
 
 def refusals_in_log(cluster: Cluster) -> list[tuple[str, str]]:
     return [(line["job"], line["reason"]) for line in log_lines(cluster, "worker not started")]
-
-
-def records(path: str) -> str:
-    return f"/torrentdist{path}"
 
 
 def refusal(cluster: Cluster, job: str) -> str:
@@ -171,8 +167,8 @@ def test_other_content_under_a_signed_id_is_refused(
     strict.run("upload", job, "--id", "good-1", "--min-replicas", 1, "--sign", key.key_file).ok()
     (job / "run.sh").write_text("evil")
     evil = strict.upload(job, "evil-1", replicas=1)["digest"]
-    with zookeeper_of(strict) as zookeeper:
-        path = records(paths.bundle(BundleId("good-1")))
+    with records_client(strict.tree) as zookeeper:
+        path = paths.bundle(BundleId("good-1"))
         record = decode(zookeeper.get(path)[0], BundleRecord, path=path)
         zookeeper.set(path, encode(msgspec.structs.replace(record, digest=Digest(evil))))
     until(lambda: strict.get("master-1", "/v1/bundles/good-1")["digest"] == evil, "the master believes it")
@@ -231,8 +227,8 @@ def test_a_rogue_record_of_a_job_starts_nothing(
     """Anybody who can write to ZooKeeper could run code on every host."""
     sane = strict.run("job", "submit", job, "--sign", key.key_file, "--inactive").ok()["id"]
     other = strict.run("upload", job / "run.sh", "--min-replicas", 1, "--sign", key.key_file).ok()["id"]
-    path = records(paths.job(JobId(sane)))
-    with zookeeper_of(strict) as zookeeper:
+    path = paths.job(JobId(sane))
+    with records_client(strict.tree) as zookeeper:
         record = decode(zookeeper.get(path)[0], JobRecord, path=path)
         assert record.spec is not None
         attacks: dict[str, dict[str, Any]] = {
@@ -244,7 +240,7 @@ def test_a_rogue_record_of_a_job_starts_nothing(
         }
         rogue = JobId(f"rogue-{tmp_path.name}")
         forged = {"id": rogue, "status": JobStatus.ACTIVE, "created_at": 1.0, "signature": None, **attacks[attack]}
-        zookeeper.create(records(paths.job(rogue)), encode(msgspec.structs.replace(record, **forged)))
+        zookeeper.create(paths.job(rogue), encode(msgspec.structs.replace(record, **forged)))
     why = refusal(strict, rogue)
     strict.run("job", "kill", rogue, "-w", 0).ok()
 
