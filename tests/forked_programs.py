@@ -209,7 +209,20 @@ def become(request: dict[str, Any]) -> None:
     if "HOUSE_COVERAGE" in os.environ:  # `make coverage-map` runs
         sys.path.append(str(Path(__file__).parent.parent))
         importlib.import_module("scripts.breaks.map_recorder").record_process()
-    runpy.run_module(PROGRAM, run_name="__main__", alter_sys=True)
+    try:
+        runpy.run_module(PROGRAM, run_name="__main__", alter_sys=True)
+    except SystemExit as ended:
+        end(ended.code if isinstance(ended.code, int) else int(ended.code is not None))
+
+
+def end(code: int) -> None:
+    """Ends as Python does, but leaves all that was imported to the kernel."""
+    threading._shutdown()  # type: ignore[attr-defined]  # joins threads
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":
