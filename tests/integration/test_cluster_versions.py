@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster_fixtures import Cluster, NewCluster, picture, until
+from cluster_fixtures import Cluster, picture, running_cluster, until
 from wire_counters import settled
 
 from torrentdist.testing.sample_trees import some_bytes, write_tree
@@ -203,91 +204,94 @@ def test_a_damaged_old_version_harms_no_new_one_and_is_mended(cluster: Cluster, 
     until(lambda: picture(old) == picture(cluster.content(host, first["digest"])), "the old version is mended")
 
 
+@pytest.fixture(scope="module")
+def slow() -> Iterator[Cluster]:
+    """A master whose link is slow, and a host."""
+    with running_cluster({"swarm": {"upload_limit": 150_000, "seeding_secs": 1.0}}, masters=1, supervisors=1) as slow:
+        yield slow
+
+
 @pytest.mark.case("H2")
 @pytest.mark.case("H4")
-def test_a_host_that_dies_in_the_middle_goes_on_with_what_it_had(new_cluster: NewCluster, tmp_path: Path) -> None:
+def test_a_host_that_dies_in_the_middle_goes_on_with_what_it_had(slow: Cluster, tmp_path: Path) -> None:
     """A crash would cost the whole version again, or leave content that nobody checked."""
-    cluster = new_cluster({"swarm": {"upload_limit": 150_000}}, masters=1, supervisors=1)
     old = tmp_path / "old"
     write_tree(old, {f"{number}.bin": some_bytes(20_000, number) for number in range(20)})
-    uploaded = cluster.upload(old, "env-42", replicas=1)
-    distribute(cluster, "env-42")
+    uploaded = slow.upload(old, "env-42", replicas=1)
+    distribute(slow, "env-42")
     shutil.copytree(old, tmp_path / "new")
     write_tree(tmp_path / "new", {"3.bin": some_bytes(600_000, 50)})
-    uploaded = cluster.upload(tmp_path / "new", "env-43", replicas=1)
-    [host] = cluster.supervisors()
-    running = cluster.begin("bundle", "distribute", "env-43")
-    arriving = cluster.content(host, uploaded["digest"])
+    uploaded = slow.upload(tmp_path / "new", "env-43", replicas=1)
+    [host] = slow.supervisors()
+    running = slow.begin("bundle", "distribute", "env-43")
+    arriving = slow.content(host, uploaded["digest"])
     until(lambda: (arriving / "3.bin").exists() and (arriving / "3.bin").stat().st_blocks > 200, "some of it arrived")
-    cluster.kill(host)
+    slow.kill(host)
     # A torn copy, as a crash of the machine leaves it.
     (arriving / "7.bin").write_bytes(bytes(20_000))
-    cluster.start(host)
+    slow.start(host)
     spread = running.end().ok()
 
     assert spread["done"] == 1
-    assert picture(tmp_path / "new") == picture(cluster.content(host, uploaded["digest"]))
-    assert settled(cluster, host) < 620_000 + 4 * 32 * 1024
+    assert picture(tmp_path / "new") == picture(slow.content(host, uploaded["digest"]))
+    assert settled(slow, host) < 620_000 + 4 * 32 * 1024
 
 
 @pytest.mark.case("H4")
-def test_an_old_version_that_is_removed_meanwhile_stops_nothing(new_cluster: NewCluster, tmp_path: Path) -> None:
+def test_an_old_version_that_is_removed_meanwhile_stops_nothing(slow: Cluster, tmp_path: Path) -> None:
     """An operator who removes the old version too early would break the new one."""
-    cluster = new_cluster({"swarm": {"upload_limit": 150_000, "seeding_secs": 1.0}}, masters=1, supervisors=1)
     old = tmp_path / "old"
-    write_tree(old, {f"{number}.bin": some_bytes(20_000, number) for number in range(20)})
-    first = cluster.upload(old, "env-42", replicas=1)
-    distribute(cluster, "env-42")
+    write_tree(old, {f"{number}.bin": some_bytes(20_000, 100 + number) for number in range(20)})
+    first = slow.upload(old, "old-42", replicas=1)
+    distribute(slow, "old-42")
     shutil.copytree(old, tmp_path / "new")
-    write_tree(tmp_path / "new", {"3.bin": some_bytes(400_000, 50)})
-    second = cluster.upload(tmp_path / "new", "env-43", replicas=1)
-    [host] = cluster.supervisors()
-    running = cluster.begin("bundle", "distribute", "env-43")
-    until(lambda: cluster.content(host, second["digest"]).exists(), "it has begun")
-    cluster.run("bundle", "rm", "env-42").ok()
-    until(lambda: not cluster.published(host, first["digest"]), "the old version is gone")
+    write_tree(tmp_path / "new", {"3.bin": some_bytes(400_000, 150)})
+    second = slow.upload(tmp_path / "new", "old-43", replicas=1)
+    [host] = slow.supervisors()
+    running = slow.begin("bundle", "distribute", "old-43")
+    until(lambda: slow.content(host, second["digest"]).exists(), "it has begun")
+    slow.run("bundle", "rm", "old-42").ok()
+    until(lambda: not slow.published(host, first["digest"]), "the old version is gone")
     spread = running.end().ok()
 
     assert spread["done"] == 1
-    assert picture(tmp_path / "new") == picture(cluster.content(host, second["digest"]))
+    assert picture(tmp_path / "new") == picture(slow.content(host, second["digest"]))
 
 
 @pytest.mark.case("H2")
 @pytest.mark.case("H4")
-def test_a_master_that_dies_during_an_upload_goes_on_with_what_it_had(new_cluster: NewCluster, tmp_path: Path) -> None:
+def test_a_master_that_dies_during_an_upload_goes_on_with_what_it_had(battered: Cluster, tmp_path: Path) -> None:
     """A crash of one master would cost the uploader's link the whole version again."""
-    cluster = new_cluster(masters=3, supervisors=0)
     old = make_old(tmp_path / "old", 1100)
-    cluster.upload(old, "env-42")
+    battered.upload(old, "crash-42")
     new = tmp_path / "new"
     shutil.copytree(old, new)
     write_tree(new, {"more.bin": some_bytes(1_500_000, 1199)})
-    standby = cluster.standbys()[0]
-    running = cluster.begin("upload", new, "--id", "env-43", "--min-replicas", 3, swarm__upload_limit=300_000)
-    objects = cluster.store(standby) / "objects"
+    standby = battered.standbys()[0]
+    running = battered.begin("upload", new, "--id", "crash-43", "--min-replicas", 3, swarm__upload_limit=300_000)
+    objects = battered.store(standby) / "objects"
     until(lambda: any(path.stat().st_blocks > 200 for path in objects.glob("*/content/more.bin")), "some arrived")
-    cluster.kill(standby)
-    cluster.start(standby)
+    battered.kill(standby)
+    battered.start(standby)
     view = running.end().ok()
 
     assert view["replicas"] == 3
     assert view["new_bytes"] == 1_500_000
-    assert picture(new) == picture(cluster.content(standby, view["digest"]))
-    assert settled(cluster, standby) < 1_700_000
+    assert picture(new) == picture(battered.content(standby, view["digest"]))
+    assert settled(battered, standby) < 1_700_000
 
 
 @pytest.mark.alone
-def test_the_uploader_sends_what_is_new_about_once(new_cluster: NewCluster, tmp_path: Path) -> None:
+def test_the_uploader_sends_what_is_new_about_once(cluster: Cluster, tmp_path: Path) -> None:
     """The uploader's link would carry each new byte to every master, and be the slowest part."""
-    cluster = new_cluster(masters=3, supervisors=0)
     old = make_old(tmp_path / "old", 1000)
-    cluster.upload(old, "env-42")
+    cluster.upload(old, "sent-42")
     new, new_bytes = tmp_path / "new", 80 * FILE_BYTES
     shutil.copytree(old, new)
     write_tree(new, {f"more/{number}.bin": some_bytes(FILE_BYTES, 5000 + number) for number in range(80)})
     masters = cluster.masters()
     before = {name: settled(cluster, name) - settled(cluster, name, "uploaded") for name in masters}
-    cluster.run("upload", new, "--id", "env-43", "--min-replicas", 3, swarm__upload_limit=2_000_000).ok()
+    cluster.run("upload", new, "--id", "sent-43", "--min-replicas", 3, swarm__upload_limit=2_000_000).ok()
     sent = sum(settled(cluster, name) - settled(cluster, name, "uploaded") - before[name] for name in masters)
 
     assert new_bytes <= sent < 1.3 * new_bytes

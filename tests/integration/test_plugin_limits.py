@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from chunked_uploads import Chunked
-from cluster_fixtures import NewCluster, make_source, picture, until
+from cluster_fixtures import Cluster, make_source, picture, running_cluster, until
 
 
-def test_a_rate_that_no_host_would_keep_is_refused(new_cluster: NewCluster, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with running_cluster({"codedistributor": {"class": "local"}}, masters=2, supervisors=1) as cluster:
+        yield cluster
+
+
+def test_a_rate_that_no_host_would_keep_is_refused(cluster: Cluster, tmp_path: Path) -> None:
     """If this fails, an operator believes that --rate protects the links, and all hosts fetch at
     full speed."""
-    cluster = new_cluster({"codedistributor": {"class": "local"}}, masters=1, supervisors=1)
     cluster.upload(make_source(tmp_path / "source", 5), "etl-1", replicas=1)
     rated = ("bundle", "distribute", "etl-1", "--rate", "10M")
     tried = [cluster.run(*rated, *more) for more in ((), ("--dry-run",))]
@@ -22,10 +29,9 @@ def test_a_rate_that_no_host_would_keep_is_refused(new_cluster: NewCluster, tmp_
     assert 1 == done["done"]
 
 
-def test_an_upload_over_http_reaches_every_host(new_cluster: NewCluster, tmp_path: Path) -> None:
+def test_an_upload_over_http_reaches_every_host(cluster: Cluster, tmp_path: Path) -> None:
     """An upload from behind a firewall would succeed, and its bundle would never leave the
     leader."""
-    cluster = new_cluster({"codedistributor": {"class": "local"}}, masters=2, supervisors=1)
     source = make_source(tmp_path / "source", 6, 900_000)
     upload = Chunked(cluster, source)
     upload.open("sent")
