@@ -108,26 +108,30 @@ def test_one_copy_is_out_in_about_one_link_time_and_everybody_is_done_soon_after
     assert world.tick <= 1.2 * 480
 
 
-@pytest.mark.parametrize(("holders", "rate"), [(1, 4), (1, 10), (3, 1), (8, 1)])
-def test_holders_that_can_give_more_hold_nobody_up(holders: int, rate: int) -> None:
+def test_holders_that_can_give_more_hold_nobody_up() -> None:
     """A holder with a faster link than the receivers' would be wasted, or make things worse: the
     plan is made for equal links."""
-    plain, better = World(240, crowd(48)), World(240, crowd(48), holders=holders, holder_uplink=rate)
 
-    assert plain.run(limit=720)
-    assert better.run(limit=720)
-    assert better.tick <= 0.97 * plain.tick
+    def ticks(holders: int, rate: int) -> int:
+        world = World(240, crowd(48), holders=holders, holder_uplink=rate)
+        assert world.run(limit=720)
+        return world.tick
+
+    plain = ticks(1, 1)
+    slow = [(holders, rate) for holders, rate in ((1, 4), (3, 1), (8, 1)) if ticks(holders, rate) > 0.97 * plain]
+
+    assert [] == slow
 
 
-@pytest.mark.parametrize("every", [2, 8, 32])
-def test_a_holder_that_gives_little_is_not_asked_twice(every: int) -> None:
+@pytest.mark.parametrize(("every", "pieces"), [(2, 512), (32, 160)])
+def test_a_holder_that_gives_little_is_not_asked_twice(every: int, pieces: int) -> None:
     """The silence of a slow holder between two pieces would look like a plan that makes no
-    progress. It takes long, because the slowest holder needs thousands of steps."""
-    world = World(512, crowd(16), uplink=4, holder_every=every, tick_secs=0.0105, waits=False)
+    progress."""
+    world = World(pieces, crowd(16), uplink=4, holder_every=every, tick_secs=0.0105, waits=False)
 
-    assert world.run(limit=4 * every * 512)
-    assert world.sent_by_holders.total() <= 1.05 * 512
-    assert world.tick <= 1.05 * every * 512
+    assert world.run(limit=4 * every * pieces)
+    assert world.sent_by_holders.total() <= pieces + 25
+    assert world.tick <= every * (pieces + 25)
 
 
 @given(gap=st.floats(0.01, 5.0), shares=st.integers(3, 16))
@@ -289,7 +293,7 @@ def _behind(shares: dict[int, list[int]]) -> set[int]:
     return {number for number, pieces in shares.items() if len(pieces) > most}
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_holder_that_serves_some_at_half_the_pace_holds_nobody_up(seed: int) -> None:
     """Connections do not share a link evenly. All receivers once waited a fifth longer for the
     pieces of three."""

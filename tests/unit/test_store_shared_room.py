@@ -171,9 +171,16 @@ def test_a_host_without_clones_reserves_everything(tmp_path: Path) -> None:
     assert caught.value.code == "disk_full"
 
 
+def fill(disk: Path) -> None:
+    """Leaves 130 MiB of the disk free, so that few bytes are many."""
+    with (disk / "filler").open("wb") as filler:
+        os.posix_fallocate(filler.fileno(), 0, shutil.disk_usage(disk).free - 130 * MIB)
+
+
 def test_two_versions_fit_where_one_and_a_half_would(with_reflinks: Path, tmp_path: Path) -> None:  # noqa: F811
     """A host with reflinks would refuse a version that needs almost no room."""
-    content = {f"{number}": os.urandom(10 * MIB) for number in range(20)}
+    fill(with_reflinks)
+    content = {f"{number}": os.urandom(4 * MIB) for number in range(20)}
     write_tree(tmp_path / "old", content)
     write_tree(tmp_path / "new", {**content, "new": os.urandom(MIB)})
     old, new = make_metafile(tmp_path / "old"), make_metafile(tmp_path / "new")
@@ -193,7 +200,7 @@ def test_two_versions_fit_where_one_and_a_half_would(with_reflinks: Path, tmp_pa
     assert free < new.size
     assert filling.size == old.size
     assert own < MIB
-    assert left > free - 20 * MIB
+    assert left > free - 10 * MIB
 
 
 def test_a_block_that_versions_share_counts_once_for_the_mark(tmp_path: Path) -> None:
@@ -245,10 +252,11 @@ def test_own_bytes_follow_what_is_published_and_removed(with_reflinks: Path, tmp
 
 def test_room_is_made_by_what_an_eviction_frees(with_reflinks: Path, tmp_path: Path) -> None:  # noqa: F811
     """Bundles would be evicted that share all their blocks, and the new one would find no room."""
+    fill(with_reflinks)
     here = Site(tmp_path, disk=with_reflinks)
-    large = {f"{number}": os.urandom(10 * MIB) for number in range(12)}
-    alone = {f"alone {number}": os.urandom(10 * MIB) for number in range(10)}
-    new = {f"new {number}": os.urandom(10 * MIB) for number in range(18)}
+    large = {f"{number}": os.urandom(4 * MIB) for number in range(12)}
+    alone = {f"alone {number}": os.urandom(4 * MIB) for number in range(10)}
+    new = {f"new {number}": os.urandom(4 * MIB) for number in range(18)}
 
     async def story() -> set[Digest]:
         versions = [await here.bring("one", large), await here.bring("two", {**large, "more": b"2"})]
