@@ -48,14 +48,16 @@ others never runs."""
 
 
 def until(condition: Callable[[], object], what: str = "the condition holds", seconds: float = 20.0) -> None:
-    """Return soon after the condition holds; fail the test at the deadline. Looks ever less often:
-    some conditions are commands."""
-    began = time.monotonic()
+    """Return soon after the condition holds; fail the test at the deadline. Looks ever less often,
+    and waits longer than a look takes: some conditions are commands."""
+    began = looked = time.monotonic()
     while not condition():
-        waited = time.monotonic() - began
+        now = time.monotonic()
+        waited = now - began
         if waited > patient(seconds):
             pytest.fail(f"not within {waited:g} s: {what}")
-        time.sleep(min(0.2, 0.02 + waited / 50))
+        time.sleep(max(min(0.2, 0.02 + waited / 50), min(1.0, 2 * (now - looked))))
+        looked = time.monotonic()
 
 
 def throughout(condition: Callable[[], bool], seconds: float) -> bool:

@@ -147,6 +147,7 @@ class Site:
             assert [SPARK_CLASS] == spec["entrypoint"]
             program = [str(Path(pyspark.__file__).parent / "bin" / "spark-class")]
         environment = self.environment(service) | {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_NO_DAEMONIZE": "1"}
+        environment["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # it lives for seconds
         environment["SPARK_WORKER_DIR"] = str(self.home / "lib" / "spark")
         with (self.home / f"{service}.log").open("wb") as log:
             command = [*program, *(self.here(word) for word in spec["command"])]

@@ -48,7 +48,7 @@ class JobLoad:
         (source / "job.toml").write_text(
             f'name = "chaos"\ncommand = ["work.py"]\nworkers = {WORKERS}\nstop_grace_secs = 1\n'
             f'[restart]\npolicy = "always"\nbackoff_secs = 0.1\nmax_backoff_secs = 1\nlimit = -1\n'
-            f'[env]\nORACLE = "{self.oracle.directory}"\n'
+            f'[env]\nORACLE = "{self.oracle.directory}"\nBEAT_SECS = "0.1"\n'
         )
         async with self._load.client() as client:
             self.id = (await job_client.submit(client, str(source), timeout=PATIENCE_SECS)).id

@@ -37,7 +37,7 @@ def started(site: Site) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
 
 def test_the_services_run_and_the_page_works_on_them(site: Site, started: dict[str, subprocess.Popen[bytes]]) -> None:
     """If this failed, an operator who follows the page would see containers that do not start or
-    are not healthy."""
+    are not healthy. It takes long, because each service and command is a program of its own."""
     assert not site.healthy("master-1")
     founded = site.execute(block_with("client ha init")[-1])
     started |= {name: site.start(name) for name in ("master-1", "spark-master")}
