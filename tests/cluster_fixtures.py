@@ -411,23 +411,3 @@ def new_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NewCluster
             return stack.enter_context(running_cluster(settings, work=tmp_path_factory.mktemp("own-cluster"), **spec))
 
         yield make
-
-
-@pytest.fixture
-def small_disk() -> Iterator[Callable[[int], Path]]:
-    """Makes directories on file systems of a given size in bytes. None if this machine allows no
-    mounts."""
-    mounted: list[Path] = []
-
-    def mount(size: int) -> Path:
-        path = Path(tempfile.mkdtemp(prefix="torrentdist-disk-"))
-        mounted.append(path)
-        subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(path)], check=True, capture_output=True
-        )
-        return path
-
-    yield mount
-    for path in mounted:
-        subprocess.run(["umount", "-l", str(path)], check=False, capture_output=True)
-        shutil.rmtree(path, ignore_errors=True)

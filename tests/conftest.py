@@ -50,6 +50,7 @@ pytest_plugins = [
     "quick_callbacks",
     "zookeeper_fixtures",
     "cluster_fixtures",
+    "small_disks",
     "job_host",
     "event_fixtures",
     "masters_in_process",

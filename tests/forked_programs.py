@@ -219,6 +219,7 @@ def end(code: int) -> None:
     """Ends as Python does, but leaves all that was imported to the kernel."""
     threading._shutdown()  # type: ignore[attr-defined]  # joins threads
     atexit._run_exitfuncs()
+    gc.collect()  # errors that nobody has looked at are told of
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
