@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from cluster_fixtures import small_disk  # noqa: F401
+from small_disks import small_disk  # noqa: F401
 
 from torrentdist.bundle.content_check import verify_content
 from torrentdist.bundle.metafile import Metafile

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from cluster_fixtures import small_disk  # noqa: F401
+from small_disks import small_disk  # noqa: F401
 
 from torrentdist.bundle.content_check import verify_content
 from torrentdist.bundle.metafile import Metafile
