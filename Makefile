@@ -3,7 +3,7 @@
 PY := .venv/bin/python
 # Chaos first, since it mostly waits, and then the rings, the fastest first. Spark needs a processor for itself: two of them run at
 # a time. What is marked `alone` (the benchmark, the lab, what else looks at a clock) comes last, one at a time.
-RINGS := $(addprefix tests/,chaos night unit property contract security integration browser)
+RINGS := $(addprefix tests/,chaos night unit property contract simulation security integration browser)
 ALONE = $(shell grep -rl --include='test_*.py' 'mark.alone' $(RINGS))
 SOURCES := torrentdist cli scripts tests $(if $(wildcard bench/*.py),bench)
 PYTEST_ARGS ?=
@@ -14,7 +14,7 @@ MAPPED ?= tests/unit tests/property
 DURATIONS := --durations=25 --durations-min=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast breaks coverage-map lint style format docs site bench bench-short bench-spark bench-versions swarm chaos night cases size property fuzz wheel deb lock sbom clean
+.PHONY: help setup demo test test-fast breaks coverage-map lint style format docs site bench bench-short bench-spark bench-versions swarm chaos night simulate cases size property fuzz wheel deb lock sbom clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.* ## /  make \1 \t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -74,6 +74,9 @@ bench-versions: setup ## what a new version costs, and its bars: make bench-vers
 
 bench-spark: setup ## Spark's own --archives beside ours: make bench-spark [HOSTS=2,4,8] [RATE=50] [SIZE=32]
 	@$(PY) -m bench.spark.spark_run --hosts $(or $(HOSTS),2,4,8) --rate $(or $(RATE),50) --size $(or $(SIZE),32)
+
+simulate: setup ## nights of a whole cluster on a virtual clock: make simulate [COUNT=100] [SEED=n] [STORY=night] [SIMULATE_ARGS=--verbose]
+	@PYTHONPATH=tests $(PY) -m simulation.run --count $(or $(COUNT),100) $(if $(SEED),--seed $(SEED)) $(if $(STORY),--story $(STORY)) $(SIMULATE_ARGS)
 
 chaos: setup ## random faults over a cluster under load: make chaos [TIME=600] [SEED=n]
 	@PYTHONPATH=tests $(PY) -m chaos.run --time $(or $(TIME),600) $(if $(SEED),--seed $(SEED))

@@ -102,12 +102,12 @@ class AnnounceSchedule:
 
         A dead master that is named again has come back, so its next announce is due now.
         """
-        wanted = {url.rstrip("/") for url in configured}
+        wanted = dict.fromkeys(url.rstrip("/") for url in configured)
         listed = frozenset(url.rstrip("/") for url in named if _is_url(url))
         room = MAX_LEARNED - sum(url not in wanted for url in self._masters)
-        for url in [*wanted, *sorted(listed - wanted - self._masters.keys())[: max(0, room)]]:
+        for url in [*wanted, *sorted(listed - wanted.keys() - self._masters.keys())[: max(0, room)]]:
             self._masters.setdefault(url, AnnouncedMaster(url, due=now, alive_at=now))
-        for url in listed - self._listed:
+        for url in sorted(listed - self._listed):
             if url in self._masters and self._masters[url].failures:
                 self._masters[url].due = min(self._masters[url].due, now)
         self._listed = listed

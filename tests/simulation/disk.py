@@ -1,0 +1,71 @@
+"""The disk below the daemons: real files, whose every change may be the last of its process, or
+fail.
+
+Always: what is done for a dead process has no effect. A full disk refuses what needs room.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from typing import Any
+
+from simulation.host_process import HERE, Died
+
+CHANGES = ("rename", "replace", "link", "symlink", "mkdir", "rmdir", "unlink", "remove", "truncate", "ftruncate",
+           "write", "pwrite", "utime", "chmod")  # fmt: skip
+NEED_ROOM = frozenset({"write", "pwrite", "mkdir", "link", "symlink", "open", "rename", "replace"})
+WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+
+
+def replacements() -> list[tuple[Any, str, Any]]:
+    """Returns what stands for the functions of `os` that change a disk."""
+    changed = [(os, name, _guarded(name, getattr(os, name))) for name in CHANGES]
+    sync = _guarded("fsync", lambda fd: None)
+    changed += [(os, "open", _guarded_open(os.open)), (os, "statvfs", _statvfs(os.statvfs))]
+    return [*changed, (os, "fsync", sync), (os, "fdatasync", sync)]
+
+
+def _count_effect(name: str) -> None:
+    process = HERE.get()
+    if not process.alive:
+        raise Died
+    if process.effects_left is not None:
+        process.effects_left -= 1
+        if process.effects_left < 0:
+            process.die()
+            raise Died
+    if process.disk == "full" and name in NEED_ROOM:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _guarded(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+    def act(*args: Any, **kwargs: Any) -> Any:
+        _count_effect(name)
+        return real(*args, **kwargs)
+
+    return act
+
+
+def _guarded_open(real: Callable[..., int]) -> Callable[..., int]:
+    def act(path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
+        if flags & WRITES:
+            _count_effect("open" if flags & os.O_CREAT else "reopen")
+        return real(path, flags, *args, **kwargs)
+
+    return act
+
+
+def _statvfs(real: Callable[[Any], os.statvfs_result]) -> Callable[[Any], os.statvfs_result]:
+    """Returns the room of a disk that is always the same size, whatever the test's own disk has."""
+
+    def act(path: Any) -> os.statvfs_result:
+        found = list(real(path))
+        blocks = 1 << 20
+        free = 0 if HERE.get().disk == "full" else blocks // 2
+        found[0] = found[1] = 4096
+        found[2:5] = [blocks, free, free]
+        return os.statvfs_result(found)
+
+    return act

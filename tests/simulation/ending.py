@@ -1,0 +1,101 @@
+"""What must be true once everything is mended and some time has passed.
+
+Always: a complaint is about what a user was told, what a record says, or what is left over.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from simulation.history import History
+from simulation.invariants import ROOT, Invariants, published
+from simulation.simulated_cluster import SimulatedCluster
+from simulation.simulated_runs import SimulatedRunning
+
+
+class Ending:
+    def __init__(self, cluster: SimulatedCluster, invariants: Invariants, history: History) -> None:
+        self._cluster, self._invariants, self._history = cluster, invariants, history
+
+    def has_bugs(self) -> bool:
+        """Whether a daemon has failed in a way that it never may. It would fail again and again."""
+        return bool(self._cluster.bugs)
+
+    def complaints(self) -> list[str]:
+        """Returns everything that is not as it must be in the end."""
+        return [*self._daemons(), *self._bundles(), *self._told(), *self._orders(), *self._jobs(), *self._left_over()]
+
+    def _children(self, parent: str) -> list[str]:
+        node = self._cluster.zookeeper.nodes.get(f"{ROOT}/{parent}")
+        return [] if node is None else list(node.children)
+
+    def _daemons(self) -> Iterator[str]:
+        for host in self._cluster.hosts:
+            parent = "masters" if host.is_master else "supervisors"
+            if not host.up:
+                yield f"{host.name} is not up"
+            elif host.name not in self._children(parent):
+                yield f"{host.name} is not registered"
+        if not self._cluster.leading():
+            yield "nobody leads"
+
+    def _bundles(self) -> Iterator[str]:
+        for bundle, record in self._invariants.records():
+            if record["state"] != "available":
+                continue
+            for host in self._cluster.masters:
+                if (wrong := self._invariants.wrong_on_disk(host, record["digest"])) is not None:
+                    yield f"{bundle} is available, and on {host.name} {wrong}"
+                elif host.name not in self._children(f"code-distributor/{bundle}"):
+                    yield f"{host.name} holds {bundle} and has no replica record"
+
+    def _told(self) -> Iterator[str]:
+        for bundle, expected in self._history.expected().items():
+            record = self._invariants.record(bundle)
+            state = "removed" if record is None else record["state"]
+            if expected != state:
+                yield f"users were told that {bundle} is {expected}, and its record says {state}"
+
+    def _orders(self) -> Iterator[str]:
+        for bundle in self._children("distributions"):
+            record = json.loads(self._cluster.zookeeper.nodes[f"{ROOT}/distributions/{bundle}"].data)
+            if record["state"] == "running":
+                yield f"the distribution of {bundle} is still running"
+        for host in self._cluster.supervisors:
+            node = self._cluster.zookeeper.nodes.get(f"{ROOT}/assignments/{host.name}")
+            for bundle in [] if node is None else json.loads(node.data)["bundles"]:
+                record = self._invariants.record(bundle)
+                if record is None or record["state"] == "removed":
+                    yield f"{host.name} is told to keep {bundle}, which is removed"
+                elif record["state"] == "available":
+                    wrong = self._invariants.wrong_on_disk(host, record["digest"])
+                    if wrong is not None:
+                        yield f"{host.name} keeps {bundle}, but {wrong}"
+
+    def _jobs(self) -> Iterator[str]:
+        living = Counter[str](run.key[0] for run in SimulatedRunning.all_runs.living())
+        for job in {*self._children("jobs"), *living}:
+            node = self._cluster.zookeeper.nodes.get(f"{ROOT}/jobs/{job}")
+            record: dict[str, Any] = {"status": "removed", "name": "?"} if node is None else json.loads(node.data)
+            wanted = record["workers"] - len(record["exits"]) if record["status"] == "active" else 0
+            if record["status"] not in ("active", "finished", "failed", "removed"):
+                yield f"the job {record['name']} is still {record['status']}"
+            elif living[job] != wanted:
+                yield f"the job {record['name']} is {record['status']}: {living[job]} workers run instead of {wanted}"
+
+    def _left_over(self) -> Iterator[str]:
+        wanted = {record["digest"] for _, record in self._invariants.records() if record["state"] != "removed"}
+        for host in self._cluster.hosts:
+            for digest in published(host.data_dir):
+                if digest not in wanted:
+                    yield f"{host.name} still has the removed {digest[:8]}"
+            objects = host.data_dir / "objects"
+            for name in sorted(os.listdir(objects)) if objects.is_dir() else []:
+                if name not in published(host.data_dir) and name not in wanted:
+                    yield f"{host.name} still has a part of the removed {name[:8]}"
+            if (transit := host.data_dir / "transit").is_dir() and os.listdir(transit):
+                yield f"{host.name} has left {sorted(os.listdir(transit))[0]} in transit"

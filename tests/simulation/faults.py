@@ -1,0 +1,118 @@
+"""Carries out the faults of a story, and mends them when their time is over."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from simulation.host_process import NOBODY
+from simulation.invariants import Invariants
+from simulation.simulated_cluster import SESSION_SECS, Host, SimulatedCluster
+from simulation.simulated_kazoo import ZK
+from simulation.steps import Step
+
+USERS_ADDRESS = "10.0.3.1"
+LINKS = frozenset({"deaf", "mute", "no zookeeper", "cut", "one way", "isolate", "expire", "expire leader"})
+EXPIRED_SECS = SESSION_SECS * 1.2
+
+
+class Faults:
+    def __init__(self, cluster: SimulatedCluster, invariants: Invariants, note: Callable[[str], None]) -> None:
+        self.cluster, self._invariants, self._note = cluster, invariants, note
+        self._network = cluster.loop.network
+
+    def _later(self, secs: float, act: Callable[..., object], *args: object) -> None:
+        self.cluster.loop.call_later(secs, act, *args, context=NOBODY.context())
+
+    def _host(self, step: Step) -> Host | None:
+        if step.kind.endswith("leader"):
+            return self.cluster.leader()
+        return next((host for host in self.cluster.hosts if host.name == step.who), None)
+
+    def happen(self, step: Step) -> None:
+        host = self._host(step)
+        if step.kind in LINKS and host is not None:
+            links = self._links(step, host)
+            self._network.cut(links)
+            secs = EXPIRED_SECS if step.kind.startswith("expire") else step.secs
+            self._later(secs, self._network.uncut, links)
+        elif step.kind.startswith("zookeeper"):
+            self._on_zookeeper(step)
+        elif step.kind == "reset":
+            self._network.reset_one()
+        elif host is not None:
+            self._on_host(step, host)
+
+    def _links(self, step: Step, host: Host) -> set[tuple[str, str]]:
+        other = next((each.address for each in self.cluster.hosts if each.name == step.what), ZK)
+        here = host.address
+        match step.kind:
+            case "deaf":
+                return {(ZK, here)}
+            case "mute":
+                return {(here, ZK)}
+            case "no zookeeper" | "expire" | "expire leader":
+                return {(here, ZK), (ZK, here)}
+            case "cut":
+                return {(here, other), (other, here)}
+            case "one way":
+                return {(here, other)}
+        everybody = [ZK, USERS_ADDRESS, *(each.address for each in self.cluster.hosts)]
+        return {link for each in everybody for link in ((here, each), (each, here))}
+
+    def _on_zookeeper(self, step: Step) -> None:
+        zookeeper = self.cluster.zookeeper
+        if step.kind == "zookeeper down":
+            zookeeper.up = False
+            for session in list(zookeeper.sessions.values()):
+                if session.connection is not None:
+                    session.connection.session_ended()
+            self._later(step.secs, zookeeper.restart)
+        else:
+            zookeeper.frozen = True
+            self._later(step.secs, zookeeper.thaw)
+
+    def _on_host(self, step: Step, host: Host) -> None:
+        cluster = self.cluster
+        match step.kind:
+            case "kill" | "kill leader":
+                cluster.kill(host, back_after=step.secs)
+            case "stop":
+                cluster.stop(host, back_after=step.secs)
+            case "crash":
+                host.process.effects_left = step.number
+            case "pause" | "pause leader":
+                cluster.pause(host)
+                self._later(step.secs, cluster.go_on, host)
+            case "slow link":
+                chance = random.Random(step.number)
+                link = (host.address, next((h.address for h in cluster.hosts if h.name == step.what), ZK))
+                self._network.slow_links[link] = chance.uniform(0.1, 2.0)
+                self._later(step.secs, self._network.slow_links.pop, link, None)
+            case "clock":
+                host.process.wall_skew += step.number
+            case "full" | "slow disk":
+                host.process.disk = step.kind.removesuffix(" disk")
+                self._later(step.secs, self._free, host)
+            case "wipe":
+                cluster.kill(host, back_after=step.secs)
+                self._invariants.excused.add(host.name)
+                cluster.wipe(host)
+
+    @staticmethod
+    def _free(host: Host) -> None:
+        host.process.disk = ""
+
+    def mend_all(self) -> None:
+        """Ends every fault at once: the calm begins."""
+        self._network.mend()
+        zookeeper = self.cluster.zookeeper
+        if not zookeeper.up:
+            zookeeper.restart()
+        zookeeper.thaw()
+        for host in self.cluster.hosts:
+            host.process.effects_left = None
+            self._free(host)
+            self.cluster.go_on(host)
+            self.cluster.bring_back(host)
+        self._note("calm begins")

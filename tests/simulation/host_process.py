@@ -1,0 +1,61 @@
+"""The process and host that code runs in. A context variable names it, so that a task, a timer and
+a thread belong to the daemon that began them.
+
+Always: nothing of a process runs once it is dead, and nothing of a paused process runs until it
+goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import Context, ContextVar, copy_context
+from dataclasses import dataclass, field
+
+
+@dataclass(eq=False)
+class HostProcess:
+    name: str
+    address: str
+    alive: bool = True
+    tasks: list[asyncio.Task[object]] = field(default_factory=list)
+    """Every task that it began. A dead task is kept, since Python would run its `finally`."""
+    at_death: list[Callable[[], object]] = field(default_factory=list)
+    locks: set[int] = field(default_factory=set)
+    """Descriptors that it locked. The kernel would release them at its end."""
+    effects_left: int | None = None
+    """It dies after this many more effects on the disk. None: it does not."""
+    wall_skew: float = 0.0
+    disk: str = ""
+    """`full`: the disk refuses every write. `slow`: each call takes a second."""
+    held: list[Callable[[], None]] | None = None
+    """What a paused process has to do when it goes on. None: it is not paused."""
+
+    def context(self) -> Context:
+        """Returns a context in which this process is the current one."""
+        context = copy_context()
+        context.run(HERE.set, self)
+        return context
+
+    def die(self) -> None:
+        """Ends the process as `kill -9` does: nothing of it runs any more."""
+        if not self.alive:
+            return
+        self.alive = False
+        for task in self.tasks:
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+        for fd in self.locks:
+            with suppress(OSError):
+                fcntl.flock(fd, fcntl.LOCK_UN)
+        for tell in self.at_death:
+            tell()
+
+
+class Died(BaseException):
+    """The process ended at this effect. Nothing that it would still do has an effect."""
+
+
+NOBODY = HostProcess("story", "10.0.0.250")
+HERE: ContextVar[HostProcess] = ContextVar("HERE", default=NOBODY)

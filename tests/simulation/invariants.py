@@ -1,0 +1,166 @@
+"""What must hold at every moment of a story, checked from outside: from ZooKeeper's tree and from
+the disks, by code that shares nothing with the product's decisions.
+
+Always: a finding names the number of its invariant in design.md.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from simulation.simulated_cluster import Host, SimulatedCluster, leads
+from simulation.simulated_runs import SimulatedRun, SimulatedRunning
+
+from torrentdist.supervisor.exclusivity.barriers import resource_of
+
+ROOT = "/torrentdist"
+LEADERS = ("assignments", "distributions", "retention", "requests", "jobs", "known-masters", "known-supervisors")
+LOOK_SECS = 0.5
+Tree = dict[str, bytes]
+
+
+class Invariants:
+    def __init__(self, cluster: SimulatedCluster, trees: dict[str, Tree]) -> None:
+        """`trees`: what each digest stands for."""
+        self.cluster, self.trees = cluster, trees
+        self.findings: list[str] = []
+        self._digest_of: dict[str, str] = {}
+        self._evidence: dict[str, float] = {}
+        """When each digest was last seen to be removed from the records."""
+        self._seen: dict[tuple[str, str], float] = {}
+        """Since when each host's disk has each digest."""
+        self.excused: set[str] = set()
+        """Hosts whose disk the story has taken."""
+        cluster.zookeeper.on_change.append(self._on_change)
+        SimulatedRunning.all_runs.on_start.append(self._on_start)
+
+    def say(self, number: str, text: str) -> None:
+        line = f"invariant {number}: {text}"
+        if line not in self.findings:
+            self.findings.append(line)
+
+    # on every change in ZooKeeper
+
+    def _on_change(self, kind: str, path: str) -> None:
+        parts = path.removeprefix(f"{ROOT}/").split("/")
+        if parts[0] == "code-distributor" and len(parts) == 3 and kind == "create":
+            self._check_replica(parts[1], parts[2])
+        if parts[0] == "code-distributor" and len(parts) == 2:
+            self._check_bundle(parts[1], kind)
+        if (parts[0] in LEADERS and len(parts) > 1) or (parts[0] == "code-distributor" and len(parts) == 2):
+            self._check_fence(kind, path)
+        if "barriers" in parts and kind == "delete":
+            self._check_barrier(parts[-1])
+        self.look_at_leaders()
+
+    def _on_start(self, run: SimulatedRun) -> None:
+        for other in SimulatedRunning.all_runs.living():
+            if other is not run and other.key == run.key:
+                where = f"{other.host.name} and {run.host.name}"
+                self.say("6", f"worker {run.key[1]} of a job runs on {where} at the same time")
+
+    def _check_barrier(self, resource: str) -> None:
+        """Called when the barrier of a worker is deleted: no run that it protected may be alive."""
+        gone = self.cluster.zookeeper.gone_owner
+        for run in SimulatedRunning.all_runs.living():
+            if resource_of(run.key) == resource and run.record.session == gone:
+                self.say("6", f"the barrier of worker {run.key[1]} is gone, and it still runs on {run.host.name}")
+
+    def _check_fence(self, kind: str, path: str) -> None:
+        zookeeper, session = self.cluster.zookeeper, self.cluster.zookeeper.writer
+        epoch = zookeeper.nodes.get(f"{ROOT}/epoch")
+        if session is None or epoch is None or not epoch.data:
+            return
+        term = json.loads(epoch.data)
+        place = zookeeper.nodes.get(f"{ROOT}/election/{term['election']}")
+        if place is None or place.owner != session.id:
+            self.say("3", f"{session.name} did {kind} {path}, and epoch {epoch.version} belongs to {term['leader']}")
+
+    def _check_bundle(self, bundle: str, kind: str) -> None:
+        record = self.record(bundle)
+        if record is None or record["state"] in ("removed", "lost"):
+            if digest := self._digest_of.pop(bundle, None):
+                self._evidence[digest] = self.cluster.loop.time()
+            return
+        if self._digest_of.setdefault(bundle, record["digest"]) != record["digest"]:
+            self.say("8", f"the digest of {bundle} changed")
+
+    def _check_replica(self, bundle: str, master: str) -> None:
+        record, host = self.record(bundle), self.host(master)
+        if record is None or host is None:
+            return
+        if (wrong := self.wrong_on_disk(host, record["digest"])) is not None:
+            self.say("1", f"{master} has a replica record of {bundle}, but {wrong}")
+
+    # on every look
+
+    def look(self) -> None:
+        self.look_at_leaders()
+        for host in self.cluster.hosts:
+            self._look_at_disk(host)
+
+    def look_at_leaders(self) -> None:
+        leading = [host.name for host in self.cluster.masters if host.up and host.process.held is None and leads(host)]
+        if len(leading) > 1:
+            self.say("5", f"{' and '.join(leading)} lead at the same time")
+
+    def _look_at_disk(self, host: Host) -> None:
+        now, have = self.cluster.loop.time(), set(published(host.data_dir))
+        for digest in have:
+            self._seen.setdefault((host.name, digest), now)
+        gone = [key for key in self._seen if key[0] == host.name and key[1] not in have]
+        for key in gone:
+            since, digest = self._seen.pop(key), key[1]
+            removed = self._evidence.get(digest, -1.0) >= since
+            if host.name in self.excused or removed:
+                continue
+            if host.is_master and digest in self._digest_of.values():
+                self.say("2", f"{host.name} deleted {digest[:8]}, and nothing in the records says that it is removed")
+
+    # the parts of a cluster, as they are
+
+    def record(self, bundle: str) -> dict[str, Any] | None:
+        node = self.cluster.zookeeper.nodes.get(f"{ROOT}/code-distributor/{bundle}")
+        return None if node is None else json.loads(node.data)
+
+    def records(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        parent = self.cluster.zookeeper.nodes.get(f"{ROOT}/code-distributor")
+        for bundle in [] if parent is None else list(parent.children):
+            record = self.record(bundle)
+            if record is not None:
+                yield bundle, record
+
+    def host(self, name: str) -> Host | None:
+        return next((host for host in self.cluster.hosts if host.name == name), None)
+
+    def wrong_on_disk(self, host: Host, digest: str) -> str | None:
+        """Returns what is wrong with a published bundle, byte by byte; None: nothing is."""
+        tree = self.trees.get(digest)
+        if tree is None:
+            return f"nobody uploaded the digest {digest[:8]}"
+        if digest not in published(host.data_dir):
+            return f"{digest[:8]} is not published there"
+        return wrong_in(host.data_dir / "objects" / digest / "content", tree)
+
+
+def published(data_dir: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(data_dir / "bundles"))
+    except OSError:
+        return []
+
+
+def wrong_in(content: Path, tree: Tree) -> str | None:
+    found: dict[str, bytes] = {}
+    for top, _, names in os.walk(content):
+        for name in names:
+            path = Path(top, name)
+            found[str(path.relative_to(content))] = path.read_bytes()
+    if found.keys() != tree.keys():
+        return f"it has the files {sorted(found)}, not {sorted(tree)}"
+    wrong = [name for name in sorted(tree) if found[name] != tree[name]]
+    return f"the bytes of {wrong[0]} are wrong" if wrong else None

@@ -1,0 +1,145 @@
+"""Known errors, put back by hand: each takes away one thing that the product gets right.
+
+`python -m simulation.put_back` tells for each of them after how many stories it was found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+from simulation import clocks  # noqa: F401  # before the product
+from simulation.story_maker import night
+from simulation.story_pool import Pool
+
+import torrentdist.master.replication.replicator as replicator
+from torrentdist.cluster.election.elector import Elector
+from torrentdist.cluster.election.fence import Fence
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.host.swarm_transfers import SwarmTransfers
+from torrentdist.master.changes.answered_requests import Requests
+from torrentdist.master.replication.fetch_attempts import FetchAttempts
+from torrentdist.supervisor.bundles.keeper import Keeper
+from torrentdist.supervisor.exclusivity.lease_file import LeaseFile
+from torrentdist.supervisor.jobs.worker_starts import WorkerStarts
+
+
+def unfenced() -> None:
+    async def commit(self: Fence, ops: Any) -> Any:
+        return await self._zk.commit(list(ops))
+
+    Fence.commit = commit  # type: ignore[method-assign]
+
+
+def lease_from_the_answer() -> None:
+    write = ZooKeeper._write
+
+    async def late(self: ZooKeeper, path: str, ask: Any) -> Any:
+        try:
+            return await write(self, path, ask)
+        finally:
+            self.last_write_acknowledged = time.monotonic()
+
+    ZooKeeper._write = late  # type: ignore[method-assign]
+
+
+def lease_without_end() -> None:
+    Elector._lease_end = lambda self: math.inf  # type: ignore[method-assign]
+
+
+def replica_before_publication() -> None:
+    plan = replicator.plan  # type: ignore[attr-defined]
+
+    def early(snapshot: Any, local: Any, *args: Any, **kwargs: Any) -> Any:
+        return plan(snapshot, dataclasses.replace(local, published=local.published | local.fetching), *args, **kwargs)
+
+    replicator.plan = early  # type: ignore[attr-defined]
+
+
+def published_unverified() -> None:
+    async def at_once(self: SwarmTransfers, transfer: Any, stall_secs: float) -> None:
+        return None
+
+    SwarmTransfers._unless_stalled = at_once  # type: ignore[method-assign]
+
+
+def answered_twice() -> None:
+    async def nothing(self: Requests, mutation: Any) -> None:
+        return None
+
+    Requests.find = nothing  # type: ignore[method-assign]
+
+
+def never_fetched_again() -> None:
+    failed = FetchAttempts.failed
+
+    def forever(self: FetchAttempts, digest: Any, error: Any, *, uploading: bool) -> int:
+        count = failed(self, digest, error, uploading=uploading)
+        self._not_before[digest] = math.inf
+        return count
+
+    FetchAttempts.failed = forever  # type: ignore[method-assign]
+
+
+def removals_unheard() -> None:
+    Keeper.hear_removed = lambda self, removed: None  # type: ignore[method-assign]
+
+
+def barriers_released_early() -> None:
+    def hold_none(self: WorkerStarts) -> None:
+        self._leases.barriers.use(frozenset())
+
+    WorkerStarts.hold_barriers = hold_none  # type: ignore[method-assign]
+
+
+def leases_too_long() -> None:
+    write = LeaseFile.write
+
+    def longer(self: LeaseFile, lease: Any, *args: Any, **kwargs: Any) -> None:
+        write(self, dataclasses.replace(lease, stop=lease.stop + 30.0, kill=lease.kill + 30.0), *args, **kwargs)
+
+    LeaseFile.write = longer  # type: ignore[method-assign]
+
+
+ERRORS: dict[str, Callable[[], None]] = {
+    each.__name__.replace("_", " "): each
+    for each in (
+        unfenced,
+        lease_from_the_answer,
+        lease_without_end,
+        replica_before_publication,
+        published_unverified,
+        answered_twice,
+        never_fetched_again,
+        removals_unheard,
+        barriers_released_early,
+        leases_too_long,
+    )
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="some of them; none: all")
+    parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    for name in given.names or ERRORS:
+        found, told = _found(name, given.seed, given.count)
+        print(f"{name}: {'not found' if found is None else f'story {found + 1} of {given.count}'}  {told}", flush=True)
+
+
+def _found(name: str, seed: int, count: int) -> tuple[int | None, str]:
+    for number in range(count):
+        for _, outcome in Pool(1, before=ERRORS[name]).run([night(seed + number)]):
+            if outcome.findings:
+                return number, outcome.findings[0]
+    return None, ""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,255 @@
+"""An engine in memory beside libtorrent's: transfers copy real files from peer to peer, at a rate
+and over links that the seed chooses.
+
+Always: a transfer counts a piece only after its bytes were compared with the metafile. A peer that
+lost its files, or lies, gives nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from simulation.host_process import HERE
+from simulation.simulated_network import SimulatedNetwork
+
+from torrentdist.bundle.content_check import verify_content
+from torrentdist.bundle.files.durability import disk_failure
+from torrentdist.bundle.metafile import Metafile, WireFile
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import Digest
+from torrentdist.model.swarm_place import SwarmPlace
+from torrentdist.model.wire.swarm_messages import PeerAddress
+from torrentdist.model.wire.transfer_messages import TransferPhase
+from torrentdist.swarm.engine import preparation
+from torrentdist.swarm.engine.preparation import ReadyTorrent, ready_to_fetch
+from torrentdist.swarm.engine.session_settings import EngineConfig
+from torrentdist.swarm.engine.traffic import EngineStatistics
+from torrentdist.swarm.engine.transfer import Transfer
+
+GIVING = (TransferPhase.FETCHING, TransferPhase.SEEDING)
+STEP_SECS = (0.02, 0.12)
+"""Time between two pieces of one transfer."""
+
+
+class SimulatedTransfer(Transfer):
+    """The product's transfer without a libtorrent torrent: the engine moves its state on."""
+
+    def __init__(self, engine: SimulatedEngine, meta: Metafile, home: Path, phase: TransferPhase) -> None:
+        super().__init__(meta, home, engine, phase=phase)
+        self.missing: list[tuple[WireFile, int]] = []
+        """Each missing piece: its file and its offset there."""
+        self.rate_limit = 0
+
+    def begin(self, have: Sequence[bool] | None, local: int) -> None:
+        self._local = local
+        length, piece = self.meta.piece_length, 0
+        for file in self.meta.wire_files:
+            for offset in range(0, file.size, length):
+                if have is None or not have[piece]:
+                    self.missing.append((file, offset))
+                piece += 1
+        self._view = self._changed(phase=TransferPhase.FETCHING, done=local)
+        self._count_sources()
+
+    def got(self, size: int, from_master: bool) -> None:
+        self._view = self._changed(done=min(self.meta.size, self._view.done + size), rate=float(size) * 10, peers=1)
+        self._count_sources()
+
+    def gave(self, size: int) -> None:
+        self._view = self._changed(uploaded=self._view.uploaded + size)
+
+    def complete(self) -> None:
+        self._view = self._changed(phase=TransferPhase.SEEDING, done=self.meta.size, rate=0.0, eta=None)
+        self._count_sources()
+        self._settled.set()
+
+    def failed_hash(self) -> None:
+        self._view = self._changed(hash_failures=self._view.hash_failures + 1)
+
+    def run_from(self, piece: int, most: int) -> int:
+        return most if self.phase is TransferPhase.SEEDING else 0
+
+    def limit(self, rate: int) -> None:
+        self.rate_limit = rate
+
+
+class SimulatedEngine:
+    network: SimulatedNetwork
+    rng: random.Random
+    everywhere: dict[tuple[str, int], SimulatedEngine]
+    """The engines of the whole story, by where they listen."""
+
+    def __init__(self, config: EngineConfig, *, tell: Any = None, on_blocked: Any = None) -> None:
+        self._on_blocked: Callable[[str], None] = on_blocked or (lambda _: None)
+        self._process = HERE.get()
+        self.host = self._process.address
+        self.port = self.tls_port = 0
+        self.on_entered: list[Callable[[Digest], None]] = []
+        self._transfers: dict[Digest, SimulatedTransfer] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._allowed: frozenset[str] | None = None
+        self._is_closing = False
+
+    async def start(self) -> None:
+        self.port = self.network.free_port()
+        self.everywhere[self.host, self.port] = self
+        self._process.at_death.append(lambda: self.everywhere.pop((self.host, self.port), None))
+
+    def join(self, memberships: object) -> None:
+        pass
+
+    def seed(self, meta: Metafile, save_dir: Path, ready: ReadyTorrent | None = None) -> Transfer:
+        if (known := self._transfers.get(meta.digest)) is not None:
+            return known
+        self._check_open()
+        return self._enter(SimulatedTransfer(self, meta, save_dir, TransferPhase.SEEDING))
+
+    def fetch(
+        self, meta: Metafile, save_dir: Path, peers: Sequence[PeerAddress] = (), place: SwarmPlace | None = None,
+        ready: ReadyTorrent | None = None,
+    ) -> Transfer:  # fmt: skip
+        self._check_open()
+        if (known := self._transfers.get(meta.digest)) is not None:
+            known.add_peers(peers)
+            return known
+        ready = ready or ready_to_fetch(meta, save_dir)
+        transfer = SimulatedTransfer(self, meta, save_dir, TransferPhase.CHECKING)
+        self._enter(transfer)
+        transfer.add_peers(peers)
+        task = asyncio.get_running_loop().create_task(self._run(transfer, ready))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return transfer
+
+    def transfer(self, digest: Digest) -> Transfer | None:
+        return self._transfers.get(digest)
+
+    def transfers(self, among: Iterable[Digest] | None = None) -> list[Transfer]:
+        if among is None:
+            return list(self._transfers.values())
+        return [self._transfers[digest] for digest in among if digest in self._transfers]
+
+    def digests(self) -> list[Digest]:
+        return list(self._transfers)
+
+    def moving(self) -> list[Transfer]:
+        return [transfer for transfer in self._transfers.values() if transfer.active]
+
+    async def remove(self, digest: Digest) -> None:
+        transfer = self._transfers.pop(digest, None)
+        if transfer is not None:
+            transfer.fail(TorrentdistError("closing", what="the transfer"))
+            await asyncio.sleep(self.rng.uniform(0.0, 0.02))
+
+    def allow(self, addresses: Iterable[str] | None) -> None:
+        self._allowed = None if addresses is None else frozenset(addresses)
+
+    def statistics(self) -> EngineStatistics:
+        return EngineStatistics(torrents=len(self._transfers))
+
+    def set_rtt(self, seconds: float) -> None:
+        pass
+
+    def crowd(self, digest: Digest, receivers: int | None) -> None:
+        pass
+
+    def conduct(self, digest: Digest, place: SwarmPlace | None) -> None:
+        pass
+
+    async def close(self) -> None:
+        self._is_closing = True
+        for task in self._tasks:
+            task.cancel()
+        self.everywhere.pop((self.host, self.port), None)
+        for digest in list(self._transfers):
+            await self.remove(digest)
+
+    # what a transfer asks of its engine
+
+    def is_own(self, endpoint: tuple[str, int]) -> bool:
+        return endpoint == (self.host, self.port)
+
+    def refresh(self) -> None:
+        pass
+
+    # internals
+
+    def _check_open(self) -> None:
+        if self._is_closing:
+            raise TorrentdistError("closing", what="the engine")
+
+    def _enter(self, transfer: SimulatedTransfer) -> SimulatedTransfer:
+        self._transfers[transfer.digest] = transfer
+        for tell in self.on_entered:
+            tell(transfer.digest)
+        return transfer
+
+    async def _run(self, transfer: SimulatedTransfer, ready: ReadyTorrent) -> None:
+        """Fetches piece after piece until the transfer is complete, has failed or was removed."""
+        try:
+            if ready.needs_files:
+                await asyncio.to_thread(preparation.prepare_files, transfer.meta, transfer.save_dir)
+            transfer.begin(list(ready.params.have_pieces) or None, ready.local or 0)
+            while transfer.missing and transfer.active:
+                await asyncio.sleep(self.rng.uniform(*STEP_SECS))
+                piece = self.rng.choice(transfer.missing)
+                if transfer.active and self._fetch_piece(transfer, *piece):
+                    transfer.missing.remove(piece)
+            if transfer.active:
+                damage = await asyncio.to_thread(verify_content, transfer.meta, transfer.save_dir / "content")
+                if damage and not transfer.meta.packed.files:
+                    raise AssertionError(f"the simulated engine took wrong bytes: {damage}")
+                if transfer.active:
+                    transfer.complete()
+        except OSError as exc:
+            transfer.fail(disk_failure(exc, transfer.save_dir, transfer.meta.size))
+
+    def _fetch_piece(self, transfer: SimulatedTransfer, file: WireFile, offset: int) -> bool:
+        size = min(transfer.meta.piece_length, file.size - offset)
+        known = sorted(transfer.known_peers(), key=lambda peer: (peer.host, peer.port))
+        peers = [found for peer in known if (found := self._reached(peer, transfer.digest))]
+        if not peers:
+            return False
+        giver = self.rng.choice(peers)
+        theirs = giver._transfers[transfer.digest]
+        data = _read(theirs.save_dir / file.place, offset, size)
+        if (file, offset) in theirs.missing or len(data) != size:
+            return False
+        _write(transfer.save_dir / file.place, offset, data)
+        theirs.gave(size)
+        transfer.got(size, from_master=False)
+        return True
+
+    def _reached(self, peer: PeerAddress, digest: Digest) -> SimulatedEngine | None:
+        """Returns the engine of a peer that has this bundle's transfer and talks to us."""
+        there = self.everywhere.get((peer.host, peer.port))
+        if there is None or there is self or there._process.held is not None:
+            return None
+        both_ways = self.network.passes(self.host, there.host) and self.network.passes(there.host, self.host)
+        if not both_ways or (self._allowed is not None and there.host not in self._allowed):
+            return None
+        if there._allowed is not None and self.host not in there._allowed:
+            there._process.context().run(there._on_blocked, self.host)
+            return None
+        theirs = there._transfers.get(digest)
+        return there if theirs is not None and theirs.phase in GIVING else None
+
+
+def _read(path: Path, offset: int, size: int) -> bytes:
+    try:
+        with path.open("rb") as stream:
+            stream.seek(offset)
+            return stream.read(size)
+    except OSError:
+        return b""
+
+
+def _write(path: Path, offset: int, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("r+b" if path.exists() else "wb") as stream:
+        stream.seek(offset)
+        stream.write(data)

@@ -1,0 +1,258 @@
+"""A ZooKeeper in memory: znodes, sessions and their expiry, watches that fire once, transactions.
+
+Always: each change has a zxid of its own and is made whole or not at all. A session ends when
+nothing came from its client for its timeout.
+Never: ask who is a client's daemon. simulated_kazoo.py is the client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kazoo import exceptions as kazoo_errors
+from kazoo.protocol.states import ZnodeStat
+from simulation.virtual_loop import EPOCH
+
+LARGEST_REQUEST = 1024 * 1024 - 1
+"""The server drops a connection that sends more."""
+
+
+@dataclass
+class Znode:
+    data: bytes
+    acl: list[Any]
+    owner: int
+    created: int
+    modified: int
+    mtime: float
+    version: int = 0
+    children_zxid: int = 0
+    numbered: int = 0
+    children: dict[str, None] = field(default_factory=dict)
+
+    def stat(self) -> ZnodeStat:
+        at = int(self.mtime * 1000)
+        size, count = len(self.data), len(self.children)
+        return ZnodeStat(
+            self.created, self.modified, at, at, self.version, self.numbered, 0, self.owner, size, count,
+            self.children_zxid,
+        )  # fmt: skip
+
+
+@dataclass(eq=False)
+class ServerSession:
+    id: int
+    password: bytes
+    timeout: float
+    heard: float
+    ephemerals: dict[str, None] = field(default_factory=dict)
+    name: str = ""
+    """The process that opened it."""
+    connection: Any = None
+    """The client that is connected with it."""
+
+
+class SimulatedZooKeeper:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.nodes: dict[str, Znode] = {"": Znode(b"", [], 0, 0, 0, 0.0)}
+        self.sessions: dict[int, ServerSession] = {}
+        self.zxid = 0
+        self.up, self.frozen = True, False
+        self._numbers = 0
+        self.gone_owner = 0
+        """The session that owned the znode that was deleted last."""
+        self.writer: ServerSession | None = None
+        """The session of the change that is told; None: a session's end."""
+        self.data_watches: dict[str, dict[Any, None]] = {}
+        self.child_watches: dict[str, dict[Any, None]] = {}
+        self.on_change: list[Callable[[str, str], None]] = []
+        """Called with what was done to which path, for each change of each transaction."""
+        self._undo: list[Callable[[], object]] = []
+        self._done: list[tuple[str, str]] = []
+
+    def wall(self) -> float:
+        return EPOCH + self.loop.time()
+
+    # sessions
+
+    def writer_name(self) -> str:
+        return "ZooKeeper" if self.writer is None else self.writer.name
+
+    def open_session(self, timeout: float, name: str) -> ServerSession:
+        self._numbers += 1
+        number = (1 << 56) + self._numbers
+        session = ServerSession(number, number.to_bytes(16, "big"), timeout, self.loop.time(), name=name)
+        self.sessions[session.id] = session
+        self._watch_over(session)
+        return session
+
+    def _watch_over(self, session: ServerSession) -> None:
+        if self.sessions.get(session.id) is not session:
+            return
+        left = session.heard + session.timeout - self.loop.time()
+        if left <= 0 and self.up and not self.frozen:
+            self.end_session(session.id)
+            return
+        self.loop.call_later(max(left, 0.05), self._watch_over, session)
+
+    def end_session(self, number: int) -> None:
+        """Ends a session, and deletes its ephemeral znodes in one change."""
+        session = self.sessions.pop(number, None)
+        if session is None:
+            return
+        self.zxid += 1
+        self.writer, self._undo, self._done = None, [], []
+        for path in list(session.ephemerals):
+            self._delete(path, -1)
+        self._tell_changes()
+        if session.connection is not None:
+            session.connection.session_ended()
+
+    def forget_watches(self, watcher: Any) -> None:
+        for table in (self.data_watches, self.child_watches):
+            for watchers in table.values():
+                watchers.pop(watcher, None)
+
+    def restart(self) -> None:
+        """The servers come back. They keep sessions, whose time begins anew."""
+        self.up = True
+        for session in self.sessions.values():
+            session.heard = self.loop.time()
+
+    def thaw(self) -> None:
+        """The servers go on after a pause. Sessions that it outlasted are over."""
+        self.frozen = False
+        for session in [s for s in self.sessions.values() if self.loop.time() - s.heard > s.timeout]:
+            self.end_session(session.id)
+
+    # reading
+
+    def node(self, path: str) -> Znode:
+        found = self.nodes.get(path)
+        if found is None:
+            raise kazoo_errors.NoNodeError
+        return found
+
+    def watch(self, table: dict[str, dict[Any, None]], path: str, watcher: Any) -> None:
+        table.setdefault(path, {})[watcher] = None
+
+    # changing
+
+    def commit(self, session: ServerSession, ops: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Makes all changes or none. Returns results, or in a refused transaction an error for each
+        operation, as ZooKeeper answers."""
+        self.zxid += 1
+        self.writer, self._undo, self._done = session, [], []
+        results: list[Any] = []
+        for index, (kind, *arguments) in enumerate(ops):
+            try:
+                results.append(getattr(self, f"_{kind}")(*arguments, *([session] if kind == "create" else [])))
+            except kazoo_errors.KazooException as exc:
+                for undo in reversed(self._undo):
+                    undo()
+                rest = len(ops) - index - 1
+                before: list[Any] = [kazoo_errors.RolledBackError()] * index
+                return [*before, exc, *[kazoo_errors.RuntimeInconsistency() for _ in range(rest)]]
+        self._tell_changes()
+        return results
+
+    def set_acl(self, path: str, acl: list[Any]) -> None:
+        self.zxid += 1
+        self.node(path).acl = acl
+
+    def _create(
+        self, path: str, data: bytes, acl: list[Any], ephemeral: bool, sequential: bool, session: ServerSession
+    ) -> str:
+        top, _, name = path.rpartition("/")
+        parent = self.node(top)
+        if parent.owner:
+            raise kazoo_errors.NoChildrenForEphemeralsError
+        if sequential:
+            name = f"{name}{parent.numbered:010}"
+            path = f"{top}/{name}"
+        if path in self.nodes:
+            raise kazoo_errors.NodeExistsError
+        before = parent.numbered, parent.children_zxid
+        owner = session.id if ephemeral else 0
+        self.nodes[path] = Znode(data, acl, owner, self.zxid, self.zxid, self.wall(), children_zxid=self.zxid)
+        parent.children[name] = None
+        parent.numbered, parent.children_zxid = parent.numbered + 1, self.zxid
+        if owner:
+            session.ephemerals[path] = None
+
+        def undo() -> None:
+            parent.numbered, parent.children_zxid = before
+            del self.nodes[path], parent.children[name]
+            session.ephemerals.pop(path, None)
+
+        self._undo.append(undo)
+        self._done.append(("create", path))
+        return path
+
+    def _set(self, path: str, data: bytes, version: int) -> ZnodeStat:
+        node = self._versioned(path, version)
+        before = node.data, node.version, node.modified, node.mtime
+
+        def undo() -> None:
+            node.data, node.version, node.modified, node.mtime = before
+
+        self._undo.append(undo)
+        node.data, node.version, node.modified, node.mtime = data, node.version + 1, self.zxid, self.wall()
+        self._done.append(("set", path))
+        return node.stat()
+
+    def _delete(self, path: str, version: int) -> bool:
+        node = self._versioned(path, version)
+        if node.children:
+            raise kazoo_errors.NotEmptyError
+        top, _, name = path.rpartition("/")
+        parent, owner = self.nodes[top], self.sessions.get(node.owner)
+        order, before = list(parent.children), parent.children_zxid
+        self.gone_owner = node.owner
+        del self.nodes[path], parent.children[name]
+        parent.children_zxid = self.zxid
+        if owner is not None:
+            owner.ephemerals.pop(path, None)
+
+        def undo() -> None:
+            self.nodes[path] = node
+            parent.children, parent.children_zxid = dict.fromkeys(order), before
+            if owner is not None:
+                owner.ephemerals[path] = None
+
+        self._undo.append(undo)
+        self._done.append(("delete", path))
+        return True
+
+    def _check(self, path: str, version: int) -> bool:
+        self._versioned(path, version)
+        return True
+
+    def _versioned(self, path: str, version: int) -> Znode:
+        node = self.node(path)
+        if version not in (-1, node.version):
+            raise kazoo_errors.BadVersionError
+        return node
+
+    def _tell_changes(self) -> None:
+        done, self._done = self._done, []
+        for kind, path in done:
+            for hear in self.on_change:
+                hear(kind, path)
+            if kind != "create":
+                self._fire(self.data_watches, path)
+            else:
+                self._fire(self.data_watches, path)
+                self._fire(self.child_watches, path.rpartition("/")[0])
+            if kind == "delete":
+                self._fire(self.child_watches, path)
+                self._fire(self.child_watches, path.rpartition("/")[0])
+
+    @staticmethod
+    def _fire(table: dict[str, dict[Any, None]], path: str) -> None:
+        for watcher in table.pop(path, {}):
+            watcher()

@@ -1,0 +1,62 @@
+"""The steps of a story, as values, and their sentences.
+
+Pure: a step does nothing by itself. story_runner.py carries it out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Step:
+    at: float
+    """Seconds after the cluster stands."""
+    kind: str
+    who: str
+    """The host or the user that it is about."""
+    what: str = ""
+    """The bundle, or the other host."""
+    secs: float = 0.0
+    """How long it lasts, or after what time a dead daemon comes back."""
+    number: int = 0
+    """A size, a count or a choice, by kind."""
+
+    def sentence(self) -> str:
+        text = SENTENCES[self.kind].format(who=self.who, what=self.what, secs=self.secs, number=self.number)
+        return f"{self.at:7.2f} s: {text}"
+
+
+SENTENCES = {
+    "upload": "{who} uploads {what}, with content {number}",
+    "distribute": "{who} distributes {what} to every host",
+    "remove": "{who} removes {what}",
+    "download": "{who} downloads {what}",
+    "read": "{who} lists the bundles",
+    "submit": "{who} submits the job {what}",
+    "kill job": "{who} kills the job {what}",
+    "rebalance": "{who} rebalances the job {what} to {number} workers",
+    "kill": "{who} is killed, and starts again after {secs:.1f} s",
+    "kill leader": "the leader is killed, and starts again after {secs:.1f} s",
+    "stop": "{who} is stopped, and starts again after {secs:.1f} s",
+    "crash": "{who} dies at its disk's effect number {number} from now",
+    "pause": "{who} is paused for {secs:.1f} s",
+    "pause leader": "the leader is paused for {secs:.1f} s",
+    "expire": "{who} is cut off from ZooKeeper until its session has expired",
+    "expire leader": "the leader is cut off from ZooKeeper until its session has expired",
+    "deaf": "for {secs:.1f} s nothing from ZooKeeper reaches {who}",
+    "mute": "for {secs:.1f} s nothing from {who} reaches ZooKeeper",
+    "no zookeeper": "{who} is cut off from ZooKeeper for {secs:.1f} s",
+    "cut": "{who} and {what} are cut off from each other for {secs:.1f} s",
+    "one way": "for {secs:.1f} s nothing from {who} reaches {what}",
+    "isolate": "{who} is cut off from everything for {secs:.1f} s",
+    "zookeeper down": "ZooKeeper is down for {secs:.1f} s",
+    "zookeeper frozen": "ZooKeeper is frozen for {secs:.1f} s",
+    "slow link": "what {who} sends to {what} is late by up to 2 s, for {secs:.1f} s",
+    "reset": "a connection somewhere is reset",
+    "clock": "the wall clock of {who} jumps by {number} s",
+    "full": "the disk of {who} is full for {secs:.1f} s",
+    "slow disk": "each call to the disk of {who} takes a second, for {secs:.1f} s",
+    "wipe": "{who} loses its disk, and starts again after {secs:.1f} s",
+}
+USERS = frozenset({"upload", "distribute", "remove", "download", "read", "submit", "kill job", "rebalance"})

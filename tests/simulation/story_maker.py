@@ -1,0 +1,122 @@
+"""Makes a story from a seed: a cluster, what users do, and what goes wrong.
+
+Pure: the same seed gives the same story.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+
+from simulation.steps import USERS, Step
+
+NIGHT_SECS = 40.0
+FAULTS = {
+    "kill": 4, "kill leader": 4, "stop": 2, "crash": 6, "pause": 2, "pause leader": 2, "expire": 3, "expire leader": 3,
+    "deaf": 2, "mute": 2, "no zookeeper": 3, "cut": 3, "one way": 2, "isolate": 2, "zookeeper down": 1,
+    "zookeeper frozen": 1, "slow link": 2, "reset": 2, "clock": 1, "full": 2, "slow disk": 1, "wipe": 1,
+}  # fmt: skip
+"""How often each kind of fault is chosen, beside the others."""
+
+
+@dataclass(frozen=True)
+class Story:
+    seed: int
+    name: str
+    masters: int
+    supervisors: int
+    steps: tuple[Step, ...]
+
+    def sentences(self) -> list[str]:
+        head = f"story {self.name} with seed {self.seed}: {self.masters} masters and {self.supervisors} supervisors"
+        return [head, *(step.sentence() for step in self.steps)]
+
+
+def thread(seed: int) -> Story:
+    """The plainest story: upload, distribute, kill the leader, remove."""
+    steps = (
+        Step(0.0, "upload", "ann", "b1", number=1),
+        Step(2.0, "distribute", "ann", "b1"),
+        Step(4.0, "kill leader", "", secs=5.0),
+        Step(4.5, "remove", "ann", "b1"),
+    )
+    return Story(seed, "thread", 3, 5, steps)
+
+
+def night(seed: int) -> Story:
+    """Some users, some faults, then calm."""
+    rng = random.Random(seed)
+    masters, supervisors = rng.choice([1, 2, 3, 3, 3, 3, 4, 5]), rng.choice([0, 1, 2, 3, 5])
+    hosts = [f"master-{n + 1}" for n in range(masters)] + [f"supervisor-{n + 1}" for n in range(supervisors)]
+    steps = [*_users(rng, supervisors), *_faults(rng, hosts, masters)]
+    return Story(seed, "night", masters, supervisors, tuple(sorted(steps, key=lambda step: step.at)))
+
+
+def _users(rng: random.Random, hosts: int) -> list[Step]:
+    steps = []
+    for number in range(rng.randint(1, 4)):
+        bundle, at = f"b{number + 1}", rng.uniform(0.0, NIGHT_SECS / 2)
+        content = rng.randint(1, 4)
+        steps.append(Step(at, "upload", _user(rng), bundle, number=content))
+        for _ in range(rng.randint(0, 4)):
+            at += rng.choice([0.01, 0.5, 2.0, 8.0]) * rng.random()
+            kind = rng.choice(["distribute", "distribute", "remove", "download", "read", "upload"])
+            steps.append(Step(at, kind, _user(rng), bundle, number=content))
+    for number in range(rng.choice([0, 0, 1, 2]) if hosts > 0 else 0):
+        job, at = f"j{number + 1}", rng.uniform(0.0, NIGHT_SECS / 2)
+        steps.append(Step(at, "submit", _user(rng), job))
+        if rng.random() < 0.5:
+            steps.append(Step(at + rng.uniform(1.0, 15.0), "rebalance", _user(rng), job, number=rng.randint(1, 3)))
+        if rng.random() < 0.4:
+            steps.append(Step(at + rng.uniform(1.0, 25.0), "kill job", _user(rng), job))
+    return steps
+
+
+def _user(rng: random.Random) -> str:
+    return rng.choice(["ann", "bob", "cem"])
+
+
+def _faults(rng: random.Random, hosts: list[str], masters: int) -> list[Step]:
+    steps: list[Step] = []
+    kinds, weights = list(FAULTS), list(FAULTS.values())
+    wiped = False
+    for _ in range(rng.choice([0, 1, 2, 3, 4, 6, 8])):
+        kind = rng.choices(kinds, weights)[0]
+        who, what = rng.choice(hosts), rng.choice(hosts)
+        at = rng.uniform(0.0, NIGHT_SECS)
+        if kind == "wipe" and (wiped or masters < 3):
+            continue  # What every holder lost is lost.
+        wiped = wiped or kind == "wipe"
+        step = Step(at, kind, who, what, secs=rng.choice([0.2, 1.0, 5.0, 8.0, 15.0]) * rng.uniform(0.5, 1.5))
+        if kind == "crash":
+            step = replace(step, number=rng.choice([0, 1, 2, 3, 5, 8, 13, 21, 34]))
+        if kind == "clock":
+            step = replace(step, number=rng.choice([-86_400, -30, 30, 3600, 86_400 * 30]))
+        steps.append(step)
+        if rng.random() < 0.4:  # Faults in pairs find what single ones do not.
+            pair = rng.choices(kinds, weights)[0]
+            if pair not in ("wipe", "crash", "clock"):
+                steps.append(Step(at + rng.uniform(0.0, 2.0), pair, who, what, secs=rng.uniform(0.5, 10.0)))
+    return steps
+
+
+STORIES = {"thread": thread, "night": night}
+
+
+def smaller(story: Story) -> list[Story]:
+    """Returns stories that lack something of this one, the boldest cut first."""
+    steps = story.steps
+    found = [replace(story, steps=steps[:half] + steps[half + size :]) for size, half in _cuts(len(steps))]
+    if story.supervisors:
+        found.append(replace(story, supervisors=story.supervisors - 1))
+    if story.masters > 1:
+        found.append(replace(story, masters=story.masters - 1))
+    return [one for one in found if any(step.kind in USERS for step in one.steps) or one.steps]
+
+
+def _cuts(count: int) -> list[tuple[int, int]]:
+    cuts, size = [], count // 2
+    while size >= 1:
+        cuts += [(size, start) for start in range(0, count - size + 1, size)]
+        size //= 2
+    return cuts

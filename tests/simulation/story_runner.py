@@ -1,0 +1,189 @@
+"""Runs one story from its founding to its end, and returns what was found.
+
+Always: one story runs in a process of its own, so that stories share nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import random
+import shutil
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from simulation.ending import Ending
+from simulation.faults import Faults
+from simulation.history import History
+from simulation.host_process import HERE
+from simulation.invariants import LOOK_SECS, Invariants, Tree
+from simulation.operating_system import simulated
+from simulation.simulated_cluster import SimulatedCluster
+from simulation.steps import USERS, Step
+from simulation.story_maker import NIGHT_SECS, Story
+from simulation.users import Users
+from simulation.virtual_loop import VirtualLoop
+
+import torrentdist.log
+from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.testing.sample_trees import some_bytes, write_tree
+
+SETTLED_SECS = 3.0
+CALM_SECS = 150.0
+"""Time after the last fault within which everything must have come to rest."""
+REST_SECS = 3.0
+
+
+@dataclass
+class Outcome:
+    seed: int
+    findings: list[str]
+    steps: list[str]
+    trace: str
+    """Hash of everything that happened."""
+    virtual_secs: float
+    lines: list[str] = field(default_factory=list)
+
+
+class StoryRunner:
+    def __init__(self, story: Story, loop: VirtualLoop, place: Path, *, verbose: bool = False) -> None:
+        self.story, self.loop, self.place, self.verbose = story, loop, place, verbose
+        self.lines: list[str] = []
+        self._hash = hashlib.sha256()
+        torrentdist.log.show_lines(self._log, logging.INFO if verbose else logging.ERROR)
+
+    def note(self, text: str) -> None:
+        line = f"{self.loop.now - 1000:9.4f} {text}"
+        self._hash.update(line.encode() + b"\n")
+        if self.verbose:
+            self.lines.append(line)
+
+    def _log(self, level: str, event: str, fields: dict[str, Any]) -> None:
+        if self.verbose:
+            self.lines.append(f"{self.loop.now - 1000:9.4f}     {HERE.get().name} {level}: {event} {fields}"[:400])
+
+    async def run(self, zookeeper: Any) -> list[str]:
+        rng = random.Random(self.story.seed ^ 0xC1)
+        cluster = SimulatedCluster(self.loop, zookeeper, self.place, rng)
+        trees = {number: sample(number) for number in range(1, 5)}
+        sources = {number: self.place / f"content-{number}" for number in trees}
+        for number, tree in trees.items():
+            write_tree(sources[number], tree)
+        digests = {make_metafile(sources[number]).digest: tree for number, tree in trees.items()}
+        jobs = {name: self.place / name for name in JOBS}
+        for name, workers in JOBS.items():
+            tree = {"job.toml": job_toml(name, workers).encode(), "work.bin": some_bytes(20_000, workers)}
+            write_tree(jobs[name], tree)
+            digests[make_metafile(jobs[name]).digest] = tree
+        invariants = Invariants(cluster, {str(digest): tree for digest, tree in digests.items()})
+        history = History()
+        users = Users(cluster, history, invariants, sources, trees, jobs, self.note)
+        faults = Faults(cluster, invariants, self.note)
+        zookeeper.on_change.append(lambda kind, path: self.note(f"{zookeeper.writer_name()} {kind} {path}"))
+        for number in range(self.story.masters):
+            cluster.add(f"master-{number + 1}")
+        for number in range(self.story.supervisors):
+            cluster.add(f"supervisor-{number + 1}")
+        await cluster.found()
+        for host in cluster.hosts:
+            host.start()
+        await asyncio.sleep(SETTLED_SECS)
+        looking = asyncio.create_task(self._look(invariants))
+        await self._play(faults, users)
+        faults.mend_all()
+        complaints = await self._until_rest(Ending(cluster, invariants, history), users)
+        looking.cancel()
+        return [*invariants.findings, *users.findings, *complaints, *_bugs(cluster, self.loop)]
+
+    async def _look(self, invariants: Invariants) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECS)
+            invariants.look()
+
+    async def _play(self, faults: Faults, users: Users) -> None:
+        began = self.loop.now
+        for step in self.story.steps:
+            if faults.cluster.bugs:
+                return
+            await asyncio.sleep(max(0.0, began + step.at - self.loop.now))
+            self.note(step.sentence())
+            self._take(step, faults, users)
+        await asyncio.sleep(max(0.0, began + NIGHT_SECS - self.loop.now) if self.story.steps else 0.0)
+
+    @staticmethod
+    def _take(step: Step, faults: Faults, users: Users) -> None:
+        if step.kind in USERS:
+            users.act(step)
+        else:
+            faults.happen(step)
+
+    async def _until_rest(self, ending: Ending, users: Users) -> list[str]:
+        """Waits until nothing is to be complained about for a while, and returns what is left."""
+        deadline, fine_since = self.loop.now + CALM_SECS, None
+        while True:
+            complaints = [*users.waiting(), *ending.complaints()]
+            fine_since = None if complaints else fine_since or self.loop.now
+            rested = fine_since is not None and self.loop.now - fine_since >= REST_SECS
+            if rested or ending.has_bugs():
+                return []
+            if self.loop.now >= deadline:
+                return [f"in the end: {complaint}" for complaint in complaints]
+            await asyncio.sleep(1.0)
+
+
+def _bugs(cluster: SimulatedCluster, loop: VirtualLoop) -> list[str]:
+    found = [f"a daemon's error: {bug}" for bug in cluster.bugs]
+    found += [f"an error that nobody handled: {error}" for error in loop.errors]
+    expected = {
+        "closing",
+        "disk_full",
+        "disk_error",
+        "port_in_use",
+        "os_error",
+        "bug",
+        "zookeeper_unavailable",
+        "id_taken",
+    }
+    found += [f"{name} ended with {code}: {text}" for name, code, text in cluster.ends if code not in expected]
+    return found
+
+
+JOBS = {"j1": 2, "j2": 3}
+"""The jobs that users submit, and how many workers each has."""
+
+
+def job_toml(name: str, workers: int) -> str:
+    return f'name = "{name}"\ncommand = ["work"]\nworkers = {workers}\nstop_grace_secs = 2.0\n'
+
+
+def sample(number: int) -> Tree:
+    """Returns the content with this number. Two of them share a file."""
+    if number == 4:
+        return {f"small/{n}": some_bytes(300 + n, 40 + n) for n in range(12)}
+    return {"common.bin": some_bytes(40_000, 7), f"own-{number}.bin": some_bytes(30_000 * number, number)}
+
+
+def run_story(story: Story, *, verbose: bool = False) -> Outcome:
+    """Runs a story in this process, which must end afterwards."""
+    place = Path(tempfile.mkdtemp(prefix="torrentdist-story-"))
+    os.environ["XDG_CACHE_HOME"] = str(place / "cache")
+    os.environ["TMPDIR"] = tempfile.tempdir = str(place)
+    loop = VirtualLoop(random.Random(story.seed))
+    runner = StoryRunner(story, loop, place, verbose=verbose)
+    try:
+        with simulated(loop, story.seed) as zookeeper:
+            try:
+                findings = loop.run_until_complete(runner.run(zookeeper))
+            except Exception as exc:
+                import traceback
+
+                findings = [f"the story itself failed: {''.join(traceback.format_exception(exc))}"]
+    finally:
+        with suppress(OSError):
+            shutil.rmtree(place, ignore_errors=True)
+    return Outcome(story.seed, findings, story.sentences(), runner._hash.hexdigest(), loop.now - 1000.0, runner.lines)

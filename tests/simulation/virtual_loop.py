@@ -1,0 +1,307 @@
+"""An event loop on a virtual clock: if nothing is ready, the clock jumps to the next timer.
+
+Always: one thread runs at a time. Work for other threads runs at a moment that the seed chooses, in
+a thread that has the turn until it ends or waits for the loop.
+Never: look at a real clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import itertools
+import random
+import threading
+from asyncio import events
+from collections.abc import Callable, Coroutine
+from contextvars import Context, copy_context
+from typing import Any
+
+from simulation.host_process import HERE, Died
+from simulation.simulated_network import SimulatedNetwork, SimulatedServer
+
+EPOCH = 1_767_225_600.0
+THREAD_SECS = (0.0002, 0.004)
+"""How long work in a thread takes, at least and at most."""
+SLOW_SECS = 1.0
+ROUND_SECS = 2e-6
+"""What one round of the loop takes. A deadline that is missed by a rounding passes, as it does
+where computing takes time."""
+
+
+class Stuck(Exception):
+    """Nothing is ready, and no timer is set."""
+
+
+class _Jump:
+    """Stands for the loop's selector: no socket is ever ready, and waiting moves the clock."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop = loop
+
+    def select(self, timeout: float | None) -> list[Any]:
+        if timeout is None:
+            raise Stuck
+        self._loop.now += max(timeout, ROUND_SECS)
+        return []
+
+
+class _Guarded(events.Handle):
+    """A callback that does not run if its process is dead."""
+
+    def _run(self) -> None:
+        _run_if_alive(self, super()._run)
+
+
+class _GuardedTimer(events.TimerHandle):
+    def _run(self) -> None:
+        _run_if_alive(self, super()._run)
+
+
+def _run_if_alive(handle: events.Handle, run: Callable[[], None]) -> None:
+    process = handle._context.get(HERE) or HERE.get()  # type: ignore[attr-defined]
+    if process.held is not None:
+        process.held.append(run)
+    elif process.alive:
+        run()
+
+
+class NumberedTask(asyncio.Task[Any]):
+    """A task whose place in a set does not depend on where it lies in memory."""
+
+    _numbers = itertools.count()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._number = next(self._numbers)
+        super().__init__(*args, **kwargs)
+
+    def __hash__(self) -> int:
+        return self._number
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+class NumberedFuture(asyncio.Future[Any]):
+    """A future with the same property."""
+
+    def __init__(self, *, loop: asyncio.AbstractEventLoop) -> None:
+        self._number = next(NumberedTask._numbers)
+        super().__init__(loop=loop)
+
+    def __hash__(self) -> int:
+        return self._number
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__()
+        self.now = 1000.0
+        self.rng = rng
+        self.errors: list[str] = []
+        """What callbacks and tasks raised that nobody expects."""
+        self._selector = _Jump(self)
+        self._clock_resolution = 1e-9
+        self._turns = _Turns(self)
+        self.network = SimulatedNetwork(self, rng)
+        self.set_task_factory(self._new_task)
+        self.set_exception_handler(self._note_error)
+
+    def time(self) -> float:
+        return self.now
+
+    def _process_events(self, event_list: Any) -> None:
+        pass
+
+    def _write_to_self(self) -> None:
+        pass
+
+    def _note_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if HERE.get().alive and not isinstance(context.get("exception"), Died):
+            self.errors.append(f"{context.get('message')}: {context.get('exception')!r}")
+
+    def _new_task(
+        self, loop: asyncio.AbstractEventLoop, coro: Any, *, context: Context | None = None
+    ) -> asyncio.Task[Any]:
+        task = NumberedTask(coro, loop=loop, context=context)
+        process = HERE.get() if context is None else context.get(HERE)
+        if process is not None:
+            process.tasks.append(task)
+        return task
+
+    def _call_soon(self, callback: Any, args: Any, context: Context | None) -> events.Handle:
+        handle = _Guarded(callback, args, self, context)
+        self._ready.append(handle)  # type: ignore[attr-defined]
+        return handle
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Any, *args: Any, context: Context | None = None
+    ) -> events.TimerHandle:
+        timer = _GuardedTimer(when, callback, args, self, context)
+        _push(self._scheduled, timer)  # type: ignore[attr-defined]
+        timer._scheduled = True  # type: ignore[attr-defined]
+        return timer
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Any, *args: Any, context: Context | None = None
+    ) -> events.TimerHandle:
+        return self.call_at(self.now + delay, callback, *args, context=context)
+
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Any, *args: Any, context: Context | None = None
+    ) -> events.Handle:
+        return self._call_soon(callback, args, context)
+
+    async def getaddrinfo(self, host: Any, port: Any, **_: Any) -> Any:
+        return [(2, 1, 6, "", (host, port or 0))]
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return NumberedFuture(loop=self)
+
+    # the network
+
+    async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
+        return await self.network.connect(protocol_factory, host, port)
+
+    async def create_server(self, protocol_factory: Any, *_: Any, sock: Any = None, **__: Any) -> Any:
+        self.network.listen(sock.getsockname(), protocol_factory)
+        return SimulatedServer()
+
+    # work in threads
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
+        future, context = self.create_future(), copy_context()
+        secs = SLOW_SECS if HERE.get().disk == "slow" else self.rng.uniform(*THREAD_SECS)
+        run = self._turns.run if _may_wait(executor, func) else self._turns.run_in_place
+        self.call_later(secs, run, lambda: context.run(func, *args), future)
+        return future
+
+    def run_threadsafe(self, work: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> Any:
+        """Stands for asyncio.run_coroutine_threadsafe."""
+        return _Awaited(self, self._turns, work)
+
+
+def _push(heap: list[Any], timer: events.TimerHandle) -> None:
+    import heapq
+
+    heapq.heappush(heap, timer)
+
+
+def _may_wait(executor: Any, func: Any) -> bool:
+    """Whether this work may wait for the loop, as a plug-in's does. It then needs a thread."""
+    work = func.args[0] if isinstance(func, functools.partial) and func.args else func
+    module = type(getattr(work, "__self__", None)).__module__
+    return module.startswith("torrentdist.distributor") or getattr(executor, "_thread_name_prefix", "") == "fetch"
+
+
+class _Turns:
+    """Gives the turn from the loop's thread to a worker's and back."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop = loop
+        self._idle: list[_Worker] = []
+        self.current: list[_Worker] = []
+
+    def run_in_place(self, work: Callable[[], Any], future: asyncio.Future[Any]) -> None:
+        """Runs work that waits for nothing."""
+        if self._was_never_begun(future):
+            return
+        try:
+            result = work()
+        except Died:
+            return
+        except Exception as exc:
+            if not future.done():
+                future.set_exception(exc)
+            return
+        if not future.done():
+            future.set_result(result)
+
+    def _was_never_begun(self, future: asyncio.Future[Any]) -> bool:
+        """Whether no thread had begun cancelled work. Otherwise it runs to its end, although
+        nobody waits."""
+        return future.cancelled() and self._loop.rng.random() < 0.5
+
+    def run(self, work: Callable[[], Any], future: asyncio.Future[Any]) -> None:
+        if self._was_never_begun(future):
+            return
+        worker = self._idle.pop() if self._idle else _Worker(self)
+        worker.work, worker.future = work, future
+        self.resume(worker)
+
+    def resume(self, worker: _Worker) -> None:
+        """Gives the worker the turn, until it ends or waits for the loop."""
+        self.current.append(worker)
+        worker.turn.release()
+        worker.back.acquire()
+        self.current.pop()
+        if worker.outcome is None:
+            return
+        (kind, value), worker.outcome, future = worker.outcome, None, worker.future
+        self._idle.append(worker)
+        if future is None or future.done() or isinstance(value, Died):
+            return
+        if kind == "result":
+            future.set_result(value)
+        else:
+            future.set_exception(value)
+
+
+class _Worker:
+    def __init__(self, turns: _Turns) -> None:
+        self.turn, self.back = threading.Semaphore(0), threading.Semaphore(0)
+        self.work: Callable[[], Any] = lambda: None
+        self.future: asyncio.Future[Any] | None = None
+        self.outcome: tuple[str, Any] | None = None
+        REAL_THREAD(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            self.turn.acquire()
+            try:
+                self.outcome = "result", self.work()
+            except BaseException as exc:
+                self.outcome = "error", exc
+            self.back.release()
+
+    def wait(self) -> None:
+        """Gives the turn back to the loop, until `resume`."""
+        self.back.release()
+        self.turn.acquire()
+
+
+REAL_THREAD = threading.Thread
+
+
+class _Awaited:
+    """The answer of the loop that a thread waits for."""
+
+    def __init__(self, loop: VirtualLoop, turns: _Turns, work: Coroutine[Any, Any, Any]) -> None:
+        self._loop, self._turns = loop, turns
+        self._task = loop.create_task(work)
+
+    def result(self, timeout: float | None = None) -> Any:
+        worker = self._turns.current[-1]
+        resumed = False
+
+        def resume(*_: object) -> None:
+            nonlocal resumed
+            if not resumed:
+                resumed = True
+                self._turns.resume(worker)
+
+        if not self._task.done():
+            self._task.add_done_callback(resume)
+            if timeout is not None:
+                self._loop.call_later(timeout, resume)
+            worker.wait()
+            resumed = True
+        if not self._task.done():
+            raise TimeoutError
+        return self._task.result()
+
+    def cancel(self) -> None:
+        self._task.cancel()
