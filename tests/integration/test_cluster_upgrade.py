@@ -35,7 +35,7 @@ def downgrade(cluster: Cluster, *names: str) -> None:
     for name in members:
         cluster.dev.signal(name, signal.SIGTERM)
     until(lambda: not any(cluster.alive(name) for name in members), "all daemons end")
-    with records_client(cluster.dev.state.zookeeper) as client:
+    with records_client(cluster.tree) as client:
         record = msgspec.json.decode(client.get("/cluster")[0])
         client.set("/cluster", msgspec.json.encode(record | {"schema": 1}))
     cluster.dev.programs |= dict.fromkeys(names, LAST)
