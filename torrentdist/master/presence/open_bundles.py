@@ -5,8 +5,6 @@ the records and in the directory of swarms since the last one.
 Never: hide what a reader may not see. attention_sight.py does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from torrentdist.cluster.records.record_index import Follower, RecordIndex

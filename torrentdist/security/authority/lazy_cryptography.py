@@ -4,8 +4,6 @@ It takes 8 MB and 50 ms. A daemon without TLS spends neither. Modules that name 
 the evaluation of their annotations.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
