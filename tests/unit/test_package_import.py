@@ -81,3 +81,28 @@ def test_a_daemon_loads_no_library_before_it_uses_it() -> None:
     needless = "('cryptography', 'httpx', 'importlib.metadata', 'importlib.resources', 'packaging', 'xml')"
 
     assert "[]" == _run(f"{daemons}print([name for name in {needless} if name in sys.modules])").strip()
+
+
+def test_a_daemon_streams_without_anyios_backend() -> None:
+    """If this fails, each host pays a megabyte for it."""
+    program = """
+import asyncio, sys
+from torrentdist.host.http.uvicorn_adapter import WebServer
+from torrentdist.host.http.web import StreamedAnswer, bind_socket
+
+async def body():
+    yield b"all of it"
+
+async def main():
+    web = WebServer(StreamedAnswer(body()), bind_socket("127.0.0.1", 0, what="the test"))
+    await web.start()
+    reader, writer = await asyncio.open_connection("127.0.0.1", web.port)
+    writer.write(b"GET / HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n\\r\\n")
+    print(b"all of it" in await reader.read(), "anyio._backends._asyncio" in sys.modules)
+    writer.close()
+    await web.stop()
+
+asyncio.run(main())
+"""
+
+    assert "True False" == _run(program).strip()

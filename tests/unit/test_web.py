@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
 from torrentdist.host.http.uvicorn_adapter import WebServer
-from torrentdist.host.http.web import bind_socket, flag_parameter, read_body
+from torrentdist.host.http.web import StreamedAnswer, bind_socket, flag_parameter, read_body
 from torrentdist.model.errors import TorrentdistError
 
 pytestmark = pytest.mark.anyio
@@ -58,6 +59,52 @@ async def test_an_answer_that_is_cut_by_a_clean_stop_is_no_failure_of_ours(
 
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
     assert "Traceback" not in capsys.readouterr().err
+
+
+async def test_a_stream_ends_when_its_client_is_gone() -> None:
+    """What it waits for, and its sender's place among the streams, would be held until it has the
+    next thing to send.
+    """
+    ended = asyncio.Event()
+
+    async def news() -> AsyncIterator[bytes]:
+        try:
+            yield b"first"
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    web = WebServer(StreamedAnswer(news()), bind_socket("127.0.0.1", 0, what="the test"))
+    await web.start()
+    reader, writer = await asyncio.open_connection("127.0.0.1", web.port)
+    writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+    await reader.readuntil(b"first")
+    writer.close()
+    async with asyncio.timeout(10):
+        await ended.wait()
+    await web.stop()
+
+
+async def test_a_stream_that_fails_is_a_failure() -> None:
+    """Its part would pass for the whole."""
+
+    async def broken() -> AsyncIterator[bytes]:
+        yield b"first"
+        raise TorrentdistError("corrupt", path="a", detail="it has changed")
+
+    async def receive() -> Message:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    with pytest.raises(TorrentdistError):
+        await StreamedAnswer(broken())({"type": "http"}, receive, send)
+
+    assert [b"first"] == [message["body"] for message in sent if "body" in message]
 
 
 def with_query(query: bytes) -> Request:

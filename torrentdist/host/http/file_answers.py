@@ -16,7 +16,7 @@ from email.utils import formatdate
 from pathlib import Path
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from torrentdist.host.http.http_conditions import (
     FIELDS,
@@ -28,7 +28,7 @@ from torrentdist.host.http.http_conditions import (
     Whole,
     decide,
 )
-from torrentdist.host.http.web import json_response
+from torrentdist.host.http.web import StreamedAnswer, json_response
 from torrentdist.model.errors import TorrentdistError, required
 from torrentdist.model.ids import Digest
 from torrentdist.model.wire.headers import DIGEST
@@ -119,7 +119,7 @@ def path_response(request: Request, path: Path, shown: Representation, digest: D
     if isinstance(chosen, Response):
         return chosen
     body = no_body() if request.method == "HEAD" else read_part(path, chosen.start, chosen.end)
-    return StreamingResponse(body, status_code=chosen.status, headers=chosen.headers, media_type=media_type)
+    return StreamedAnswer(body, status_code=chosen.status, headers=chosen.headers, media_type=media_type)
 
 
 async def read_part(path: Path, start: int, end: int) -> AsyncIterator[bytes]:

@@ -57,7 +57,7 @@ _BODY: Final = "torrentdist.body"
 """The key of a body that was read before."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Operation:
     method: str
     path: str

@@ -15,7 +15,6 @@ from typing import Any, cast
 
 import h11
 import uvicorn
-from anyio.lowlevel import checkpoint
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -242,7 +241,6 @@ class WebServer:
                 transport.abort()
 
     async def start(self) -> None:
-        await checkpoint()  # Starlette streams through anyio, which imports its backend when it is first used
         self._task = asyncio.create_task(self._server.serve(sockets=[self._sock]), name="http")
         while not self._server.started:
             if self._task.done():

@@ -15,10 +15,10 @@ from functools import partial
 from typing import Any, Final
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from torrentdist.host.http.authentication import principal_of
-from torrentdist.host.http.web import number_parameter
+from torrentdist.host.http.web import StreamedAnswer, number_parameter
 from torrentdist.host.telemetry.metrics import Metrics
 from torrentdist.model.errors import TorrentdistError
 
@@ -91,7 +91,7 @@ class LiveFeeds:
         source = _PartSource(make, state or self._state)
         first = await self._event(part, source)  # raises what is wrong before the answer begins
         events = self._events(sender.name, part, source, first, secs)
-        return StreamingResponse(events, media_type="text/event-stream")
+        return StreamedAnswer(events, media_type="text/event-stream")
 
     async def _events(
         self, sender: str, part: str, source: _PartSource, event: bytes, secs: float

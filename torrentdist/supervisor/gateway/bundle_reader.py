@@ -12,12 +12,13 @@ from collections.abc import AsyncIterator
 from functools import partial
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from torrentdist.bundle.bundle_tree import BundleTree
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.host.http.file_answers import FILE_TYPE, Selection, file_response, no_body, select
 from torrentdist.host.http.http_conditions import Representation
+from torrentdist.host.http.web import StreamedAnswer
 from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.host.recent_results import RecentResults
 from torrentdist.host.runtime import HostRuntime
@@ -148,7 +149,7 @@ async def streamed(request: Request, body: AsyncIterator[bytes], chosen: Selecti
     """
     status, headers = chosen.status, chosen.headers
     if request.method == "HEAD":
-        return StreamingResponse(no_body(), status_code=status, headers=headers, media_type=media_type)
+        return StreamedAnswer(no_body(), status_code=status, headers=headers, media_type=media_type)
     first = asyncio.ensure_future(anext(body, b""))
     await asyncio.wait({first}, timeout=FIRST_SECS)
     if first.done():
@@ -162,4 +163,4 @@ async def streamed(request: Request, body: AsyncIterator[bytes], chosen: Selecti
         finally:
             first.cancel()
 
-    return StreamingResponse(whole(), status_code=status, headers=headers, media_type=media_type)
+    return StreamedAnswer(whole(), status_code=status, headers=headers, media_type=media_type)

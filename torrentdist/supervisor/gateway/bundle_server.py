@@ -10,13 +10,13 @@ from collections.abc import AsyncIterator
 from urllib.parse import quote
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.responses import RedirectResponse, Response
 
 from torrentdist.host.http.declared_routes import DeclaredRoutes, operation
 from torrentdist.host.http.file_answers import path_response, select
 from torrentdist.host.http.http_conditions import Representation
 from torrentdist.host.http.operation import FILE
-from torrentdist.host.http.web import json_response, on_torrentdist_error
+from torrentdist.host.http.web import StreamedAnswer, json_response, on_torrentdist_error
 from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.model import ids
@@ -56,7 +56,7 @@ class BundleServer(DeclaredRoutes):
         """
         bundle = ids.bundle_id(request.path_params["id"])
         await self._reader.content(bundle)
-        return StreamingResponse(self._await_bundle(bundle), media_type="application/json")
+        return StreamedAnswer(self._await_bundle(bundle), media_type="application/json")
 
     @operation("GET", "/bundles/{id}/{name}", None, Role.JOB, statuses=FILE)
     async def archive(self, request: Request) -> Response:

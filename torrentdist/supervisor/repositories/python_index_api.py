@@ -10,11 +10,12 @@ from collections.abc import AsyncIterator, Awaitable, Mapping
 from typing import Final
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from torrentdist.host.http.declared_routes import DeclaredRoutes, operation
 from torrentdist.host.http.file_answers import FILE_TYPE
 from torrentdist.host.http.operation import FILE
+from torrentdist.host.http.web import StreamedAnswer
 from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.host.recent_results import RecentResults
 from torrentdist.model import ids
@@ -78,7 +79,7 @@ class PythonIndexApi(DeclaredRoutes):
         await asyncio.wait({made}, timeout=FIRST_SECS)
         if made.done():
             return await in_heavy_thread(made_answer, request, made.result(), kind, content.meta.digest)
-        return StreamingResponse(_after_blanks(made), media_type=kind, headers={"vary": "accept"})
+        return StreamedAnswer(_after_blanks(made), media_type=kind, headers={"vary": "accept"})
 
     @operation("GET", "/simple/{id}/{project}/{filename}", None, Role.JOB, statuses=FILE)
     async def distribution(self, request: Request) -> Response:
