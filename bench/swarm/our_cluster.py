@@ -193,7 +193,8 @@ class Ours:
     def _right(self, name: str) -> bool:
         """Whether the host published exactly what was uploaded, byte by byte."""
         content = self._published(name) / ("" if self._scenario.alone else "content")
-        return all(filecmp.cmp(file, content / file.name, shallow=False) for file in self._source.iterdir())
+        files = [path for path in self._source.rglob("*") if path.is_file()]
+        return all(filecmp.cmp(file, content / file.relative_to(self._source), shallow=False) for file in files)
 
     def _start(self, host: Host, role: str) -> None:
         config = self.home / f"{host.name}.toml"
