@@ -143,7 +143,8 @@ def test_a_bundle_that_was_uploaded_without_packs_keeps_its_form(cluster: Cluste
 
 @pytest.mark.case("N1")
 def test_every_door_of_the_gateway_gives_back_the_tree(cluster: Cluster, tmp_path: Path) -> None:
-    """A job would read other files than were uploaded, depending on the door that it uses."""
+    """A job would read other files than were uploaded, depending on the door that it uses. It takes
+    long: two doors hand out each file on its own."""
     source = make_tree(tmp_path / "source", 6000)
     digest = cluster.upload(source, "doors", replicas=2)["digest"]
     gateway = cluster.url(cluster.supervisors()[0])
