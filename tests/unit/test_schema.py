@@ -6,10 +6,11 @@ import dataclasses
 
 import msgspec
 import pytest
-from records_of import bundle, job, snapshot
+from records_of import bundle, job, master, snapshot, supervisor
 
+from torrentdist.cluster import paths
 from torrentdist.cluster.records import record_schema
-from torrentdist.cluster.records.record_schema import spoken
+from torrentdist.cluster.records.record_schema import newest_for_all, spoken
 from torrentdist.cluster.session.znode_operations import Set
 from torrentdist.master.leading.schema_upgrade import outdated
 from torrentdist.model import records
@@ -72,3 +73,25 @@ def test_a_later_releases_record_is_refused_by_name() -> None:
         decode(later, BundleRecord, path=PATH)
 
     assert "later_release" == caught.value.code
+
+
+def test_the_cluster_record_and_texts_stay_as_they_are() -> None:
+    """If this failed, the record that names the schema would name an older one than it stands
+    for."""
+    data = encode(bundle("b").record)
+
+    assert data == spoken(paths.CLUSTER, data, 1)
+    assert data == spoken(PATH, data, records.SCHEMA)
+    assert 1 == msgspec.json.decode(spoken(PATH, data, 1))["schema"]
+
+
+def test_the_schema_is_the_newest_that_all_daemons_read() -> None:
+    """If this failed, a daemon of the last release would meet records that it can't read, or a new
+    field would never be used."""
+    new_master = msgspec.structs.replace(master("m1"), speaks=records.SCHEMA)
+    new_host = msgspec.structs.replace(supervisor("h1"), speaks=records.SCHEMA)
+
+    assert records.SCHEMA == newest_for_all([], [])
+    assert records.SCHEMA == newest_for_all([new_master], [new_host])
+    assert 1 == newest_for_all([new_master, master("m2")], [new_host])
+    assert 1 == newest_for_all([new_master], [supervisor("h2")])
