@@ -51,6 +51,8 @@ class Host:
         self.data_dir = cluster.place / name
         self.process = HostProcess(name, address, alive=False)
         self.daemon: Master | Supervisor | None = None
+        self.stopping: HostProcess | None = None
+        """The process that was told to stop."""
         self.wanted = True
         """Whether its service manager starts it again after each end."""
 
@@ -80,9 +82,11 @@ class Host:
             try:
                 await daemon.start()
                 await daemon.failed()
+                if self.stopping is process:
+                    return
                 raise AssertionError("a loop of the daemon has ended")
             finally:
-                if process.alive:
+                if process.alive and self.stopping is not process:
                     await daemon.stop()
         except asyncio.CancelledError:
             raise
@@ -102,7 +106,7 @@ class Host:
         daemon, process = self.daemon, self.process
         if daemon is None or not process.alive:
             return
-        context = process.context()
+        self.stopping, context = process, process.context()
         with suppress(TimeoutError):
             async with asyncio.timeout(20.0):
                 await self.cluster.loop.create_task(daemon.stop(), context=context)
