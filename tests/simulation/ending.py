@@ -94,7 +94,8 @@ class Ending:
                 if digest not in wanted:
                     yield f"{host.name} still has the removed {digest[:8]}"
             objects = host.data_dir / "objects"
-            for name in sorted(os.listdir(objects)) if objects.is_dir() else []:
+            for name in sorted(os.listdir(objects)) if objects.is_dir() and host.is_master else []:
+                # A host keeps a part that nobody wants for ten minutes.
                 if name not in published(host.data_dir) and name not in wanted:
                     yield f"{host.name} still has a part of the removed {name[:8]}"
             if (transit := host.data_dir / "transit").is_dir() and os.listdir(transit):

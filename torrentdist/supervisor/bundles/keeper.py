@@ -60,7 +60,7 @@ class Keeper:
         bundle may go."""
         self._requested: set[BundleId] = set()
         self._removed: set[Digest] = set()
-        self._gone: set[BundleId] = set()
+        self._gone: dict[BundleId, Digest] = {}
         """Ids that are not bound any more, and of which signatures and the plug-in still know."""
         self._marks: frozenset[str] = frozenset()
         """Marks of the removals that were heard last."""
@@ -118,10 +118,10 @@ class Keeper:
         if not new:
             return
         store = self._runtime.store
-        gone = [bundle for bundle, digest in store.bindings().items() if removal_mark(bundle, digest) in new]
-        for bundle in gone:
+        gone = {bundle: digest for bundle, digest in store.bindings().items() if removal_mark(bundle, digest) in new}
+        for bundle, digest in gone.items():
             log.info("a bundle was removed from the cluster", bundle=bundle)
-            await self._unbind(bundle)
+            await self._unbind(bundle, digest)
         if gone or len(new) == len(marks):  # There may have been more removals than it names.
             self._tell_masters()
             self._wake.set()
@@ -283,7 +283,7 @@ class Keeper:
                 # Dropping first frees the room that updating the names may need.
                 await self._runtime.drop(digest)
                 for bundle in names:
-                    await self._unbind(bundle)
+                    await self._unbind(bundle, digest)
             case DropArrival(digest):
                 await self._drop_arrival(digest)
             case CancelFetch(bundle):
@@ -291,14 +291,21 @@ class Keeper:
             case StopSeeding(digest):
                 await self._runtime.transfers.stop_seeding(digest)
 
-    async def _unbind(self, bundle: BundleId) -> None:
+    async def _unbind(self, bundle: BundleId, digest: Digest) -> None:
         self._requested.discard(bundle)
         await self._runtime.store.unbind(bundle)
-        self._gone.add(bundle)
+        self._gone[bundle] = digest
 
     async def _forget_gone(self) -> None:
-        gone, self._gone = self._gone, set()
-        for bundle in gone:
+        """Lets the plug-in forget the removed bundles whose content is gone or has another name.
+
+        A plug-in leaves the swarm, and outside of it no master would say that the content is
+        removed.
+        """
+        store = self._runtime.store
+        gone = {bundle for bundle, digest in self._gone.items() if store.get(digest) is None or store.names(digest)}
+        for bundle in sorted(gone):
+            del self._gone[bundle]
             await self._forget_in_plugin(bundle)
         if gone:
             await asyncio.to_thread(self._signatures.forget, gone)
