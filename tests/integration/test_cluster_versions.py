@@ -64,26 +64,6 @@ def test_only_what_changed_crosses_the_network(cluster: Cluster, tmp_path: Path)
         assert picture(new) == picture(cluster.content(name, second["digest"]))
 
 
-@pytest.mark.case("H2")
-def test_damage_in_a_file_that_versions_share_is_found_in_all_of_them(cluster: Cluster, tmp_path: Path) -> None:
-    """The older version would hand out wrong bytes until somebody verifies it, too."""
-    host, sources = cluster.supervisors()[0], [make_old(tmp_path / "old", 700)]
-    sources.append(make_new(sources[0], tmp_path / "new", 700))
-    homes = []
-    for source, bundle in zip(sources, ("shared-42", "shared-43"), strict=True):
-        homes.append(cluster.content(host, cluster.upload(source, bundle)["digest"]))
-        distribute(cluster, bundle)
-    file = homes[1] / "lib" / "00.bin"
-    names = file.stat().st_nlink
-    file.chmod(0o644)
-    with file.open("r+b") as out:
-        out.write(b"rot")
-    said = cluster.http.post(f"{cluster.url(host)}/v1/host/bundles/shared-43/verify").json()
-
-    assert (2, ["lib/00.bin"]) == (names, said["damaged"])
-    until(lambda: all(picture(a) == picture(b) for a, b in zip(sources, homes, strict=True)), "both are repaired")
-
-
 def test_a_preview_uploads_nothing(cluster: Cluster, tmp_path: Path) -> None:
     """A dry run would leave a bundle behind."""
     old = make_old(tmp_path / "old", 200)

@@ -312,3 +312,20 @@ def test_a_small_file_with_wrong_bytes_makes_its_bundle_suspect(site: Site) -> N
     site.store.begin(new)
 
     assert {old.digest} == site.reuse.fill(new, lambda: True).suspects
+
+
+@pytest.mark.case("H2")
+def test_the_versions_that_share_a_damaged_file_are_named(site: Site) -> None:
+    """The older version would hand out wrong bytes until somebody verifies it, too."""
+    trees = {"old": OLD, "new": OLD | {"d4/f004": b"patched"}, "other": {"large.bin": LARGE["large.bin"]}}
+    metas = {name: site.source(name, tree) for name, tree in trees.items()}
+    for name, meta in metas.items():
+        site.take(name, meta)
+    shared = site.home(metas["new"]) / "content/d4/f013"
+    shared.chmod(0o644)
+    shared.write_bytes(bytes(shared.stat().st_size))
+    damage = [one.path for one in site.store.verify(metas["new"].digest)]
+
+    assert "d4/f013" in damage
+    assert [metas["old"].digest] == site.store.sharers(metas["new"].digest, damage)
+    assert [] == site.store.sharers(metas["new"].digest, ["d4/f004"])
