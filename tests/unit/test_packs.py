@@ -71,6 +71,15 @@ def test_packs_say_the_same_of_a_tree_as_files_do(meta: Metafile, source: Path) 
 
 
 @pytest.mark.case("N1")
+def test_a_swarm_keeps_nothing_of_each_small_file(meta: Metafile) -> None:
+    """A host with ten environments would hold half a million files in memory."""
+    kept = meta.for_swarm
+
+    assert (meta.digest, meta.size, meta.num_pieces) == (kept.digest, kept.size, kept.num_pieces)
+    assert (meta.wire_files, meta.piece_layers) == (kept.wire_files, kept.piece_layers)
+    assert ((), ((), ()), b"") == (kept.files, kept.packed, kept.raw)
+
+
 def test_equal_trees_have_one_digest(meta: Metafile, tmp_path: Path) -> None:
     """The same environment, built on two machines, would be two bundles."""
     again = make_tree(tmp_path / "again", dict(reversed(MANY.items())))

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 import msgspec
 
@@ -148,6 +148,12 @@ class Metafile(msgspec.Struct, frozen=True, dict=True):
                     break
                 found.add(path)
         return tuple(sorted(found - {""}))
+
+    @property
+    def for_swarm(self) -> Self:
+        """Returns what a swarm needs of it: nothing that grows with the number of small files."""
+        nothing = PackedFiles((), ())
+        return msgspec.structs.replace(self, files=(), packed=nothing, symlinks=(), empty_dirs=(), raw=b"")
 
     @property
     def file_count(self) -> int:

@@ -51,7 +51,7 @@ class Transfer:
     """Created by the engine. Other code reads its state, adds peers, and waits for its end."""
 
     def __init__(self, meta: Metafile, save_dir: Path, owner: Owner, *, phase: TransferPhase) -> None:
-        self.meta = meta
+        self.meta = meta.for_swarm
         self.save_dir = save_dir
         self._owner = owner
         self.ca = ""
