@@ -70,7 +70,6 @@ def test_packs_say_the_same_of_a_tree_as_files_do(meta: Metafile, source: Path) 
     assert shape(plain) == shape(meta)
 
 
-@pytest.mark.case("N1")
 def test_a_swarm_keeps_nothing_of_each_small_file(meta: Metafile) -> None:
     """A host with ten environments would hold half a million files in memory."""
     kept = meta.for_swarm
@@ -80,6 +79,7 @@ def test_a_swarm_keeps_nothing_of_each_small_file(meta: Metafile) -> None:
     assert ((), ((), ()), b"") == (kept.files, kept.packed, kept.raw)
 
 
+@pytest.mark.case("N1")
 def test_equal_trees_have_one_digest(meta: Metafile, tmp_path: Path) -> None:
     """The same environment, built on two machines, would be two bundles."""
     again = make_tree(tmp_path / "again", dict(reversed(MANY.items())))
