@@ -8,6 +8,7 @@ addresses, ports and the user are replaced.
 from __future__ import annotations
 
 import contextlib
+import grp
 import os
 import random
 import re
@@ -95,6 +96,7 @@ class Site:
             (re.compile(r"/run/secrets"), str(home / "secrets")),
             (re.compile(r"/var/lib/torrentdist"), str(home / "lib")),
             (re.compile(r"/my-job\b"), str(home / "my-job")),
+            (re.compile(r"torrentdist-readers"), grp.getgrgid(os.getgid()).gr_name),
         ]
         (home / "etc").mkdir()
         (home / "lib" / "spark").mkdir(parents=True)
