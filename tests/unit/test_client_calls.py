@@ -64,6 +64,19 @@ def test_wait_replicas_reports_each_and_returns_at_the_number() -> None:
     assert last.replicas == 3
 
 
+def test_wait_replicas_asks_for_more_than_was_seen() -> None:
+    """If this failed, each upload would ask once for what its opening has told it."""
+    asked: list[str] = []
+
+    def script(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.params["replicas"])
+        return httpx.Response(200, json=view(len(asked) + 1))
+
+    talk(script, lambda client: client.wait_replicas(ETL, 3, 20.0, seen=1))
+
+    assert ["2", "3"] == asked
+
+
 def test_wait_replicas_ends_with_what_there_is() -> None:
     """A7: if this failed, an upload that gets too few replicas would wait past its timeout, or fail
     without saying so."""

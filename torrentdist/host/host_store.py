@@ -238,7 +238,8 @@ class HostStore(StoreView):
         return await asyncio.to_thread(self._store.sharers, digest, paths)
 
     async def bind(self, bundle: BundleId, digest: Digest) -> None:
-        await asyncio.to_thread(self._store.bind, bundle, digest)
+        if self.lookup(bundle) != digest:  # a fetch binds at its begin and at its end
+            await asyncio.to_thread(self._store.bind, bundle, digest)
 
     async def unbind(self, bundle: BundleId) -> None:
         await asyncio.to_thread(self._store.unbind, bundle)

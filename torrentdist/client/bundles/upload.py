@@ -185,7 +185,7 @@ class _Upload:
         moved = (0, 0)
         arrived = 0
         waiting = asyncio.create_task(
-            self.client.wait_replicas(self.id, self.needed, max(0.0, self.deadline - opened_at), self._note)
+            self.client.wait_replicas(self.id, self.needed, self.deadline - opened_at, self._note, self.replicas)
         )
         sending: asyncio.Task[BundleView] | None = None
         opening: asyncio.Task[BundleView] | None = None

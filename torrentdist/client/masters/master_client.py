@@ -129,12 +129,12 @@ class MasterClient(MasterRequests):
         replicas: int,
         timeout: float,
         progress: Callable[[BundleView], None] = lambda view: None,
+        seen: int = -1,
     ) -> BundleView:
         """Waits until that many live masters hold the bundle and it can be downloaded, or for
-        `timeout` seconds."""
+        `timeout` seconds. `seen`: how many held it in the last answer; -1: there was none."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + timeout
-        seen = -1
         while True:
             asked_at = clock()
             secs = max(0.0, min(LONGEST_POLL_SECS, deadline - asked_at))
