@@ -52,10 +52,29 @@ def test_a_path_that_cannot_be_stored_is_refused(path: bytes) -> None:
     assert safe_paths.path_problem(path) is not None
 
 
-def test_the_deepest_path_is_taken() -> None:
-    """The limit would be off by one."""
+def test_the_deepest_and_longest_paths_are_taken() -> None:
+    """The limits would be off by one."""
+    longest = b"/".join([b"d" * 255] * 11 + [b"d" * 127, b"d" * 128])
 
     assert safe_paths.path_problem(b"/".join([b"d"] * safe_paths.MAX_DEPTH)) is None
+    assert safe_paths.MAX_PATH_BYTES == len(longest)
+    assert safe_paths.path_problem(longest) is None
+    assert safe_paths.path_problem(longest + b"d") is not None
+
+
+@pytest.mark.parametrize("name", [b"", b".", b"..", b"a/b", b"a\0b", b"\xff", b"x" * 256])
+def test_one_bad_name_among_many_is_found(name: bytes) -> None:
+    """A packed file could leave its directory, because many names are checked at once."""
+    good = b"x" * safe_paths.MAX_NAME_BYTES
+
+    assert safe_paths.names_problem([good, name, good]) == safe_paths.name_problem(name)
+    assert safe_paths.names_problem([good, good]) is None
+
+
+def test_the_longest_target_is_taken() -> None:
+    """A symlink that Linux stores would be refused, or one that it cannot store would be taken."""
+    assert safe_paths.target_problem(b"x" * safe_paths.MAX_TARGET_BYTES) is None
+    assert safe_paths.target_problem(b"x" * (safe_paths.MAX_TARGET_BYTES + 1)) is not None
 
 
 @pytest.mark.parametrize(
@@ -68,7 +87,8 @@ def test_the_deepest_path_is_taken() -> None:
         {"a": "missing/../b"},
         {"d/in": "../e", "e/out": "../d/in/x"},
         {"l": "d/e", "d/m": "../l/../f"},
-        {f"l{i}": f"l{i + 1}" for i in range(39)},
+        {f"l{i}": f"l{i + 1}" for i in range(safe_paths.MAX_LINK_HOPS)},
+        {"a": "x/" * safe_paths.MAX_RESOLVED_DEPTH},
     ],
 )
 def test_a_symlink_that_stays_inside_is_taken(links: dict[str, str]) -> None:
@@ -105,6 +125,7 @@ def test_a_symlink_that_leaves_is_found_through_any_chain(links: dict[str, str],
         {"a": "a/x"},
         {"d/a": "../e/b", "e/b": "../d/a/c"},
         {f"l{i:03}": f"l{i + 1:03}" for i in range(200)},
+        {f"l{i}": f"l{i + 1}" for i in range(safe_paths.MAX_LINK_HOPS + 1)},
         {"a": "b/b", "b": "c/c/c/c/c/c/c", "c": "d/d/d/d/d/d/d", "d": "e/e/e/e/e/e/e", "e": "."},
     ],
 )
@@ -118,7 +139,7 @@ def test_a_circle_of_symlinks_ends(links: dict[str, str]) -> None:
 
 def test_a_symlink_that_leads_too_deep_is_refused() -> None:
     """Many symlinks to one distant place would take memory without a limit."""
-    problem = safe_paths.find_link_problem({"a": "x/" * 2000})
+    problem = safe_paths.find_link_problem({"a": "x/" * (safe_paths.MAX_RESOLVED_DEPTH + 1)})
 
     assert problem is not None
     assert problem.fault == LinkFault.DEEP
@@ -158,4 +179,5 @@ def test_the_paths_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(safe_paths, "MAX_ALL_PATHS_BYTES", 1000)
 
     assert safe_paths.find_layout_problem(["/".join("d" * 60)], [], []) == "it has too many directories"
-    assert safe_paths.find_layout_problem(["x" * 600, "y" * 600], [], []) == "it has too many entries"
+    assert safe_paths.find_layout_problem(["x" * 600, "y" * 400], [], []) is None
+    assert safe_paths.find_layout_problem(["x" * 600, "y" * 401], [], []) == "it has too many entries"

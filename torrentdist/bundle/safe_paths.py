@@ -7,6 +7,7 @@ Pure: functions of names.
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
+from itertools import accumulate
 from typing import NamedTuple
 
 MAX_NAME_BYTES = 255
@@ -120,7 +121,7 @@ class _Resolver:
         target = self._links[path]
         if target.startswith("/"):
             raise _Refused(LinkFault.LEAVES)
-        place = list(prefixes(path))[:-1]
+        place = list(accumulate(path.split("/")[:-1], "{}/{}".format))
         hops = 1
         for name in target.split("/"):
             if name in ("", "."):
@@ -143,15 +144,6 @@ class _Resolver:
                 raise _Refused(LinkFault.DEEP)
         self._known[path] = (tuple(place), hops)
         return self._known[path]
-
-
-def prefixes(path: str) -> Iterable[str]:
-    """Yields a, a/b and a/b/c for a/b/c."""
-    end = path.find("/")
-    while end >= 0:
-        yield path[:end]
-        end = path.find("/", end + 1)
-    yield path
 
 
 def find_layout_problem(files: Iterable[str], links: Iterable[str], empty_dirs: Iterable[str]) -> str | None:
