@@ -93,7 +93,7 @@ def test_the_second_ctrl_c_stops_at_once() -> None:
 
 def test_a_command_that_cannot_stop_is_ended_after_a_while() -> None:
     """If this fails, a service manager that sends SIGTERM once waits for ever."""
-    impatient = "import torrentdist_cli.frame.asking_masters\ntorrentdist_cli.frame.interruption.STOP_SECS = 0.3\n"
+    impatient = "import torrentdist_cli.frame.asking_masters\ntorrentdist_cli.frame.asking_masters.STOP_SECS = 0.3\n"
     with started("-c", impatient + STUBBORN) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
