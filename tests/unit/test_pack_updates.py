@@ -156,6 +156,17 @@ def test_a_wrong_update_is_refused(versions: Versions, damage: str) -> None:
     assert error.value.code in ("corrupt", "invalid_metafile")
 
 
+@pytest.mark.case("E5")
+def test_an_update_begins_with_a_digest_and_no_path(versions: Versions) -> None:
+    """A rogue host would choose which file of this host is read as a metafile."""
+    raw = changed(b"base", lambda part: bencode.encode(b"../../x"))(versions.update())
+
+    with pytest.raises(TorrentdistError) as error:
+        base_of(raw)
+
+    assert error.value.code == "invalid_digest"
+
+
 @pytest.mark.case("H1")
 def test_what_an_update_brought_completes_the_packs(versions: Versions) -> None:
     """The host would fetch the pieces around each changed file after all."""
@@ -180,12 +191,12 @@ def test_a_master_makes_an_update_of_what_it_has(versions: Versions) -> None:
     """A master would send hosts what its disk has damaged, or fail instead of sending the
     metafile."""
 
-    async def made(spoil: bool) -> bytes:
-        store = Store.open(versions.top / f"master-{spoil}")
+    async def made(spoil: str | None) -> bytes:
+        store = Store.open(versions.top / f"master-{str(spoil).replace('/', '-')}")
         publish(store, versions.old, versions.top / "old")
         publish(store, versions.new, versions.top / "new")
-        if spoil:
-            victim = store.object_dir(versions.new.digest) / "content/d4/f004"
+        if spoil is not None:
+            victim = store.object_dir(versions.new.digest) / spoil
             victim.chmod(0o644)
             victim.write_bytes(b"spoiled")
         host = HostStore(store)
@@ -193,8 +204,9 @@ def test_a_master_makes_an_update_of_what_it_has(versions: Versions) -> None:
         await host.close()
         return answer
 
-    assert versions.update() == asyncio.run(made(spoil=False))
-    assert asyncio.run(made(spoil=True)) == b""
+    assert versions.update() == asyncio.run(made(None))
+    assert asyncio.run(made("content/d4/f004")) == b""
+    assert asyncio.run(made("metafile")) == b""
 
 
 @pytest.mark.case("H1")

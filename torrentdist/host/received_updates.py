@@ -49,7 +49,7 @@ class ReceivedUpdates:
 
     async def take(self, raw: bytes, digest: Digest, *, by_master: bool) -> Metafile:
         """Returns the metafile of `digest` that an update leads to."""
-        base = await self._store.metafile(Digest(base_of(raw)))
+        base = await self._store.metafile(base_of(raw))
         if base is None:
             raise TorrentdistError("not_found", what="the version that an update begins with")
         update = await in_heavy_thread(apply_update, raw, base, digest)

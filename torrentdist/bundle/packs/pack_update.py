@@ -16,7 +16,9 @@ from torrentdist.bundle.metafile import Metafile, metafile_of
 from torrentdist.bundle.packs import pack_manifest
 from torrentdist.bundle.packs.pack_files import root_of
 from torrentdist.bundle.packs.pack_plan import pack_order
+from torrentdist.model import ids
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import Digest
 
 MOST_BYTES: Final = 8 * 1024 * 1024
 WORTH: Final = 2
@@ -55,10 +57,10 @@ def make_update(base: Metafile, meta: Metafile, read: Callable[[Sequence[FileEnt
     )
 
 
-def base_of(raw: bytes) -> str:
+def base_of(raw: bytes) -> Digest:
     """Returns the digest of the version that an update begins with."""
     with _reading():
-        return _string(bencode.parts(raw), b"base").decode()
+        return ids.digest(_string(bencode.parts(raw), b"base").decode())
 
 
 def apply_update(raw: bytes, base: Metafile, digest: str) -> Update:

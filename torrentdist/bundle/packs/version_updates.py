@@ -16,6 +16,13 @@ from torrentdist.model.ids import Digest
 def update_to(store: Store, reuse: StoreReuse, digest: Digest, among: Sequence[Digest]) -> bytes:
     """Returns the update from the one `among` these bundles that has the most of this one; nothing
     if none of them has much, or one of both is not here as it was published."""
+    try:
+        return _update_to(store, reuse, digest, among)
+    except TorrentdistError:
+        return b""
+
+
+def _update_to(store: Store, reuse: StoreReuse, digest: Digest, among: Sequence[Digest]) -> bytes:
     meta = store.metafile(digest) if store.get(digest) is not None else None
     sources = reuse.sources(meta, among=among) if meta is not None and meta.packed.files else []
     base = store.metafile(sources[0]) if sources and sources[0] != digest else None
@@ -27,7 +34,4 @@ def update_to(store: Store, reuse: StoreReuse, digest: Digest, among: Sequence[D
             raise TorrentdistError("corrupt", path=damage[0].path, detail=damage[0].reason)
         return read_pack(store.object_dir(digest) / CONTENT, files)
 
-    try:
-        return make_update(base, meta, read) or b""
-    except TorrentdistError:
-        return b""
+    return make_update(base, meta, read) or b""
