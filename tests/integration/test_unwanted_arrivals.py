@@ -19,6 +19,7 @@ from torrentdist.distributor.plugin_files import keep_metafile
 from torrentdist.host.process.host_daemon import HostDaemon
 from torrentdist.model.configuration.config import ClientConfig, CodeDistributorConfig, Config, SupervisorConfig
 from torrentdist.model.ids import BundleId
+from torrentdist.model.removals import removal_mark
 from torrentdist.supervisor.bundles import keeping_plan
 from torrentdist.supervisor.bundles.keeper import Keeper
 from torrentdist.supervisor.bundles.room import bundle_room
@@ -103,3 +104,22 @@ async def test_a_plugin_forgets_a_removed_bundle(tmp_path: Path) -> None:
         await eventually(lambda: not kept.exists())
 
         assert host.runtime.store.get(meta.digest) is None
+
+
+async def test_a_removal_that_the_disk_refuses_is_heard_again(tmp_path: Path) -> None:
+    """If this fails, a removal that meets a full disk ends the supervisor, or the host goes on
+    giving out the bundle."""
+    async with keeping(tmp_path / "data") as (host, keeper):
+        store, meta = host.runtime.store, await arrived(host, tmp_path / "source")
+        await store.publish(meta.digest)
+        bindings, aside = store.data_dir / "catalog.log", tmp_path / "aside"
+        bindings.rename(aside)
+        bindings.mkdir()  # nothing can be written there
+        await keeper.hear_removals([removal_mark(ETL, meta.digest)])
+        refused = store.lookup(ETL)
+        bindings.rmdir()
+        aside.rename(bindings)
+        await keeper.hear_removals([removal_mark(ETL, meta.digest)])
+
+        assert meta.digest == refused
+        assert store.lookup(ETL) is None

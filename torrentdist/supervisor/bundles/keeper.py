@@ -121,7 +121,11 @@ class Keeper:
         gone = {bundle: digest for bundle, digest in store.bindings().items() if removal_mark(bundle, digest) in new}
         for bundle, digest in gone.items():
             log.info("a bundle was removed from the cluster", bundle=bundle)
-            await self._unbind(bundle, digest)
+            try:
+                await self._unbind(bundle, digest)
+            except TorrentdistError as error:  # Usually the disk is full. The next look tries again.
+                log.warning("a removed bundle keeps its id", bundle=bundle, error=error.code, detail=error.message)
+                self._marks -= {removal_mark(bundle, digest)}
         if gone or len(new) == len(marks):  # There may have been more removals than it names.
             self._tell_masters()
             self._wake.set()
