@@ -13,7 +13,7 @@ from typing import Any
 
 from simulation.history import History
 from simulation.invariants import ROOT, Invariants, published
-from simulation.simulated_cluster import SimulatedCluster
+from simulation.simulated_cluster import SimulatedCluster, leads
 from simulation.simulated_runs import SimulatedRunning
 
 
@@ -40,7 +40,7 @@ class Ending:
                 yield f"{host.name} is not up"
             elif host.name not in self._children(parent):
                 yield f"{host.name} is not registered"
-        if not self._cluster.leading():
+        if not any(host.up and leads(host) for host in self._cluster.masters):
             yield "nobody leads"
 
     def _bundles(self) -> Iterator[str]:

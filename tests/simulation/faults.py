@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from simulation.host_process import NOBODY
 from simulation.invariants import Invariants
+from simulation.kazoo_connection import ZK
 from simulation.simulated_cluster import SESSION_SECS, Host, SimulatedCluster
-from simulation.simulated_kazoo import ZK
 from simulation.steps import Step
 
 USERS_ADDRESS = "10.0.3.1"

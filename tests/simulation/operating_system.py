@@ -23,8 +23,8 @@ from simulation.clocks import SOURCE
 from simulation.host_process import HERE
 from simulation.simulated_engine import SimulatedEngine
 from simulation.simulated_kazoo import SimulatedKazoo
-from simulation.simulated_network import SimulatedSocket
 from simulation.simulated_runs import HostRuns, SimulatedRunning, no_namespaces
+from simulation.simulated_sockets import SimulatedSocket
 from simulation.simulated_zookeeper import SimulatedZooKeeper
 from simulation.virtual_loop import EPOCH, VirtualLoop
 

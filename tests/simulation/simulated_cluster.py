@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from simulation.host_process import NOBODY, Died, HostProcess
-from simulation.simulated_kazoo import ZK
+from simulation.kazoo_connection import ZK
 from simulation.simulated_zookeeper import SimulatedZooKeeper
 from simulation.virtual_loop import VirtualLoop
 
@@ -39,7 +39,6 @@ from torrentdist.supervisor.daemon import Supervisor
 
 SESSION_SECS = 6.0
 API_PORT = 7060
-RESTART_SECS = 1.0
 
 
 class Host:
@@ -190,15 +189,6 @@ class SimulatedCluster:
         host.wanted = False
         self.loop.create_task(host.stop(), context=NOBODY.context())
         self.loop.call_later(back_after, self.bring_back, host, context=NOBODY.context())
-
-    def leading(self) -> list[str]:
-        """Returns the masters that act as leader now."""
-        daemons = [host for host in self.masters if host.up and isinstance(host.daemon, Master)]
-        return [
-            host.name
-            for host in daemons
-            if (room := getattr(host.daemon, "leading", None)) and room.leadership.is_leader()
-        ]
 
     def bring_back(self, host: Host) -> None:
         host.wanted = True

@@ -8,17 +8,17 @@ Never: look at a real clock.
 from __future__ import annotations
 
 import asyncio
-import functools
 import itertools
 import random
-import threading
 from asyncio import events
 from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
 from typing import Any
 
 from simulation.host_process import HERE, Died
-from simulation.simulated_network import SimulatedNetwork, SimulatedServer
+from simulation.simulated_network import SimulatedNetwork
+from simulation.simulated_sockets import SimulatedServer
+from simulation.thread_turns import Awaited, Turns, may_wait
 
 EPOCH = 1_767_225_600.0
 THREAD_SECS = (0.0002, 0.004)
@@ -105,7 +105,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """What callbacks and tasks raised that nobody expects."""
         self._selector = _Jump(self)
         self._clock_resolution = 1e-9
-        self._turns = _Turns(self)
+        self._turns = Turns(self)
         self.network = SimulatedNetwork(self, rng)
         self.set_task_factory(self._new_task)
         self.set_exception_handler(self._note_error)
@@ -175,133 +175,16 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
         future, context = self.create_future(), copy_context()
         secs = SLOW_SECS if HERE.get().disk == "slow" else self.rng.uniform(*THREAD_SECS)
-        run = self._turns.run if _may_wait(executor, func) else self._turns.run_in_place
+        run = self._turns.run if may_wait(executor, func) else self._turns.run_in_place
         self.call_later(secs, run, lambda: context.run(func, *args), future)
         return future
 
     def run_threadsafe(self, work: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> Any:
         """Stands for asyncio.run_coroutine_threadsafe."""
-        return _Awaited(self, self._turns, work)
+        return Awaited(self, self._turns, work)
 
 
 def _push(heap: list[Any], timer: events.TimerHandle) -> None:
     import heapq
 
     heapq.heappush(heap, timer)
-
-
-def _may_wait(executor: Any, func: Any) -> bool:
-    """Whether this work may wait for the loop, as a plug-in's does. It then needs a thread."""
-    work = func.args[0] if isinstance(func, functools.partial) and func.args else func
-    module = type(getattr(work, "__self__", None)).__module__
-    return module.startswith("torrentdist.distributor") or getattr(executor, "_thread_name_prefix", "") == "fetch"
-
-
-class _Turns:
-    """Gives the turn from the loop's thread to a worker's and back."""
-
-    def __init__(self, loop: VirtualLoop) -> None:
-        self._loop = loop
-        self._idle: list[_Worker] = []
-        self.current: list[_Worker] = []
-
-    def run_in_place(self, work: Callable[[], Any], future: asyncio.Future[Any]) -> None:
-        """Runs work that waits for nothing."""
-        if self._was_never_begun(future):
-            return
-        try:
-            result = work()
-        except Died:
-            return
-        except Exception as exc:
-            if not future.done():
-                future.set_exception(exc)
-            return
-        if not future.done():
-            future.set_result(result)
-
-    def _was_never_begun(self, future: asyncio.Future[Any]) -> bool:
-        """Whether no thread had begun cancelled work. Otherwise it runs to its end, although
-        nobody waits."""
-        return future.cancelled() and self._loop.rng.random() < 0.5
-
-    def run(self, work: Callable[[], Any], future: asyncio.Future[Any]) -> None:
-        if self._was_never_begun(future):
-            return
-        worker = self._idle.pop() if self._idle else _Worker(self)
-        worker.work, worker.future = work, future
-        self.resume(worker)
-
-    def resume(self, worker: _Worker) -> None:
-        """Gives the worker the turn, until it ends or waits for the loop."""
-        self.current.append(worker)
-        worker.turn.release()
-        worker.back.acquire()
-        self.current.pop()
-        if worker.outcome is None:
-            return
-        (kind, value), worker.outcome, future = worker.outcome, None, worker.future
-        self._idle.append(worker)
-        if future is None or future.done() or isinstance(value, Died):
-            return
-        if kind == "result":
-            future.set_result(value)
-        else:
-            future.set_exception(value)
-
-
-class _Worker:
-    def __init__(self, turns: _Turns) -> None:
-        self.turn, self.back = threading.Semaphore(0), threading.Semaphore(0)
-        self.work: Callable[[], Any] = lambda: None
-        self.future: asyncio.Future[Any] | None = None
-        self.outcome: tuple[str, Any] | None = None
-        REAL_THREAD(target=self._run, daemon=True).start()
-
-    def _run(self) -> None:
-        while True:
-            self.turn.acquire()
-            try:
-                self.outcome = "result", self.work()
-            except BaseException as exc:
-                self.outcome = "error", exc
-            self.back.release()
-
-    def wait(self) -> None:
-        """Gives the turn back to the loop, until `resume`."""
-        self.back.release()
-        self.turn.acquire()
-
-
-REAL_THREAD = threading.Thread
-
-
-class _Awaited:
-    """The answer of the loop that a thread waits for."""
-
-    def __init__(self, loop: VirtualLoop, turns: _Turns, work: Coroutine[Any, Any, Any]) -> None:
-        self._loop, self._turns = loop, turns
-        self._task = loop.create_task(work)
-
-    def result(self, timeout: float | None = None) -> Any:
-        worker = self._turns.current[-1]
-        resumed = False
-
-        def resume(*_: object) -> None:
-            nonlocal resumed
-            if not resumed:
-                resumed = True
-                self._turns.resume(worker)
-
-        if not self._task.done():
-            self._task.add_done_callback(resume)
-            if timeout is not None:
-                self._loop.call_later(timeout, resume)
-            worker.wait()
-            resumed = True
-        if not self._task.done():
-            raise TimeoutError
-        return self._task.result()
-
-    def cancel(self) -> None:
-        self._task.cancel()

@@ -1,0 +1,229 @@
+"""The connection of a simulated KazooClient to the simulated ZooKeeper: its session, its pings, and
+the way of requests, answers and watches.
+
+Always: requests reach the server in order, and answers and watches come back in order. A request
+whose answer the connection did not outlive fails with ConnectionLoss, executed or not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections.abc import Callable
+from contextvars import copy_context
+from typing import Any
+
+from kazoo import exceptions as kazoo_errors
+from kazoo.protocol.states import KazooState, KeeperState
+from simulation.host_process import HERE
+from simulation.kazoo_answers import Answer, Watcher, Wire
+from simulation.simulated_network import SimulatedNetwork
+from simulation.simulated_zookeeper import LARGEST_REQUEST, SimulatedZooKeeper
+from simulation.znodes import ServerSession
+
+ZK = "zookeeper"
+AGAIN_SECS = (0.05, 0.4)
+OVERHEAD = 64
+"""Bytes of an operation on the wire besides its path and data, at least."""
+
+
+class KazooConnection:
+    """The loop, server, network and chance are set once for all clients of a story."""
+
+    loop: asyncio.AbstractEventLoop
+    server: SimulatedZooKeeper
+    network: SimulatedNetwork
+    rng: random.Random
+
+    def __init__(self, hosts: str, timeout: float, client_id: tuple[int, bytes] | None = None, **_: Any) -> None:
+        self._timeout = timeout
+        self._process = HERE.get()
+        self._context = copy_context()
+        self._connection = Wire()
+        self._stopped = threading.Event()
+        self._listeners: list[Callable[[str], None]] = []
+        self._session_id, self._session_passwd = client_id or (0, b"\0" * 16)
+        self.last_zxid = 0
+        self.client_state = KeeperState.CLOSED
+        self._state = KazooState.LOST
+        self._session: ServerSession | None = None
+        self._pending: list[Answer] = []
+        self._watchers: dict[Watcher, None] = {}
+        self._epoch = 0
+        """Counts connections, so that what belongs to an older one is dropped."""
+        self._arrives = self._returns = 0.0
+        self._heard = 0.0
+        self._process.at_death.append(self._leave)
+
+    @property
+    def client_id(self) -> tuple[int, bytes]:
+        return self._session_id, self._session_passwd
+
+    def add_listener(self, listener: Callable[[str], None]) -> None:
+        self._listeners.append(listener)
+
+    def start_async(self) -> None:
+        self._later(self.rng.uniform(0.001, 0.01), self._try)
+
+    def stop(self) -> None:
+        session = self._session
+        if session is not None and self._passes():
+            self.server.end_session(session.id)
+        self._stopped.set()
+        self._drop(KeeperState.CLOSED, KazooState.LOST, kazoo_errors.ConnectionClosedError())
+
+    def close(self) -> None:
+        """Closes the connection. A session that was not ended lives until its timeout."""
+        self._stopped.set()
+        self._leave()
+
+    def _ask(self, work: Callable[[], Any], size: int = OVERHEAD) -> Answer:
+        answer = Answer()
+        if self._stopped.is_set():
+            answer.end(exception=kazoo_errors.ConnectionClosedError())
+            return answer
+        if self._session is None:
+            # kazoo keeps the request until it is connected; ours comes only with the next try.
+            answer.end(exception=kazoo_errors.ConnectionLoss())
+            return answer
+        self._pending.append(answer)
+        self._arrives = max(self._arrives, self.loop.time() + self._delay())
+        self.loop.call_at(self._arrives, self._arrive, work, answer, size, self._epoch)
+        return answer
+
+    def _delay(self) -> float:
+        return self.network.delay(self._process.address, ZK)
+
+    def _passes(self) -> bool:
+        return self.network.passes(self._process.address, ZK) and self.server.up and not self.server.frozen
+
+    def _arrive(self, work: Callable[[], Any], answer: Answer, size: int, epoch: int) -> None:
+        """Runs at the server."""
+        if epoch != self._epoch or self._session is None:
+            return
+        if not self._passes() or not self._process.alive:
+            return  # The silence ends the connection.
+        if size > LARGEST_REQUEST:
+            self._later(0.0, self._lose)
+            return
+        self._session.heard = self.loop.time()
+        value: Any = None
+        failed: Exception | None = None
+        try:
+            value = work()
+        except kazoo_errors.KazooException as exc:
+            failed = exc
+        self._reply(lambda: self._answered(answer, value, failed), self.server.zxid)
+
+    def _reply(self, act: Callable[[], None], zxid: int = 0) -> None:
+        """Sends what the server has to say, after everything that it said before."""
+        self._returns = max(self._returns, self.loop.time() + self._delay())
+        self.loop.call_at(self._returns, self._hear, act, zxid, self._epoch, context=self._context)
+
+    def _hear(self, act: Callable[[], None], zxid: int, epoch: int) -> None:
+        if epoch == self._epoch and self.network.passes(ZK, self._process.address):
+            self._heard = self.loop.time()
+            self.last_zxid = max(self.last_zxid, zxid)
+            act()
+
+    def _answered(self, answer: Answer, value: Any, failed: Exception | None) -> None:
+        if answer in self._pending:
+            self._pending.remove(answer)
+            answer.end(value, failed)
+
+    def _watch(self, table: Any, path: str, watch: Any) -> None:
+        if watch is not None:
+            watcher = Watcher(self, watch)
+            self._watchers[watcher] = None
+            self.server.watch(table, path, watcher)
+
+    def _later(self, secs: float, act: Callable[..., object], *args: Any) -> None:
+        self.loop.call_later(secs, act, *args, context=self._context)
+
+    def _try(self) -> None:
+        """Tries to connect, again and again."""
+        if self._stopped.is_set() or self._session is not None:
+            return
+        both = self._passes() and self.network.passes(ZK, self._process.address)
+        if not both or self.last_zxid > self.server.zxid:
+            self._later(self.rng.uniform(*AGAIN_SECS), self._try)
+            return
+        known = self.server.sessions.get(self._session_id)
+        if self._session_id and (known is None or known.password != self._session_passwd):
+            self._session_id, self._session_passwd = 0, b"\0" * 16
+            self._drop(KeeperState.EXPIRED_SESSION, KazooState.LOST, kazoo_errors.SessionExpiredError())
+            self._later(self.rng.uniform(*AGAIN_SECS), self._try)
+            return
+        session = known or self.server.open_session(self._timeout, self._process.name)
+        if session.connection is not None and session.connection is not self:
+            session.connection._lose()
+        session.connection, session.heard = self, self.loop.time()
+        self._session, self._heard = session, self.loop.time()
+        self._session_id, self._session_passwd = session.id, session.password
+        self._connection.granted = session.timeout
+        self.client_state = KeeperState.CONNECTED
+        self._epoch += 1
+        self._change(KazooState.CONNECTED)
+        self._ping(self._epoch)
+
+    def _ping(self, epoch: int) -> None:
+        """Keeps the session alive, and notices a server that is silent."""
+        session = self._session
+        if epoch != self._epoch or session is None:
+            return
+        if self.loop.time() - self._heard > self._timeout * 2 / 3:
+            self._lose()
+            return
+        if self._passes():
+            self.loop.call_later(self._delay(), self._pinged, session, epoch)
+        self._later(self._timeout / 6, self._ping, epoch)
+
+    def _pinged(self, session: ServerSession, epoch: int) -> None:
+        if epoch == self._epoch and self._passes() and self._process.alive and self._process.held is None:
+            session.heard = self.loop.time()
+            self._reply(lambda: None)
+
+    def session_ended(self) -> None:
+        """Called by the server: its end of the connection is closed."""
+        self._later(self._delay(), self._lose)
+
+    def _lose(self) -> None:
+        """The connection is lost."""
+        if self._session is None:
+            return
+        if self._session.connection is self:
+            self._session.connection = None
+        self._drop(KeeperState.CONNECTING, KazooState.SUSPENDED, kazoo_errors.ConnectionLoss())
+        self._later(self.rng.uniform(*AGAIN_SECS), self._try)
+
+    def _leave(self) -> None:
+        if self._session is not None and self._session.connection is self:
+            self._session.connection = None
+        for watcher in self._watchers:
+            self.server.forget_watches(watcher)
+        self._session = None
+        self._epoch += 1
+
+    def _drop(self, keeper: str, state: str, failed: Exception) -> None:
+        self._session = None
+        self._epoch += 1
+        self.client_state = keeper
+        pending, self._pending = self._pending, []
+        if state == KazooState.LOST:
+            self.last_zxid = 0
+            self._change(state)
+        for answer in pending:
+            answer.end(exception=failed)
+        if state == KazooState.SUSPENDED:
+            self._change(state)
+        watchers, self._watchers = self._watchers, {}
+        for watcher in watchers:
+            self.server.forget_watches(watcher)
+            watcher.call(None)
+
+    def _change(self, state: str) -> None:
+        if state != self._state:
+            self._state = state
+            for listener in self._listeners:
+                listener(state)
