@@ -16,6 +16,7 @@ from torrentdist.bundle.store.retention import (
     plan_prune,
     plan_to_low,
     reasons_to_stay,
+    room_for,
     why_full,
 )
 from torrentdist.bundle.store.store_values import StoreUsage
@@ -163,10 +164,45 @@ def test_no_bundle_goes_beside_one_that_is_enough() -> None:
 
     assert ["b"] == plan_to_low(held, used=15, marks=StoreMarks(high=12, low=10), now=1200.0)
     assert ["b", "a"] == plan_to_low(held, used=16, marks=StoreMarks(high=12, low=10), now=1300.0)
+    late = [Entry(Digest("a"), 1, 0.0), Entry(Digest("c"), 1, 1.0), Entry(Digest("b"), 5, 1e6 - 1000)]
+    assert ["b"] == plan_to_low(late, used=15, marks=StoreMarks(high=12, low=10), now=1e6)
+    assert ["a", "b"] == plan_to_low(late, used=16, marks=StoreMarks(high=12, low=10), now=1e6)
 
 
-def usage(published: int, arriving: int, free: int) -> StoreUsage:
-    return StoreUsage(1, published, 1, arriving, limit_bytes=0, reserve_bytes=100, free_bytes=free)
+def test_a_bundle_is_idle_since_its_last_use() -> None:
+    """The bundle that was used last would go first."""
+    held = [Entry(Digest("a"), 5, 0.0), Entry(Digest("b"), 6, 300.0)]
+
+    assert ["a"] == plan_to_low(held, used=15, marks=StoreMarks(high=12, low=10), now=1000.0)
+
+
+def test_no_more_bundles_stay_than_there_is_room_for() -> None:
+    """A fetch would fail, because too many bundles were spared."""
+    held = [Entry(Digest(name), size, used) for name, size, used in (("a", 5, 1.0), ("b", 5, 2.0), ("c", 9, 3.0))]
+
+    assert ["a", "c"] == plan(held, need=12)
+
+
+def usage(published: int, arriving: int, free: int, limit: int = 0) -> StoreUsage:
+    return StoreUsage(1, published, 1, arriving, limit_bytes=limit, reserve_bytes=100, free_bytes=free)
+
+
+@pytest.mark.parametrize(
+    ("used", "marks", "room"),
+    [
+        (usage(50, 0, 1000), StoreMarks(), 900),
+        (usage(50, 7, 1000), StoreMarks(), 893),
+        (usage(50, 7, 1000, limit=60), StoreMarks(), 3),
+        (usage(50, 7, 1000, limit=60), StoreMarks(high=58), 1),
+        (usage(50, 7, 1000), StoreMarks(high=58), 1),
+        (usage(50, 8, 1000), StoreMarks(high=58), 0),
+        (usage(50, 9, 1000), StoreMarks(high=58), 0),
+        (usage(50, 0, 90), StoreMarks(), 0),
+    ],
+)
+def test_the_room_of_a_store_is_its_smallest_one(used: StoreUsage, marks: StoreMarks, room: int) -> None:
+    """A master would promise room that its disk, its limit or its mark does not have."""
+    assert room == room_for(used, marks, used.published_bytes)
 
 
 @pytest.mark.parametrize(

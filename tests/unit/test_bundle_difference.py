@@ -20,6 +20,9 @@ Change = Callable[[Path], object]
         (lambda d: (d / "a").chmod(0o755), "a is executable now"),
         (lambda d: (d / "a").rename(d / "z"), "z is new, a is gone"),
         (lambda d: (d / "empty").rmdir(), "the empty directory empty is gone"),
+        (lambda d: (d / "void").mkdir(), "the empty directory void is new"),
+        (lambda d: (d / "l").symlink_to("b"), "the symlink l is new"),
+        (lambda d: (d / "link").unlink(), "the symlink link is gone"),
         (lambda d: ((d / "link").unlink(), (d / "link").symlink_to("b")), "the symlink link leads elsewhere"),
         (
             lambda d: [(d / f"n{i}").write_text("x") for i in range(5)],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from torrentdist.bundle.files.joined_files import write_at
+from torrentdist.bundle.metafile import WireFile
 from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.bundle.reuse.missing_spans import LEAST_SKIPPED, MissingSpan, missing_spans, next_span
 from torrentdist.testing.sample_trees import read_tree, some_bytes, write_tree
@@ -48,6 +49,17 @@ def test_the_ends_are_right(tmp_path: Path) -> None:
     assert next_span([MissingSpan(10, 20), MissingSpan(40, 50)], 0, 50) == MissingSpan(10, 20)
     assert next_span([MissingSpan(10, 20), MissingSpan(40, 50)], 15, 50) == MissingSpan(15, 20)
     assert next_span([MissingSpan(10, 20), MissingSpan(40, 50)], 20, 50) == MissingSpan(40, 50)
+
+
+def test_a_span_begins_with_the_first_piece_that_is_missing() -> None:
+    """An upload would send the wrong pieces of a file, and the leader would never have the right
+    ones."""
+    files = [WireFile(name, name, size, b"") for name, size in (("a", 5), ("b", 3 * PIECE + 7))]
+    have = [True, True, False, True, False]
+
+    assert [MissingSpan(5 + PIECE, 5 + 2 * PIECE), MissingSpan(5 + 3 * PIECE, 12 + 3 * PIECE)] == missing_spans(
+        files, PIECE, have
+    )
 
 
 def test_bytes_are_written_into_their_files(tmp_path: Path) -> None:
