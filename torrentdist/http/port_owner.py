@@ -4,12 +4,13 @@ Always: the kernel names the user who listens. A listener whose user is not know
 Never: refuse a listener. Its caller hashes what it takes from one that is not trusted.
 """
 
-import ipaddress
 import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
+
+from torrentdist.model.loopback import is_loopback
 
 _TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 _LISTENS = "0A"
@@ -39,13 +40,6 @@ def _users(url: str) -> set[int]:
         return {user for table in _TABLES if os.path.exists(table) for user in _listeners(table, port)}
     except (OSError, ValueError, IndexError):
         return set()
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _listeners(table: str, port: int) -> Iterator[int]:

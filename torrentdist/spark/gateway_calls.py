@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from torrentdist.http.port_owner import is_listening, is_loopback, is_trusted_listener
+from torrentdist.http.port_owner import is_listening, is_trusted_listener
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.loopback import is_loopback
 
 CLIENT = "X-Torrentdist"
 """As in `model/wire/headers.py`, which imports more. The gateway refuses a POST without it."""
