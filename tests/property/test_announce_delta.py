@@ -74,3 +74,16 @@ def test_what_is_known_is_not_said_again_in_whatever_order(answer: SwarmAnswer) 
 
 def announce(known: str) -> SwarmAnnounce:
     return SwarmAnnounce(peer=PeerId("s1"), role=PeerRole.SUPERVISOR, port=1, known=known)
+
+
+def test_only_the_answer_before_completes_a_shortened_one() -> None:
+    """A peer would keep addresses that its master took back, or swarms of another answer."""
+    before = SwarmAnswer(interval=1.0, you="a", addresses=["10.0.0.1"], addresses_tag="1")
+    cases = [
+        (SwarmAnswer(interval=2.0, you="b", addresses_tag="1"), ["10.0.0.1"]),
+        (SwarmAnswer(interval=2.0, you="b", addresses_tag="2"), []),
+        (SwarmAnswer(interval=2.0, you="b", addresses=["10.0.0.2"], addresses_tag="1"), ["10.0.0.2"]),
+        (SwarmAnswer(interval=2.0, you="b", addresses=["10.0.0.2"], addresses_tag="2"), ["10.0.0.2"]),
+    ]
+    for answer, addresses in cases:
+        assert msgspec.structs.replace(answer, addresses=addresses) == completed(answer, before)

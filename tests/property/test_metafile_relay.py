@@ -37,9 +37,9 @@ def test_nobody_gives_more_than_its_part(size: int, hosts: int) -> None:
 
 def test_a_host_that_asks_again_is_served_by_the_master() -> None:
     handing = MetafileRelay()
-    first = [handing.giver(DIGEST, GIVEN_BYTES, f"s{number}", 0.0, lambda _: True) for number in range(4)]
+    first = [handing.giver(DIGEST, GIVEN_BYTES, f"s{number}", 0.0, lambda _: True) for number in range(8)]
 
-    assert [None, None, "s0", "s0"] == first
+    assert [None, None, "s0", "s0", "s1", "s1", "s2", "s2"] == first
     assert handing.giver(DIGEST, GIVEN_BYTES, "s3", 1.0, lambda _: True) is None
 
 
@@ -47,7 +47,9 @@ def test_a_host_that_asked_long_ago_is_sent_nobody() -> None:
     """A host would be sent to one that may have dropped the bundle since."""
     handing = MetafileRelay()
     for number in range(4):
-        handing.giver(DIGEST, GIVEN_BYTES, f"s{number}", 0.0, lambda _: True)
+        handing.giver(DIGEST, GIVEN_BYTES, f"s{number}", 100.0, lambda _: True)
+    later = [100.0 + times * FORGET_SECS for times in (1, 2, 4)]
 
-    assert handing.giver(DIGEST, GIVEN_BYTES, "s4", FORGET_SECS, lambda _: True) == "s1"
-    assert handing.giver(DIGEST, GIVEN_BYTES, "s5", 3 * FORGET_SECS, lambda _: True) is None
+    assert ["s1", "s1", None] == [
+        handing.giver(DIGEST, GIVEN_BYTES, f"s{number}", now, lambda _: True) for number, now in enumerate(later, 4)
+    ]

@@ -88,6 +88,7 @@ def test_seeding_ends_when_nobody_wants_it_for_long() -> None:
     assert [StopSeeding(DIGEST)] == plan(host(published=True, seed_secs=50.0), 10.0)
     assert [] == plan(host(published=True, assigned=frozenset({A}), seed_secs=50.0), 10.0)
     assert [] == plan(host(published=True, seed_secs=500.0), 10.0)
+    assert [] == plan(replace(host(published=True, seed_secs=0.5), idle_secs={}), 10.0)
 
 
 def test_what_arrived_and_nobody_wants_goes_after_a_while_or_when_room_is_needed() -> None:
@@ -97,7 +98,9 @@ def test_what_arrived_and_nobody_wants_goes_after_a_while_or_when_room_is_needed
     assert [] == plan(replace(host(), unwanted_secs=early), 10.0)
     assert [DropArrival(DIGEST)] == plan(replace(host(), unwanted_secs=late), 10.0)
     assert [DropArrival(DIGEST)] == plan(replace(host(), unwanted_secs=early, lacks_room=True), 10.0)
-    assert [DropBundle(DIGEST)] == plan(replace(host(removed=True), unwanted_secs=early), 10.0)
+    assert [[DropBundle(DIGEST)]] * 2 == [
+        plan(replace(host(removed=True), unwanted_secs=secs), 10.0) for secs in (early, late)
+    ]
 
 
 BOTH = frozenset({A, B})

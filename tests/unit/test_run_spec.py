@@ -29,6 +29,7 @@ def test_a_run_is_its_callers_unless_it_says_otherwise() -> None:
 
     assert DAEMON == found.user
     assert (["run.sh"], {"A": "1"}, ["/d/objects"], 1.5) == (found.argv, found.env, found.read_only, found.grace)
+    assert (0, 0, [], []) == (found.processes, found.open_files, found.hidden, found.writable)
     assert found == decode(found.encode())
 
 
@@ -119,5 +120,7 @@ def test_a_specification_is_as_long_as_it_may_be() -> None:
     data = spec()
 
     assert parse(data.ljust(MOST_BYTES), DAEMON) == parse(data, DAEMON)
+    with pytest.raises(ValueError, match="is no object"):
+        parse(b"[]", DAEMON)
     with pytest.raises(ValueError, match="is the most"):
         parse(data.ljust(MOST_BYTES + 1), DAEMON)

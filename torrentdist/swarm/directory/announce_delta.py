@@ -8,11 +8,14 @@ Never: omit anything that the peer may not know.
 
 import hashlib
 from operator import attrgetter
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
 from torrentdist.model.wire.swarm_messages import SwarmAnnounce, SwarmAnswer
+
+_TAG_BYTES: Final = 8
 
 
 def shortened(answer: SwarmAnswer, heard: SwarmAnnounce) -> SwarmAnswer:
@@ -37,7 +40,7 @@ def completed(answer: SwarmAnswer, before: SwarmAnswer | None) -> SwarmAnswer:
 
 
 def _tag(answer: SwarmAnswer) -> str:
-    said = hashlib.blake2b(digest_size=8)
+    said = hashlib.blake2b(digest_size=_TAG_BYTES)
     swarms = {
         digest: replace(told, peers=sorted(told.peers, key=attrgetter("host", "port", "complete")))
         for digest, told in answer.swarms.items()
