@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -20,6 +22,7 @@ from torrentdist.model.ids import Digest
 from torrentdist.security.authority.certificates import Key, new_key
 from torrentdist.swarm.engine.engine import Engine, EngineConfig, Transfer
 from torrentdist.swarm.engine.session_settings import new_session, session_pack
+from torrentdist.swarm.membership import member_torrents
 from torrentdist.swarm.membership.wire_metafile import hash_on_wire
 from torrentdist.testing.sample_trees import Tree, some_bytes
 
@@ -91,6 +94,25 @@ def test_a_transfer_waits_for_a_certificate_for_its_bundle(before: Sequence[str]
             await eventually(lambda: is_ready(giver))
             fetch.add_peers([address(giver, complete=True)])
             await fetch.wait_done()
+
+    run(scenario())
+
+
+def test_a_removed_transfer_waits_for_no_certificate(
+    tmp_path: Path, ca_key: Key, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If this failed, each attempt of a fetch without a certificate would leave its metafile in
+    memory."""
+    monkeypatch.setattr(member_torrents, "LOOK_SECS", 0.05)
+
+    async def scenario() -> None:
+        async with engines(TLS) as (taker,):
+            taker.join([membership(ca_key, names=names_on_wire([]))])
+            meta = published(tmp_path / "a", SMALL)
+            fetch = weakref.ref(taker.fetch(meta, tmp_path / "b"))
+            await asyncio.sleep(0.1)  # it begins to wait
+            await taker.remove(meta.digest)
+            await eventually(lambda: gc.collect() >= 0 and fetch() is None)
 
     run(scenario())
 

@@ -25,6 +25,8 @@ from torrentdist.swarm.membership import wire_torrent
 
 FIRST_PEERS_SECS: Final = 2.0
 """How long a fetch waits for its first peers before it decides whether it uses TLS."""
+LOOK_SECS: Final = 5.0
+"""How long a transfer that waits for a certificate is kept at most after it was removed."""
 
 
 class MemberTorrents:
@@ -78,7 +80,9 @@ class MemberTorrents:
             for each in self._memberships:
                 if each.covers(transfer.digest):
                     return each
-            await self._joined.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECS):
+                    await self._joined.wait()
         return None
 
     def _is_wanted(self, transfer: Transfer) -> bool:
