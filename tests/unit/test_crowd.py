@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from torrentdist.model.ids import PeerId
-from torrentdist.swarm.plan.conductor import PlanPlace, Progress
-from torrentdist.swarm.plan.crowd import RENEW_SECS, Crowd
+from torrentdist.swarm.plan.conductor import SETTLED_SECS, SHARES, PlanPlace, Progress
+from torrentdist.swarm.plan.crowd import MORE_SECS, RENEW_SECS, Crowd
+from torrentdist.swarm.plan.neighbours import FULL_MESH
 
 
 class Swarm:
@@ -21,8 +23,8 @@ class Swarm:
         self.there: dict[PeerId, Progress] = {}
         self.looks = 0
 
-    def comes(self, name: str, now: float) -> PlanPlace | None:
-        self.there[PeerId(name)] = Progress(0, 100)
+    def comes(self, name: str, now: float, done: int = 0) -> PlanPlace | None:
+        self.there[PeerId(name)] = Progress(done, 100)
         self.crowd.look(PeerId(name), self._lacking, self.expected, now)
         return self.crowd.place(PeerId(name))
 
@@ -71,6 +73,29 @@ def test_a_newcomer_that_nobody_expected_has_the_last_place() -> None:
     assert [PlanPlace(n, 4) for n in range(4)] == [swarm.crowd.place(PeerId(name)) for name in ("d", "b", "c", "a")]
 
 
+def test_newcomers_get_the_places_after_all_that_have_a_share() -> None:
+    """Two receivers would have one share, or a share would have no receiver."""
+    swarm = Swarm()
+    for name, done in (("a", 50), ("b", 50), ("c", 50), ("slow", 0)):
+        swarm.comes(name, 100.0, done)
+    assert [PlanPlace(n, 4) for n in range(4)] == [swarm.comes(name, 101.0, 50) for name in ("a", "b", "c", "slow")]
+    swarm.there[PeerId("slow")] = Progress(0, 100)
+    swarm.comes("a", 104.0, 50)
+
+    assert PlanPlace(SHARES, SHARES) == swarm.crowd.place(PeerId("slow"))
+    assert [PlanPlace(3, 4), PlanPlace(4, 5)] == [swarm.comes(name, 104.1) for name in ("d", "e")]
+
+
+def test_no_receiver_is_slow_before_it_had_time() -> None:
+    """A receiver that has just come would lose its share."""
+    swarm = Swarm()
+    for now in (100.0, 101.0):
+        for name, done in (("a", 50), ("b", 50), ("c", 50), ("slow", 0)):
+            swarm.comes(name, now, done)
+
+    assert PlanPlace(3, 4) == swarm.crowd.place(PeerId("slow"))
+
+
 def test_a_place_is_settled_once_those_that_came_together_are_known() -> None:
     """If this failed, the first of many downloads would fetch without a plan for a second, or all
     of them would ask for ever."""
@@ -80,7 +105,64 @@ def test_a_place_is_settled_once_those_that_came_together_are_known() -> None:
     settled = [swarm.crowd.is_settled(PeerId(name), now=1.0) for name in ("kept", "a", "never came")]
 
     assert [True, False, True] == settled
-    assert swarm.crowd.is_settled(PeerId("a"), now=2.0)
+    swarm.comes("a", now=0.2)
+    assert [False, True] == [swarm.crowd.is_settled(PeerId("a"), SETTLED_SECS + more) for more in (0.0, 0.1)]
+
+
+def large(count: int, there: Collection[int], now: float = 2.0) -> Swarm:
+    """Returns a swarm of so many expected receivers, of which these came at `now`."""
+    swarm = Swarm(*(f"s{number:02}" for number in range(count)))
+    for number in there:
+        swarm.comes(f"s{number:02}", now)
+    return swarm
+
+
+def numbers_near(swarm: Swarm, number: int, now: float) -> list[int] | None:
+    near = swarm.crowd.neighbours(PeerId(f"s{number:02}"), swarm.there.__contains__, now)
+    return None if near is None else [int(peer[1:]) for peer in near]
+
+
+@pytest.mark.parametrize(
+    ("there", "at_once", "settled"),
+    [([0, 5, 6, 33, 34], [], [5, 34]), ([0, 1, 5, 34], [1], [1, 34]), ([0, 1, 39], [1, 39], [1, 39]), ([0], [], [])],
+)
+def test_absent_neighbours_are_replaced_by_the_next_that_are_there(
+    there: list[int], at_once: list[int], settled: list[int]
+) -> None:
+    """A receiver whose neighbours are down would get no piece, or one would be dialled by all."""
+    swarm = large(40, there)
+
+    assert at_once == numbers_near(swarm, 0, 2.0 + SETTLED_SECS)
+    assert settled == numbers_near(swarm, 0, 2.1 + SETTLED_SECS)
+
+
+def test_receivers_of_a_small_swarm_and_strangers_have_no_neighbours() -> None:
+    """A swarm would be split that is small enough for each to know all."""
+    assert numbers_near(large(FULL_MESH, [0, 1]), 0, 2.0) is None
+    assert numbers_near(large(FULL_MESH + 1, [0, 1]), 0, 2.0) == [1]
+    assert numbers_near(large(40, [0, 1]), 77, 2.0) is None
+
+
+def test_a_newcomer_of_a_large_swarm_joins_its_circle() -> None:
+    """A receiver that nobody expected would connect to all others, or to none."""
+    swarm = large(30, range(30))
+    swarm.comes("s77", 2.1)
+
+    assert [0, 29, 1, 28, 3, 26, 7, 22] == numbers_near(swarm, 77, 2.1)
+    assert 77 in (numbers_near(swarm, 0, 2.1) or [])
+
+
+def test_holders_are_told_to_those_that_need_them() -> None:
+    """Hundreds would ask the holders, or a receiver that gets nothing could ask nobody."""
+    swarm = large(SHARES + 9, range(SHARES + 9))
+
+    def needs(number: int, done: int, secs: float) -> bool:
+        return swarm.crowd.needs_holders(PeerId(f"s{number:02}"), done, 2.0 + secs)
+
+    assert [True, False, True] == [needs(number, 0, 0.0) for number in (SHARES - 1, SHARES, 99)]
+    assert [False, True, False] == [
+        needs(SHARES, done, MORE_SECS + more) for done, more in ((0, 0.0), (0, 0.1), (1, 0.1))
+    ]
 
 
 def test_neighbours_are_the_same_from_the_first_to_come_to_the_last() -> None:

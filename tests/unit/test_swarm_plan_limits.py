@@ -58,6 +58,7 @@ def test_a_connection_is_quick_from_exactly_the_rate_that_fills_a_wide_window() 
     assert not is_quick(rate, 4, left - 2)
     assert not is_quick(rate / 4 - 1, 0, left)
     assert is_quick(rate / 4, 0, left)
+    assert [True, False] == [is_quick(1e8, 1, int(1e8 * LONG_SECS) - less) for less in (0, 1)]
 
 
 def test_more_is_requested_where_two_blocks_are_a_limit_by_themselves() -> None:
