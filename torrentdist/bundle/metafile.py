@@ -151,9 +151,9 @@ class Metafile(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def for_swarm(self) -> Self:
-        """Returns what a swarm needs of it: nothing that grows with the number of small files."""
+        """Returns what a swarm needs of it: of each small file, nothing but its part of `raw`."""
         nothing = PackedFiles((), ())
-        return msgspec.structs.replace(self, files=(), packed=nothing, symlinks=(), empty_dirs=(), raw=b"")
+        return msgspec.structs.replace(self, files=(), packed=nothing, symlinks=(), empty_dirs=())
 
     @property
     def file_count(self) -> int:
