@@ -79,9 +79,9 @@ class SimulatedEngine:
         transfer = SimulatedTransfer(self, meta, save_dir, TransferPhase.CHECKING)
         self._enter(transfer)
         transfer.add_peers(peers)
-        task = asyncio.get_running_loop().create_task(self._run(transfer, ready))
+        task = asyncio.get_running_loop().create_task(self._run(transfer, meta, ready))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
         return transfer
 
     def transfer(self, digest: Digest) -> Transfer | None:
@@ -147,7 +147,12 @@ class SimulatedEngine:
             tell(transfer.digest)
         return transfer
 
-    async def _run(self, transfer: SimulatedTransfer, ready: ReadyTorrent) -> None:
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.result()  # The loop notes what it raises, and the story fails.
+
+    async def _run(self, transfer: SimulatedTransfer, meta: Metafile, ready: ReadyTorrent) -> None:
         """Fetches piece after piece until the transfer is complete, has failed or was removed."""
         try:
             if ready.needs_files:
@@ -159,8 +164,8 @@ class SimulatedEngine:
                 if transfer.active and self._fetch_piece(transfer, *piece):
                     transfer.missing.remove(piece)
             if transfer.active:
-                damage = await asyncio.to_thread(verify_content, transfer.meta, transfer.save_dir / "content")
-                if damage and not transfer.meta.packed.files:
+                damage = await asyncio.to_thread(verify_content, meta, transfer.save_dir / "content")
+                if damage and not meta.packed.files:
                     raise AssertionError(f"the simulated engine took wrong bytes: {damage}")
                 if transfer.active:
                     transfer.complete()

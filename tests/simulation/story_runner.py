@@ -37,6 +37,8 @@ SETTLED_SECS = 3.0
 CALM_SECS = 150.0
 """Time after the last fault within which everything must have come to rest."""
 REST_SECS = 3.0
+LAST = 5
+"""Number of the content that is uploaded after the calm, and not before."""
 
 
 @dataclass
@@ -70,7 +72,7 @@ class StoryRunner:
     async def run(self, zookeeper: Any) -> list[str]:
         rng = random.Random(self.story.seed ^ 0xC1)
         cluster = SimulatedCluster(self.loop, zookeeper, self.place, rng)
-        trees = {number: sample(number) for number in range(1, 5)}
+        trees = {number: sample(number) for number in range(1, LAST + 1)}
         sources = {number: self.place / f"content-{number}" for number in trees}
         for number, tree in trees.items():
             write_tree(sources[number], tree)
@@ -97,6 +99,7 @@ class StoryRunner:
         await self._play(faults, users)
         faults.mend_all()
         complaints = await self._until_rest(Ending(cluster, invariants, history), users)
+        complaints = complaints or await self._use(users)
         looking.cancel()
         return [*invariants.findings, *users.findings, *complaints, *_bugs(cluster, self.loop)]
 
@@ -121,6 +124,14 @@ class StoryRunner:
             users.act(step)
         else:
             faults.happen(step)
+
+    async def _use(self, users: Users) -> list[str]:
+        """Uses the cluster after the calm. Returns what does not work."""
+        for kind in ("upload", "distribute", "download") if self.story.supervisors else ("upload", "download"):
+            step = Step(self.loop.now, kind, "dee", "last", number=LAST)
+            if error := (await users.call(step)).error:
+                return [f"after the calm: {step.sentence()}, and is told {error}"]
+        return []
 
     async def _until_rest(self, ending: Ending, users: Users) -> list[str]:
         """Waits until nothing is to be complained about for a while, and returns what is left."""
@@ -173,6 +184,7 @@ def run_story(story: Story, *, verbose: bool = False) -> Outcome:
     place = Path(tempfile.mkdtemp(prefix="torrentdist-story-"))
     os.environ["XDG_CACHE_HOME"] = str(place / "cache")
     os.environ["TMPDIR"] = tempfile.tempdir = str(place)
+    logging.lastResort = None
     loop = VirtualLoop(random.Random(story.seed))
     runner = StoryRunner(story, loop, place, verbose=verbose)
     try:

@@ -39,15 +39,15 @@ class Users:
         self._cluster, self._history, self._invariants = cluster, history, invariants
         self._sources, self._trees, self._jobs, self._note = sources, trees, jobs, note
         self.findings: list[str] = []
-        self._tasks: dict[asyncio.Task[None], str] = {}
+        self._tasks: dict[asyncio.Task[Call], str] = {}
         self._count = 0
 
     def act(self, step: Step) -> None:
-        task = asyncio.get_running_loop().create_task(self._act(step))
+        task = asyncio.get_running_loop().create_task(self.call(step))
         self._tasks[task] = f"{step.who} has no answer to {step.kind} {step.what}"
         task.add_done_callback(self._ended)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _ended(self, task: asyncio.Task[Call]) -> None:
         self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             self.findings.append(f"the story's user failed: {error!r}")
@@ -55,7 +55,8 @@ class Users:
     def waiting(self) -> list[str]:
         return list(self._tasks.values())
 
-    async def _act(self, step: Step) -> None:
+    async def call(self, step: Step) -> Call:
+        """Does what the step says, and returns what the user was told."""
         call = self._history.begin(step.kind, step.what, self._cluster.loop.now)
         self._count += 1
         dest = self._cluster.place / f"download-{self._count}"
@@ -80,6 +81,7 @@ class Users:
             self._invariants.say("16", f"a read was answered after {took:.1f} s ({call.error or 'ok'})")
         self._note(f"{step.who} {step.kind} {step.what}: {call.error or 'ok'} after {took:.3f} s")
         shutil.rmtree(dest, ignore_errors=True)
+        return call
 
     async def _call(self, client: AsyncClient, step: Step, dest: Path) -> Any:
         match step.kind:
