@@ -134,3 +134,50 @@ def test_passing_over_values_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None
         bencode.spans(b"d1:ad" + b"0:" * 20 + b"ee")
     with pytest.raises(BencodeError, match="more than 10"):
         bencode.spans(b"d1:alee")
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"d1:a9:xe", "the string at byte 4 is longer than what follows"),
+        (b"d1:a0:", "no string starts at byte 6"),
+        (b"d1:aede", "no value starts at byte 4"),
+        (b"d1:a" + b"l" * 101 + b"e" * 102, "deeper than 100 levels"),
+        (b"i1e", "it is no dictionary"),
+    ],
+)
+def test_what_cannot_be_passed_over_says_why(data: bytes, said: str) -> None:
+    """An operator would read of a metafile that is wrong, and not of what is wrong with it."""
+    with pytest.raises(BencodeError, match=said):
+        bencode.spans(data)
+
+
+def test_values_as_deep_as_allowed_are_passed_over() -> None:
+    """A metafile that can be made could not be read."""
+    deepest = b"l" * bencode.MAX_DEPTH + b"e" * bencode.MAX_DEPTH
+
+    assert {b"a": deepest} == bencode.parts(b"d1:a" + deepest + b"e")
+
+
+def test_a_dictionary_is_put_together_from_its_parts() -> None:
+    """The digest of a bundle would change when a tracker is added."""
+    data = b"d1:ai1e1:b2:xy1:cdee"
+    parts = {b"b": b"2:xy", b"c": b"de", b"a": b"i1e"}
+
+    assert parts == bencode.parts(data)
+    assert data == bencode.encode_dict_of_encoded(parts)
+    assert ({}, 2) == bencode.spans(b"de!")
+    with pytest.raises(BencodeError, match="1 bytes follow its end"):
+        bencode.parts(data + b"!")
+
+
+@pytest.mark.parametrize(("most", "data"), [(4, b"d1:ai1e1:bi1ee"), (3, b"d1:adee"), (4, b"d1:ad0:ee")])
+def test_keys_and_values_are_counted_when_they_are_passed_over(
+    monkeypatch: pytest.MonkeyPatch, most: int, data: bytes
+) -> None:
+    """A bundle with as many files as allowed would be refused, or a larger one read."""
+    monkeypatch.setattr(bencode, "MAX_PASSED", most)
+    assert bencode.parts(data)
+    monkeypatch.setattr(bencode, "MAX_PASSED", most - 1)
+    with pytest.raises(BencodeError, match=f"more than {most - 1} values"):
+        bencode.parts(data)

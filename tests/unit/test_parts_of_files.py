@@ -12,7 +12,7 @@ from torrentdist.bundle.file_tree import TreeFile
 from torrentdist.bundle.metafile import FileEntry, Metafile, WireFile
 from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.bundle.packs.pack_manifest import PackedFiles
-from torrentdist.bundle.reuse.chunk_plan import Copy, OwnFile, covered_pieces, known_parts, share, stem
+from torrentdist.bundle.reuse.chunk_plan import Copy, LikelyFiles, OwnFile, covered_pieces, known_parts, share, stem
 from torrentdist.bundle.reuse.chunker import LARGE_FILE
 from torrentdist.bundle.reuse.part_filling import RECIPE, FilledParts, bytes_of_parts, fill_parts, large_own_files
 from torrentdist.bundle.reuse.recipe import (
@@ -79,6 +79,7 @@ def test_chunks_that_are_neighbours_on_one_side_alone_stay_apart() -> None:
         ([Copy(5, 15, 0), Copy(0, 5, 0)], [True, True, False]),
         ([Copy(0, 8, 0), Copy(2, 6, 0)], [False, False, False]),
         ([Copy(0, 8, 0), Copy(2, 8, 0)], [True, False, False]),
+        ([Copy(0, 9, 0), Copy(2, 6, 0)], [False, False, False]),
         ([Copy(1, 19, 0)], [False, True, False]),
         ([Copy(20, 5, 0)], [False, False, True]),
     ],
@@ -101,13 +102,41 @@ def test_shared_bytes_are_counted_by_the_source_that_has_most() -> None:
     wanted = {b"a" * 32: recipe_of((16, "1"), (16, "2"), (10, "3"), root=b"a" * 32), ROOT: recipe_of((20, "9"))}
     files = [FileEntry(*values, False) for values in (("f", 42, b"a" * 32), ("g", 20, ROOT), ("h", 5, ROOT))]
     meta = a_metafile(*files)
-    own = [OwnFile(source, path, 42, source.encode()) for source, path in (("x", "f"), ("y", "f"), ("z", "g"))]
+    own = [
+        OwnFile(source, path, 42, source.encode()) for source, path in (("x", "f"), ("y", "f"), ("z", "g"), ("z", "h"))
+    ]
     chunks = {"x": recipe_of((16, "1")), "y": recipe_of((16, "2"), (10, "3")), "z": recipe_of((20, "9"))}
     counts = known_parts(meta, Recipe(tuple(wanted.values())), own, lambda one: chunks[one.source], set())
 
     assert {"y": 42, "z": 20} == counts
     assert {"z": 20} == known_parts(meta, Recipe((wanted[ROOT],)), own, lambda one: chunks[one.source], {"f"})
+    assert {"z": 20} == known_parts(meta, Recipe(tuple(wanted.values())), own, lambda one: chunks[one.source], {"f"})
     assert {} == known_parts(meta, Recipe(tuple(wanted.values())), own, lambda one: None, set())
+
+
+def own_file(source: str, path: str, size: int = 100, root: bytes = b"") -> OwnFile[str]:
+    return OwnFile(source, path, size, root or f"{source}/{path}".encode())
+
+
+@pytest.mark.parametrize(
+    ("own", "likely"),
+    [
+        ([own_file("new", "x/env-2.tar"), own_file("old", "a/env-1.tar")], ["old", "new"]),
+        ([own_file(name, f"{name}/env-2.tar") for name in "bcd"] + [own_file("e", "a/env-1.tar")], ["e", "b", "c"]),
+        ([own_file(name, "a/env-1.tar") for name in "bcde"], ["b", "c", "d"]),
+        ([own_file("b", "x/env-1.tar", root=ROOT), own_file("c", "a/env-1.tar", root=ROOT)], ["c"]),
+        ([own_file("b", "a/env-1.tar", 200), own_file("c", "a/env-1.tar", 100)], ["b", "c"]),
+        ([own_file("b", "a/env-1.tar", 200), own_file("c", "a/env-1.tar", 101)], ["b"]),
+        ([own_file("b", "a/env-1.tar", 301), own_file("c", "a/env-1.tar", 1)], []),
+        ([OwnFile("b", "a/env-1.tar", 100, b""), OwnFile("c", "a/env-1.tar", 100, b"")], ["b", "c"]),
+        ([own_file("b", "a/other.tar")], []),
+    ],
+)
+def test_few_files_are_read_and_the_likeliest_first(own: list[OwnFile[str]], likely: list[str]) -> None:
+    """A fetch would read files that have nothing in common, or all versions of one."""
+    file = FileEntry("a/env-1.tar", 100, ROOT, False)
+
+    assert likely == [one.source for one in LikelyFiles(own).of(file)]
 
 
 def a_metafile(*files: FileEntry) -> Metafile:
