@@ -9,14 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torrentdist.bundle.file_tree import TreeFile
-from torrentdist.bundle.metafile import FileEntry, WireFile
+from torrentdist.bundle.metafile import FileEntry, Metafile, WireFile
+from torrentdist.bundle.packs.pack_manifest import PackedFiles
 from torrentdist.bundle.reuse.reuse_plan import (
     MOST_SOURCES,
+    KnownFile,
     bytes_by_source,
     choose_sources,
     held_pieces,
     known_files,
     wanted_hints,
+    whole_packs,
+    without_packed,
 )
 from torrentdist.bundle.reuse.root_index import RootIndex, hint_of
 from torrentdist.model.ids import Digest
@@ -137,3 +141,45 @@ def test_the_sources_are_told_with_the_most_bytes_first() -> None:
     known = known_files(files, [("small", held([1, 5])), ("large", held([8]))])
 
     assert list(bytes_by_source(known).items()) == [("large", 8), ("small", 6)]
+
+
+def test_a_source_that_adds_nothing_is_not_read() -> None:
+    """A fetch would read the metafile of each bundle that holds a known file."""
+    assert ["a"] == choose_sources({1: 5, 2: 7}, {"a": {1}, "b": {1}})
+    assert ["b"] == choose_sources({1: 5, 2: 7, 3: 1}, {"a": {1, 2}, "b": {1, 2, 3}, "c": {2}, "d": set()})
+    assert {hint_of(root_of(5)): 10, hint_of(root_of(3)): 3} == wanted_hints(entries([5, 0, 3, 5]))
+
+
+def test_each_file_comes_from_the_first_source_that_has_it() -> None:
+    """A file would be copied twice, or be taken from one that has other content."""
+    files = entries([5, 3])
+    first, second = held([5, 5]), held([5, 3])
+
+    assert [(0, "old/0"), (1, "old/1")] == [
+        (one.source, one.path) for one in known_files(files, enumerate([first, second]))
+    ]
+    assert [] == known_files(files, [(0, [TreeFile(b"x", 6, root_of(5))])])
+    rest = iter([(0, second), (1, first)])
+    assert 2 == len(known_files(files, rest))
+    assert [(1, first)] == list(rest)
+
+
+def test_small_files_come_with_their_pack() -> None:
+    """A file would be copied by itself and again in its pack."""
+    small = (FileEntry("s", 3, b"s" * 32, False), FileEntry("t", 4, b"t" * 32, True))
+    wire = (WireFile("a", "content/a", 5, b"a" * 32), WireFile("../packs/00000", "packs/00000", 7, b"p" * 32))
+    loose = FileEntry("a", 5, b"a" * 32, False)
+    meta = Metafile(digest(0), "n", 16, False, (loose, *small), (), (), {}, b"", wire, PackedFiles(small, (2,)))
+    [pack] = whole_packs(meta)
+    alone = [KnownFile(file, "source", file.path) for file in (loose, small[1])]
+
+    assert FileEntry("../packs/00000", 7, b"p" * 32, False) == pack
+    assert alone == without_packed(meta, alone)
+    packed = KnownFile(pack, "source", "x")
+    assert [alone[0], packed] == without_packed(meta, [*alone, packed])
+
+
+def test_zeros_are_told_for_every_piece() -> None:
+    """Pieces of zeros of another bundle would be taken for those of this one."""
+    with pytest.raises(ValueError, match="zip"):
+        held_pieces([WireFile("a", "content/a", 32, b"a" * 32)], 16, set(), [True])

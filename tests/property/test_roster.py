@@ -5,9 +5,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torrentdist.model.ids import PeerId
-from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole
-from torrentdist.swarm.directory.roster import Draw, Peer, Roster
+from torrentdist.model.ids import Digest, PeerId
+from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmEntry
+from torrentdist.swarm.directory.roster import Draw, Peer, Roster, Swarm
+from torrentdist.swarm.plan.conductor import Progress
+from torrentdist.swarm.plan.neighbours import FULL_MESH
+
+DIGEST = Digest("1" * 64)
 
 
 def peer(number: int, *, port: int = 7000, alive_until: float = 10.0) -> Peer:
@@ -72,3 +76,33 @@ def test_a_draw_yields_no_address_twice_and_none_that_is_useless() -> None:
     assert [address(1), address(5), address(1, 1)] == list(draw.addresses(peers, complete=True))
     assert [] == list(draw.addresses(peers, complete=True))
     assert 4 == len(list(Draw(None, now=5.0).addresses(peers, complete=False)))
+
+
+def test_what_a_receiver_had_before_says_nothing_of_its_pace() -> None:
+    """A receiver that had most of a bundle would count as the fastest."""
+    swarm, one = Swarm(DIGEST), peer(1)
+    one.entries[DIGEST] = SwarmEntry(digest=DIGEST, complete=False, done=50, size=100, local=30)
+    swarm.others[False].add(one)
+
+    assert {one.id: Progress(20, 70)} == swarm.progress()
+
+
+def test_a_receiver_of_many_is_told_of_some_that_are_there() -> None:
+    """A peer would dial hosts that are not there, or none that has everything."""
+    swarm, expected = Swarm(DIGEST), [PeerId(f"p{number}") for number in range(FULL_MESH + 9)]
+    entry = SwarmEntry(digest=DIGEST, complete=False, size=100)
+    for number in (0, 1, 5):
+        one = peer(number)
+        one.entries[DIGEST] = entry
+        swarm.others[False].add(one)
+    swarm.others[True].add(peer(70))
+    swarm.masters[True].add(peer(80))
+    swarm.crowd.look(PeerId("p0"), swarm.progress, expected, 1.0)
+
+    def near(number: int) -> set[tuple[str, bool]] | None:
+        asker = swarm.others[False].get(PeerId(f"p{number}")) or peer(number)
+        found = swarm.near(asker, Draw(asker, 1.0), 0, 1.0)
+        return None if found is None else {(one.host, one.complete) for one in found}
+
+    assert {("10.0.0.1", False), ("10.0.0.70", True), ("10.0.0.80", True)} == near(0)
+    assert near(2) is None

@@ -143,6 +143,7 @@ def test_passing_over_values_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None
         (b"d1:a0:", "no string starts at byte 6"),
         (b"d1:aede", "no value starts at byte 4"),
         (b"d1:a" + b"l" * 101 + b"e" * 102, "deeper than 100 levels"),
+        (b"d1:a" + b"d" * 101, "deeper than 100 levels"),
         (b"i1e", "it is no dictionary"),
     ],
 )
@@ -181,3 +182,30 @@ def test_keys_and_values_are_counted_when_they_are_passed_over(
     monkeypatch.setattr(bencode, "MAX_PASSED", most - 1)
     with pytest.raises(BencodeError, match=f"more than {most - 1} values"):
         bencode.parts(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"1234567890:", "the string at byte 0 is longer than what follows"),
+        (b"12345678901:", "no string starts at byte 0"),
+        (b"3:ab", "the string at byte 0 is longer than what follows"),
+        (b"i" + b"9" * 21 + b"e", "the integer at byte 0 is not in its one form"),
+    ],
+)
+def test_a_length_or_a_number_has_so_many_digits(data: bytes, said: str) -> None:
+    """A few bytes would make a number that takes minutes, or a message would mislead."""
+    with pytest.raises(BencodeError, match=said):
+        bencode.decode(data)
+
+    assert 10**20 - 1 == bencode.decode(b"i" + b"9" * 20 + b"e")
+
+
+def test_keys_are_values_and_dictionaries_are_levels() -> None:
+    """A reader that expects little could be given a tree of dictionaries."""
+    assert {b"a": 1} == bencode.decode(b"d1:ai1ee", most=3)
+    with pytest.raises(BencodeError, match="more than 2"):
+        bencode.decode(b"d1:ai1ee", most=2)
+    assert {b"a": {}} == bencode.decode(b"d1:adee", depth=2)
+    with pytest.raises(BencodeError, match="deeper"):
+        bencode.decode(b"d1:ad1:ai1eee", depth=2)

@@ -12,12 +12,14 @@ from torrentdist.bundle.file_tree import TreeFile
 from torrentdist.bundle.metafile import FileEntry, Metafile, WireFile
 from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.bundle.packs.pack_manifest import PackedFiles
+from torrentdist.bundle.reuse import recipe
 from torrentdist.bundle.reuse.chunk_plan import Copy, LikelyFiles, OwnFile, covered_pieces, known_parts, share, stem
 from torrentdist.bundle.reuse.chunker import LARGE_FILE
 from torrentdist.bundle.reuse.part_filling import RECIPE, FilledParts, bytes_of_parts, fill_parts, large_own_files
 from torrentdist.bundle.reuse.recipe import (
     LEAST,
     MOST,
+    PER_CHUNK,
     FileRecipe,
     Recipe,
     encode_recipe,
@@ -25,6 +27,7 @@ from torrentdist.bundle.reuse.recipe import (
     parse_recipe,
     recipe_hash,
     split_recipe,
+    with_recipe,
 )
 from torrentdist.bundle.reuse.reuse_plan import Reused, bytes_in, with_parts
 from torrentdist.model.ids import Digest
@@ -184,6 +187,7 @@ def test_the_last_piece_of_a_file_is_shorter() -> None:
         (recipe_of((MOST + 1, "a")), False),
         (recipe_of((1, "a"), root=b"r" * 31), False),
         (FileRecipe(ROOT, bytes(3), bytes(16)), False),
+        (FileRecipe(ROOT, LEAST.to_bytes(5, "little"), bytes(16)), False),
         (FileRecipe(ROOT, LEAST.to_bytes(4, "little"), bytes(15)), False),
         (FileRecipe(ROOT, LEAST.to_bytes(4, "little"), bytes(32)), False),
         (FileRecipe(ROOT, b"", b""), True),
@@ -200,6 +204,39 @@ def test_one_damaged_file_spoils_its_recipe() -> None:
 
     assert None is parse_recipe(encode_recipe(both))
     assert None is parse_recipe(None)
+
+
+def test_a_recipe_of_other_parameters_is_not_followed() -> None:
+    """Chunks that were cut in another way would be compared with ours, and none would be found."""
+    file = recipe_of((1, "a"))
+    for other in (Recipe((file,), version=2), Recipe((file,), sizes=(1, 2, 3))):
+        assert None is parse_recipe(encode_recipe(other))
+
+
+def test_a_recipe_has_room_for_so_many_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recipe would be too large for a request, or lack files that fit."""
+    small, large = recipe_of((1, "a"), root=b"s" * 32), recipe_of((1, "a"), (2, "b"), (3, "c"))
+    room = 128 + small.count * PER_CHUNK + 128
+    for most, files, kept in (
+        (room, (small,), (small,)),
+        (room - 1, (small,), ()),
+        (room + 128 + PER_CHUNK, (small, small), (small, small)),
+        (room + 127 + PER_CHUNK, (small, small), (small,)),
+        (room, (large, small), (small,)),
+    ):
+        monkeypatch.setattr(recipe, "MAX_RECIPE_BYTES", most)
+        assert Recipe(kept) == parse_recipe(encode_recipe(Recipe(files)))
+    raw = encode_recipe(Recipe((small,)))
+    monkeypatch.setattr(recipe, "MAX_RECIPE_BYTES", len(raw))
+    assert parse_recipe(raw)
+    monkeypatch.setattr(recipe, "MAX_RECIPE_BYTES", len(raw) - 1)
+    assert not parse_recipe(raw)
+
+
+def test_a_metafile_goes_with_its_recipe_or_alone() -> None:
+    """A master would store no recipe, or a metafile that is none."""
+    assert (b"m", b"r") == split_recipe(with_recipe(b"m", b"r"))
+    assert b"m" == with_recipe(b"m", None)
 
 
 @pytest.mark.parametrize("extra", [{b"other": b"x"}, {b"a": b"x", b"z": b"y"}])

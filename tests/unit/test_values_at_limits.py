@@ -51,6 +51,7 @@ def test_two_receivers_are_too_few_to_call_one_of_them_slow() -> None:
     """The slower one of two would get no share, and the other one would fetch everything alone."""
     assert [] == without_a_share([10, 900])
     assert ["p0"] == without_a_share([10, 900, 900])
+    assert ["p0", "p1"] == without_a_share([10, 100, 900, 900, 900])
 
 
 def test_a_receiver_is_slow_only_after_it_was_seen_for_long_enough() -> None:
