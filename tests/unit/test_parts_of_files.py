@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
 
 import pytest
 
 from torrentdist.bundle import bencode
-from torrentdist.bundle.file_tree import TreeFile
 from torrentdist.bundle.metafile import FileEntry, Metafile, WireFile
-from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.bundle.packs.pack_manifest import PackedFiles
 from torrentdist.bundle.reuse import recipe
 from torrentdist.bundle.reuse.chunk_plan import Copy, LikelyFiles, OwnFile, covered_pieces, known_parts, share, stem
-from torrentdist.bundle.reuse.chunker import LARGE_FILE
-from torrentdist.bundle.reuse.part_filling import RECIPE, FilledParts, bytes_of_parts, fill_parts, large_own_files
 from torrentdist.bundle.reuse.recipe import (
     LEAST,
     MOST,
@@ -31,7 +26,6 @@ from torrentdist.bundle.reuse.recipe import (
 )
 from torrentdist.bundle.reuse.reuse_plan import Reused, bytes_in, with_parts
 from torrentdist.model.ids import Digest
-from torrentdist.testing.sample_trees import some_bytes
 
 PIECE = 32 * 1024
 ROOT = b"r" * 32
@@ -256,110 +250,6 @@ def test_a_body_with_more_than_a_metafile_and_a_recipe_is_no_pair(extra: dict[by
     assert (damaged, None) == split_recipe(damaged)
 
 
-# filling
-
-
-class Site:
-    """A bundle with one file that is here, and one that arrives, both of 200,000 bytes."""
-
-    def __init__(self, work: Path) -> None:
-        self.work = work
-        self.old, new = some_bytes(200_000, 1), some_bytes(200_000, 2)
-        self.new = self.old[:100_000] + new[100_000:]
-        self.home = work / "old"
-        (self.home / "content").mkdir(parents=True)
-        (self.home / "content" / "f").write_bytes(self.old)
-        (work / "source").mkdir()
-        (work / "source" / "f").write_bytes(self.new)
-        self.meta = make_metafile(work / "source", piece_length=PIECE)
-        self.content = work / "content"
-        self.content.mkdir()
-        root = self.meta.files[0].root
-        half = (hashlib.sha256(b"half").digest()[:16], hashlib.sha256(b"other").digest()[:16])
-        self.recipe = Recipe((file_recipe(root, iter([(100_000, half[0]), (100_000, half[1])])),))
-        known = Recipe((file_recipe(ROOT, iter([(100_000, half[0]), (100_000, bytes(16))])),))
-        (self.home / RECIPE).write_bytes(encode_recipe(known))
-        self.own = OwnFile(self.home / "content", "f", 200_000, ROOT)
-
-    def fill(self, calls: int = 1000, *, is_new: bool = True, skip: frozenset[str] = frozenset()) -> FilledParts:
-        """Fills; after so many questions whether to go on, the answer is no."""
-        left = [calls]
-
-        def go_on() -> bool:
-            left[0] -= 1
-            return left[0] >= 0
-
-        return fill_parts(self.meta, self.content, self.recipe, [self.own], skip=skip, is_new=is_new, go_on=go_on)
-
-    @property
-    def filled(self) -> Path:
-        return self.content / "f"
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Site:
-    return Site(tmp_path)
-
-
-def test_the_pieces_that_the_known_half_makes_up_are_right(site: Site) -> None:
-    """Pieces would be fetched though they are here, or handed out though they are wrong."""
-    found = site.fill()
-
-    assert {"f": [True] * 3 + [False] * 4} == found.pieces
-    assert {site.home / "content"} == found.sources
-    assert 3 * PIECE == bytes_of_parts(site.meta, found.pieces)
-    assert site.new[:100_000] == site.filled.read_bytes()[:100_000]
-    assert 200_000 == site.filled.stat().st_size
-
-
-def test_a_file_that_is_all_here_is_all_right(site: Site) -> None:
-    """A file whose every chunk is known would be fetched again."""
-    (site.home / "content" / "f").write_bytes(site.new)
-    site.recipe = Recipe((file_recipe(site.meta.files[0].root, iter([(100_000, b"h" * 16), (100_000, b"o" * 16)])),))
-    known = Recipe((file_recipe(ROOT, iter([(100_000, b"h" * 16), (100_000, b"o" * 16)])),))
-    (site.home / RECIPE).write_bytes(encode_recipe(known))
-
-    assert {"f": [True] * 7} == site.fill().pieces
-
-
-def test_work_that_is_told_to_stop_copies_nothing_more(site: Site) -> None:
-    """A host that shuts down would copy gigabytes first."""
-    for calls in range(20):
-        found = site.fill(calls)
-        if site.filled.exists():
-            assert b"" == site.filled.read_bytes().strip(b"\0")
-            assert {"f": [False] * 7} == found.pieces
-            return
-    raise AssertionError("nothing was filled")
-
-
-def test_what_is_left_out_or_already_there_stays_as_it_is(site: Site) -> None:
-    """Bytes that have arrived would be written over."""
-    assert FilledParts({}, frozenset()) == site.fill(skip=frozenset({"f"}))
-    assert FilledParts({}, frozenset()) == site.fill(0)
-    site.filled.write_bytes(b"arrived")
-
-    assert FilledParts({}, frozenset()) == site.fill(is_new=False)
-    assert b"arrived" == site.filled.read_bytes()
-
-
-def test_a_recipe_of_another_length_is_not_followed(site: Site) -> None:
-    """A lying recipe would cost the copying of all its bytes."""
-    root = site.meta.files[0].root
-    site.recipe = Recipe((file_recipe(root, iter([(100_000, b"h" * 16), (100_001, b"o" * 16)])),))
-
-    assert FilledParts({}, frozenset()) == site.fill()
-    site.recipe = Recipe(())
-    assert FilledParts({}, frozenset()) == site.fill()
-
-
 def test_a_record_names_the_hash_of_its_recipe() -> None:
     """A host would follow the recipe of another bundle."""
     assert hashlib.sha256(b"recipe").hexdigest() == recipe_hash(b"recipe")
-
-
-def test_only_large_files_are_compared() -> None:
-    """Every small file of a bundle would be read for nothing."""
-    files = [TreeFile(b"a", LARGE_FILE, ROOT), TreeFile(b"b", LARGE_FILE + 1, ROOT)]
-
-    assert ["b"] == [own.path for own in large_own_files(Path("x"), files)]
