@@ -190,7 +190,7 @@ def _is_the_leaders(change: Change) -> bool:
     if parent == paths.BUNDLES:
         return True
     if change.path == paths.REMOVALS:
-        return True
+        return change.kind is not Kind.CREATE  # a leader makes what the tree lacks before its first change
     if change.path == paths.CLUSTER:
         return change.kind is not Kind.CREATE  # creating it is `ha init`'s work
     return change.path.startswith(tuple(f"{parent}/" for parent in OWNED))

@@ -271,8 +271,8 @@ def test_daemons_that_start_on_a_full_disk_serve_what_is_on_it(
     cramped.run("bundle", "distribute", "here", "--wait", "100%").ok()
     with on_small_disk(cramped, [name, host], small_disk) as disks:
         urls = [cramped.url(name) + "/readyz", f"{cramped.url(host)}/bundles/here"]
-        fillers = [fill(disk) for disk in disks]
         cramped.kill(name, host)
+        fillers = [fill(disk) for disk in disks]  # a daemon that runs could still free a block
         for member in (name, host):
             cramped.dev.start(member)
         until(lambda: all(answers(url, cramped) for url in urls), "they serve", 30.0)

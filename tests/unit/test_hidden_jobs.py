@@ -136,7 +136,7 @@ async def test_why_a_leader_gave_way_names_no_bundle() -> None:
     """Everybody may read the changes of leader, and with them the id of a hidden bundle."""
     unused: Any = SimpleNamespace()
     copies: Any = SimpleNamespace(published=frozenset, lost=unused)
-    session: Any = SimpleNamespace(zookeeper=unused, mirror=unused)
+    session: Any = SimpleNamespace(zookeeper=unused, mirror=SimpleNamespace(on_change=[]))
     told: list[str] = []
     office: Any = SimpleNamespace(give_way=told.append)
     seen = snapshot([bundle("secret", holders=["m2"])], jobs=[job("theirs", ["secret"])])

@@ -13,7 +13,6 @@ from bench.swarm.scenario import Scenario
 from torrentdist.model.configuration.config import Config
 from torrentdist.model.configuration.settings import load
 from torrentdist.security.authority.certificates import facts_of
-from torrentdist.security.authority.membership_files import membership_file, read_memberships
 from torrentdist.security.authority.pem_texts import parse_certificate
 
 HOST = Host("s3", "10.77.1.4", "v4", "")
@@ -26,7 +25,7 @@ def config_of(directory: Path, text: str) -> Config:
 
 
 @pytest.mark.parametrize("role", ["master", "supervisor"])
-def test_a_daemon_of_a_mutual_lab_proves_its_own_address_and_its_membership(tmp_path: Path, role: str) -> None:
+def test_a_daemon_of_a_mutual_lab_proves_its_own_address(tmp_path: Path, role: str) -> None:
     """The row would compare plain HTTP with plain HTTP, or no host could reach another."""
     access = MutualTls(tmp_path / "ca")
     config = config_of(tmp_path, f'[api]\nlisten = "{HOST.address}"\n{access.daemon_settings(HOST, role)}')
@@ -34,7 +33,6 @@ def test_a_daemon_of_a_mutual_lab_proves_its_own_address_and_its_membership(tmp_
 
     assert ("mutual", "", False) == (config.tls.mode, config.swarm.tls, config.api.insecure_listen)
     assert ((HOST.address,), role) == (facts.addresses, facts.identity and facts.identity.role.value)
-    assert 1 == len(read_memberships(membership_file(config)))
     assert (role == "master") == bool(config.tls.ca_key_file)
 
 

@@ -10,6 +10,8 @@ is still good.
 Never: overwrite a key.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Sequence
 from pathlib import Path

@@ -3,6 +3,8 @@
 Pure: no files. Always: a key is ECDSA, as all keys that we make are.
 """
 
+from __future__ import annotations
+
 from torrentdist.security.authority.certificates import Key, PublicKey
 from torrentdist.security.authority.lazy_cryptography import ec, serialization, x509
 

@@ -9,6 +9,8 @@ Never: name the holder in a certificate. It proves membership in the swarms of s
 all, and nothing else.
 """
 
+from __future__ import annotations
+
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
