@@ -19,6 +19,7 @@ from torrentdist.bundle.reuse.part_filling import (
     fill_parts,
     large_own_files,
     read_recipe,
+    right_pieces,
 )
 from torrentdist.bundle.reuse.recipe import Recipe, encode_recipe, file_recipe
 from torrentdist.testing.sample_trees import some_bytes
@@ -48,10 +49,10 @@ class Site:
         self.own = OwnFile(self.home / "content", "f", 200_000, ROOT)
         self.left = 0
 
-    def say(self, root: bytes, half: bytes, size: int = 200_000) -> None:
-        """Makes the recipes. Both say that the first halves are equal, and have the hash `half`."""
-        self.recipe = Recipe((file_recipe(root, iter([(100_000, half), (size - 100_000, b"other".ljust(16))])),))
-        known = Recipe((file_recipe(ROOT, iter([(100_000, half), (100_000, bytes(16))])),))
+    def say(self, root: bytes, hash_: bytes, size: int = 200_000, half: int = 100_000) -> None:
+        """Makes the recipes. Both say that the first `half` bytes have this hash."""
+        self.recipe = Recipe((file_recipe(root, iter([(half, hash_), (size - half, b"other".ljust(16))])),))
+        known = Recipe((file_recipe(ROOT, iter([(half, hash_), (200_000 - half, bytes(16))])),))
         (self.home / RECIPE).write_bytes(encode_recipe(known))
 
     def fill(self, calls: int = 1000, *, is_new: bool = True, skip: frozenset[str] = frozenset()) -> FilledParts:
@@ -201,3 +202,24 @@ def test_so_much_of_a_recipe_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / RECIPE).write_bytes(b"0123456789")
 
     assert b"0123" == read_recipe(tmp_path)
+
+
+@pytest.mark.skipif(not can_cut(), reason="there is no hash of chunks on this machine")
+@pytest.mark.parametrize(("half", "is_suspect"), [(3 * PIECE, False), (3 * PIECE + 1, True), (PIECE, False)])
+def test_chunks_of_right_pieces_are_not_read_again(site: Site, half: int, is_suspect: bool) -> None:
+    """All chunks would be read again when one piece is wrong, or a wrong one would be trusted."""
+    site.say(site.meta.files[0].root, b"wrong".ljust(16), half=half)
+
+    assert is_suspect == bool(site.fill().suspects)
+
+
+def test_a_file_without_piece_layer_is_right_or_wrong_as_a_whole(tmp_path: Path) -> None:
+    """Half a small file would be handed out, or a missing file would be taken for a whole one."""
+    (tmp_path / "f").write_bytes(b"right")
+    meta, large = make_metafile(tmp_path / "f", piece_length=PIECE), Site(tmp_path / "large")
+    found = [right_pieces(meta.files[0], tmp_path / "f", meta, lambda: True)]
+    (tmp_path / "f").write_bytes(b"wrong")
+    found += [right_pieces(meta.files[0], tmp_path / name, meta, lambda: True) for name in ("f", "none")]
+
+    assert [[True], [False], [False]] == found
+    assert [False] * 7 == right_pieces(large.meta.files[0], large.filled, large.meta, lambda: True)
