@@ -295,3 +295,12 @@ def test_merkle_roots_pad_as_bep_52_says() -> None:
     assert pair(pair(a, b), pair(c, merkle.empty_piece(2 * merkle.BLOCK))) == merkle.root_of_layer(
         a + b + c, 2 * merkle.BLOCK
     )
+
+
+def test_each_block_is_a_leaf() -> None:
+    """A file would have another root than in other clients."""
+    data = bytes(range(256)) * (merkle.BLOCK // 128) + b"end"
+    blocks = [data[: merkle.BLOCK], data[merkle.BLOCK : 2 * merkle.BLOCK], b"end"]
+
+    assert [hashlib.sha256(block).digest() for block in blocks] == merkle.leaves(memoryview(data))
+    assert [] == merkle.leaves(memoryview(b""))

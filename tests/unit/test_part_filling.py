@@ -15,6 +15,7 @@ from torrentdist.bundle.reuse.chunker import LARGE_FILE, can_cut, hash_chunk
 from torrentdist.bundle.reuse.part_filling import (
     RECIPE,
     FilledParts,
+    KnownChunks,
     bytes_of_parts,
     fill_parts,
     large_own_files,
@@ -223,3 +224,12 @@ def test_a_file_without_piece_layer_is_right_or_wrong_as_a_whole(tmp_path: Path)
 
     assert [[True], [False], [False]] == found
     assert [False] * 7 == right_pieces(large.meta.files[0], large.filled, large.meta, lambda: True)
+
+
+@pytest.mark.skipif(not can_cut(), reason="there is no hash of chunks on this machine")
+def test_a_file_of_a_directory_is_read_for_its_chunks(site: Site) -> None:
+    """A download into a directory would use nothing of its last version."""
+    own = OwnFile(site.home / "content", "f", 200_000, b"")
+    found = [KnownChunks(lambda: True).of(own), KnownChunks(lambda: False).of(own)]
+
+    assert [200_000, None] == [one and one.size for one in found]

@@ -109,6 +109,7 @@ def test_shared_bytes_are_counted_by_the_source_that_has_most() -> None:
     assert {"z": 20} == known_parts(meta, Recipe((wanted[ROOT],)), own, lambda one: chunks[one.source], {"f"})
     assert {"z": 20} == known_parts(meta, Recipe(tuple(wanted.values())), own, lambda one: chunks[one.source], {"f"})
     assert {} == known_parts(meta, Recipe(tuple(wanted.values())), own, lambda one: None, set())
+    assert {} == known_parts(meta, Recipe(()), own, lambda one: chunks[one.source], set())
 
 
 def own_file(source: str, path: str, size: int = 100, root: bytes = b"") -> OwnFile[str]:
@@ -120,7 +121,7 @@ def own_file(source: str, path: str, size: int = 100, root: bytes = b"") -> OwnF
     [
         ([own_file("new", "x/env-2.tar"), own_file("old", "a/env-1.tar")], ["old", "new"]),
         ([own_file(name, f"{name}/env-2.tar") for name in "bcd"] + [own_file("e", "a/env-1.tar")], ["e", "b", "c"]),
-        ([own_file(name, "a/env-1.tar") for name in "bcde"], ["b", "c", "d"]),
+        ([own_file(name, "a/env-1.tar", 10) for name in "bcde"], ["b", "c", "d"]),
         ([own_file("b", "x/env-1.tar", root=ROOT), own_file("c", "a/env-1.tar", root=ROOT)], ["c"]),
         ([own_file("b", "a/env-1.tar", 200), own_file("c", "a/env-1.tar", 100)], ["b", "c"]),
         ([own_file("b", "a/env-1.tar", 200), own_file("c", "a/env-1.tar", 101)], ["b"]),
