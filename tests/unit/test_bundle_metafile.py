@@ -51,6 +51,13 @@ def test_the_untouched_metafile_is_taken(top: Tree) -> None:
     assert meta.directories == ("d", "void")
 
 
+def test_modes_may_be_told(top: Tree) -> None:
+    """A copy of a private file would be readable by everyone."""
+    assert (0o400, 1, 0o644, 3) == parse_metafile(bencode.encode({**top, b"modes": [0o400, 1, 0o644, 3]})).modes
+    top.pop(b"modes", None)
+    assert () == parse_metafile(bencode.encode(top)).modes
+
+
 def change(*keys: Any, to: Any) -> Callable[[Tree], None]:
     """Sets what is under these keys, or removes it if `to` is None."""
 
@@ -229,7 +236,9 @@ def test_depth_and_size_are_bounded(top: Tree, monkeypatch: pytest.MonkeyPatch) 
     deep = {**top, b"info": {**top[b"info"], b"file tree": nested}}
 
     assert "levels" in refusal(deep)
-    monkeypatch.setattr(metafile, "MAX_METAFILE_BYTES", 100)
+    for most in (len(bencode.encode(top)), 100):
+        monkeypatch.setattr(metafile, "MAX_METAFILE_BYTES", most)
+        assert most == 100 or parse_metafile(bencode.encode(top))
     assert "more than 100" in refusal(top)
 
 
@@ -291,6 +300,8 @@ def test_merkle_roots_pad_as_bep_52_says() -> None:
         return hashlib.sha256(left + right).digest()
 
     assert pair(pair(a, b), pair(c, merkle.ZERO)) == merkle.root([a, b, c])
+    none = pair(merkle.ZERO, merkle.ZERO)
+    assert (none, pair(none, none)) == (merkle.empty_piece(2 * merkle.BLOCK), merkle.empty_piece(4 * merkle.BLOCK))
     assert pair(pair(a, merkle.ZERO), pair(merkle.ZERO, merkle.ZERO)) == merkle.piece_hash([a], 4 * merkle.BLOCK)
     assert pair(pair(a, b), pair(c, merkle.empty_piece(2 * merkle.BLOCK))) == merkle.root_of_layer(
         a + b + c, 2 * merkle.BLOCK

@@ -12,7 +12,7 @@ import pytest
 from torrentdist.bundle import bencode, metafile_maker, safe_paths
 from torrentdist.bundle.file_tree import FileEntry
 from torrentdist.bundle.metafile_maker import make_metafile
-from torrentdist.bundle.packs import pack_plan
+from torrentdist.bundle.packs import pack_manifest, pack_plan
 from torrentdist.bundle.packs.pack_manifest import PackedFiles, encode_packed, parse_packed
 from torrentdist.bundle.packs.pack_plan import (
     FEWEST,
@@ -152,6 +152,8 @@ def test_a_manifest_comes_back_as_it_was_made() -> None:
         {"sizes": numbers(5, 0, 16 * 1024 * 1024 + 1)},
         {"sizes": b"abc"},
         {"sizes": 1},
+        {"names": [b"a\0b\0c"]},
+        {"names": {b"a": b"b"}},
         {"packed_executable": b""},
         {"packed_executable": b"\1\0"},
         {"packs": b""},
@@ -181,6 +183,38 @@ def test_a_manifest_that_claims_what_cannot_be_is_refused(changed: dict[str, Any
         parse_packed(columns(**changed))
 
     assert "invalid_metafile" == caught.value.code
+
+
+def test_executable_files_are_told_by_their_bits() -> None:
+    """Other files than those that were packed would be executable."""
+    ones = {0, 7, 8, 9, 16}
+    files = tuple(FileEntry(f"f{number:02}", 1, b"r" * 32, number in ones) for number in range(17))
+    encoded = encode_packed(files, [17])
+
+    assert bytes([0b10000001, 0b11, 1]) == encoded[b"packed executable"]
+    assert files == parse_packed({key: bencode.encode(part) for key, part in encoded.items()}).files
+
+
+def test_numbers_are_little_endian() -> None:
+    """Hosts with other processors would read other sizes."""
+    assert numbers(1, 2**31) == b"\1\0\0\0\0\0\0\x80" == pack_manifest.numbers([1, 2**31])
+    assert [1, 2**31] == list(pack_manifest.parse_numbers(numbers(1, 2**31)))
+
+
+def test_as_many_files_as_allowed_are_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bundle that can be made could not be read, or a hostile one would fill the memory."""
+    largest = FileEntry("a", 16 * 1024 * 1024, b"a" * 32, False)
+
+    assert (largest,) == parse_packed(
+        {key: bencode.encode(part) for key, part in encode_packed([largest], [1]).items()}
+    ).files
+    for name, most in (("MAX_ENTRIES", 3), ("MAX_ALL_PATHS_BYTES", len("d/") * 2)):
+        monkeypatch.setattr(safe_paths, name, most)
+        assert FILES == parse_packed(columns()).files
+        monkeypatch.setattr(safe_paths, name, most - 1)
+        with pytest.raises(TorrentdistError, match=r"more than|too long"):
+            parse_packed(columns())
+        monkeypatch.undo()
 
 
 def test_a_directory_as_deep_as_allowed_is_taken() -> None:
