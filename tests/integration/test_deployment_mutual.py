@@ -4,6 +4,7 @@ ZooKeeper."""
 from __future__ import annotations
 
 import contextlib
+import grp
 import json
 import os
 import re
@@ -36,6 +37,7 @@ class MutualSite:
             (r"/etc/torrentdist", str(home / "etc")),
             (r"/var/lib/torrentdist", str(home / "lib")),
             (r"(?m)^launcher = .*$", "gateway_port = 0"),
+            (r"torrentdist-readers", grp.getgrgid(os.getgid()).gr_name),
             *((rf"\b{port}\b", other) for port, other in ports.items()),
         ]
         (home / "etc").mkdir()
