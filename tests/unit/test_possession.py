@@ -1,13 +1,16 @@
 """Content that the cluster has already is published again by those who have it."""
 
+import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
-from records_of import bundle, snapshot
+from records_of import bundle, digest_of, snapshot
 
 from torrentdist.bundle.files.content_proof import ContentProof
 from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.client.bundles.chunked_upload import read_chunk
+from torrentdist.master.replication import possession
 from torrentdist.master.replication.possession import must_prove
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
@@ -79,3 +82,31 @@ def test_a_wrong_byte_is_no_proof(source: Path, at: int) -> None:
         ContentProof(meta).add(bytes(data))
 
     assert "corrupt" == caught.value.code
+
+
+def test_proofs_under_way_hold_no_more_memory_than_planned(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Senders that begin proofs with large metafiles and send no byte would fill the leader's
+    memory."""
+    meta = make_metafile(source)
+    monkeypatch.setattr(possession, "MOST_METAFILE_BYTES", 2 * len(meta.raw))
+    proofs = possession.Proofs()
+    for sender in ("ann", "bob", "ann"):
+        proofs.begin(sender, meta)
+
+    with pytest.raises(TorrentdistError) as caught:
+        proofs.begin("eve", meta)
+    assert "not_ready" == caught.value.code
+
+
+def test_one_sender_shows_a_few_contents_at_a_time(source: Path) -> None:
+    """One sender would take the place of all others."""
+    meta = make_metafile(source)
+    contents = [msgspec.structs.replace(meta, digest=digest_of(f"{n}")) for n in range(possession.MOST_OF_ONE + 1)]
+    proofs = possession.Proofs()
+    for content in contents:
+        proofs.begin("ann", content)
+
+    with pytest.raises(TorrentdistError, match="whose content has to be shown"):
+        asyncio.run(proofs.add("ann", contents[0].digest, 0, b"x"))
+    with pytest.raises(TorrentdistError, match="do not follow"):
+        asyncio.run(proofs.add("ann", contents[1].digest, 1, b"x"))

@@ -24,6 +24,8 @@ from torrentdist.security.authorization import matches_one
 
 MOST_OF_ONE, MOST = 4, 64
 """Most proofs of one sender, and of all, that are under way."""
+MOST_METAFILE_BYTES = 128 * 1024 * 1024
+"""Most bytes that the metafiles of all proofs under way have. The first may be larger."""
 KEPT_SECS = 300.0
 """How long after its last bytes a proof counts, and may go on."""
 
@@ -77,7 +79,8 @@ class Proofs:
             return
         if len(own) >= MOST_OF_ONE:
             del self._under_way[own[0]]
-        elif len(self._under_way) >= MOST:
+        held = sum(len(one.proof.meta.raw) for one in self._under_way.values())
+        if self._under_way and (len(self._under_way) >= MOST or held + len(meta.raw) > MOST_METAFILE_BYTES):
             raise TorrentdistError("not_ready", detail="many uploaders show their content at this moment")
         self._under_way[sender, meta.digest] = _UnderWay(ContentProof(meta), now)
 
