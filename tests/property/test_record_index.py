@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 from hypothesis import settings
@@ -179,3 +181,58 @@ def test_a_snapshot_from_a_file_is_compared_with_nothing() -> None:
     assert machine.snapshot.changes_since(from_file.version) is None
     assert from_file.changes_since(machine.snapshot.version) is None
     assert Digest("") not in machine.index.digests_like("")
+
+
+def test_only_what_changed_is_looked_at_again() -> None:
+    """G11: each change of one bundle would cost a walk over a million."""
+    machine, looked = Machine(), list[BundleId]()
+
+    def derive(snapshot: ClusterSnapshot, bundle: BundleId) -> str | None:
+        looked.append(bundle)
+        return "held" if snapshot.holders(bundle) else None
+
+    values, first, second = PerBundle(derive), *BUNDLES[:2]
+    for id_ in (first, second):
+        machine.write_bundle(id_, "x", BundleState.AVAILABLE)
+        machine.write_replicas(id_, "x", {ME})
+    seen = [(dict(values.of(machine.snapshot)), +values.tally, sorted(looked))]
+    changes: list[Callable[[], None]] = [
+        partial(machine.write_bundle, first, "x", BundleState.AVAILABLE),
+        lambda: None,
+        partial(machine.register, ME, True),
+        partial(machine.forget_bundle, first),
+    ]
+    for change in changes:
+        looked.clear()
+        change()
+        seen.append((dict(values.of(machine.snapshot)), +values.tally, sorted(looked)))
+
+    assert ({}, [first, second]) == (seen[0][0], seen[0][2])
+    assert [[first], []] == [looks for _, _, looks in seen[1:3]]
+    assert ({first: "held", second: "held"}, {"held": 2}, [first, second]) == seen[3]
+    assert ({second: "held"}, {"held": 1}) == seen[4][:2]
+
+
+def test_what_a_host_is_told_is_found_from_both_sides() -> None:
+    """A host would drop what it should keep, or count for what it dropped."""
+    machine, host, job_id = Machine(), HOSTS[0], JOBS[0]
+    first, second = BUNDLES[:2]
+    index = machine.index
+
+    assert RecordIndex.of(machine.snapshot).digests_like("x") == index.digests_like("x") == set()
+    machine.assign(host, {first, second}, {job_id})
+    machine.write_job(job_id, [first], False)
+    index.follow(machine.snapshot)
+    assert (frozenset({first, second}), frozenset({host}), [host], 1) == (
+        index.kept(host), index.told(first), index.told_to_keep(second), index.count_told(first)
+    )  # fmt: skip
+    assert ([host], [job_id], []) == (index.running(job_id), index.live_jobs_of(first), index.live_jobs_of(second))
+    machine.assign(host, {second}, set())
+    machine._write(paths.job(job_id), None)
+
+    assert Changes(assignments=frozenset({host}), jobs=frozenset({job_id})) == index.follow(machine.snapshot)
+    assert Changes() == index.follow(machine.snapshot)
+    assert (frozenset[SupervisorId](), 0, list[SupervisorId](), list[JobId]()) == (
+        index.told(first), index.count_told(first), index.running(job_id), index.live_jobs_of(first)
+    )  # fmt: skip
+    assert set() == index.kept(HOSTS[1])

@@ -143,10 +143,10 @@ def test_only_a_learned_master_that_is_dead_for_long_is_forgotten(
     failures: int, configured: list[str], named: list[str], announcing: set[str], secs: float, stays: bool
 ) -> None:
     """A peer would lose a master that is there, or announce itself for ever to one that is gone."""
-    schedule = schedule_of(named=(M1, M2))
+    schedule = schedule_of(named=(M1, M2), now=50.0)
     for _ in range(failures):
-        known(schedule)[M1].failed("refused", 0.0, 0.5)
-    schedule.know(configured, named, secs, announcing=announcing)
+        known(schedule)[M1].failed("refused", 60.0, 0.5)
+    schedule.know(configured, named, 50.0 + secs, announcing=announcing)
 
     assert stays == (M1 in known(schedule))
     assert M2 in known(schedule)

@@ -119,6 +119,8 @@ BAD = {
     "unknown manifest key": (manifest(b"owner", b"root"), "unknown keys"),
     "missing manifest key": (manifest(b"symlinks", None), "missing or unknown"),
     "name missing": (info(b"name", to=None), "name"),
+    "name is a list": (info(b"name", to=[b"a"]), "missing or no string"),
+    "name is a dictionary": (info(b"name", to={b"a": b"b"}), "missing or no string"),
     "name climbs": (info(b"name", to=b".."), "cannot be used"),
     "name with slash": (info(b"name", to=b"a/b"), "cannot be used"),
     "name not UTF-8": (info(b"name", to=b"\xff"), "UTF-8"),

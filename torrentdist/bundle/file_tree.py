@@ -15,6 +15,8 @@ from torrentdist.model.errors import TorrentdistError
 MAX_PIECES = 1 << 21
 """libtorrent's own default limit."""
 MAX_PIECE_LENGTH = 16 * 1024 * 1024
+_MOST_SHOWN = 200
+"""Most bytes of a string that a message shows."""
 _LEAF_VALUES = 20
 """Most values that are decoded to tell what is wrong with an entry. No file has as many."""
 
@@ -56,7 +58,7 @@ def refused(detail: str) -> TorrentdistError:
 
 def shown(text: bytes) -> str:
     """Returns the beginning of a string for a message."""
-    return repr(text[:200].decode("utf-8", "replace"))
+    return repr(text[:_MOST_SHOWN].decode("utf-8", "replace"))
 
 
 def read_tree(data: bytes, depth: int = safe_paths.MAX_DEPTH) -> Iterator[TreeFile]:

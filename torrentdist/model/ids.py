@@ -21,13 +21,15 @@ Digest = NewType("Digest", str)
 """The v2 info-hash (SHA-256) of a bundle, 64 lower-case hex digits."""
 
 MAX_ID_LENGTH = 128
+_MOST_SHOWN = 200
+"""Most characters of a wrong id that an error names."""
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
 def _checked(kind: str, text: str) -> str:
     if len(text) > MAX_ID_LENGTH or not _ID.fullmatch(text):
-        raise TorrentdistError("invalid_id", kind=kind, text=text[:200])
+        raise TorrentdistError("invalid_id", kind=kind, text=text[:_MOST_SHOWN])
     return text
 
 
@@ -65,7 +67,7 @@ def request_id(text: str) -> RequestId:
 
 def digest(text: str) -> Digest:
     if not _DIGEST.fullmatch(text):
-        raise TorrentdistError("invalid_digest", text=text[:200])
+        raise TorrentdistError("invalid_digest", text=text[:_MOST_SHOWN])
     return Digest(text)
 
 
