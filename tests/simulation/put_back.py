@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import gc
 import math
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from simulation import clocks  # noqa: F401  # before the product
 from simulation.story_maker import night
-from simulation.story_pool import Pool
+from simulation.story_pool import Pool, repeat_order_of_sets
 
 import torrentdist.master.replication.replicator as replicator
 from torrentdist.cluster.election.elector import Elector
@@ -123,22 +125,36 @@ ERRORS: dict[str, Callable[[], None]] = {
 
 
 def main() -> None:
+    repeat_order_of_sets()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="some of them; none: all")
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--secs", type=float, default=math.inf, help="begin no story of an error after this time")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     given = parser.parse_args()
+    gc.freeze()
     for name in given.names or ERRORS:
-        found, told = _found(name, given.seed, given.count)
-        print(f"{name}: {'not found' if found is None else f'story {found + 1} of {given.count}'}  {told}", flush=True)
+        tried, told = _found(name, range(given.seed, given.seed + given.count), given.secs, given.jobs)
+        print(f"{name}: {'found by' if told else 'not found by'} {tried} stories  {told}", flush=True)
 
 
-def _found(name: str, seed: int, count: int) -> tuple[int | None, str]:
-    for number in range(count):
-        for _, outcome in Pool(1, before=ERRORS[name]).run([night(seed + number)]):
-            if outcome.findings:
-                return number, outcome.findings[0]
-    return None, ""
+def _found(name: str, seeds: Sequence[int], secs: float, jobs: int) -> tuple[int, str]:
+    """Returns how many stories were run, and what the one said that found the error; empty: none
+    did."""
+    tried, told, deadline = 0, "", time.perf_counter() + secs
+
+    def stories() -> Iterator[object]:
+        for seed in seeds:
+            if told or time.perf_counter() > deadline:
+                return
+            yield night(seed)
+
+    for story, outcome in Pool(jobs, before=ERRORS[name]).run(stories()):
+        tried += 1
+        if outcome.findings and not told:
+            told = f"seed {story.seed}: {outcome.findings[0]}"
+    return tried, told
 
 
 if __name__ == "__main__":

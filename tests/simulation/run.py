@@ -16,9 +16,7 @@ from collections.abc import Iterator
 
 from simulation import clocks  # noqa: F401  # before the product
 from simulation.story_maker import STORIES
-from simulation.story_pool import Pool, smallest
-
-HASH_SEED = "0"
+from simulation.story_pool import Pool, repeat_order_of_sets, smallest
 
 
 def main() -> int:
@@ -61,13 +59,6 @@ def main() -> int:
     secs = time.perf_counter() - began
     print(f"{count} stories, {virtual / 3600:.1f} virtual hours in {secs:.0f} s; {found} found something")
     return 1 if found else 0
-
-
-def repeat_order_of_sets() -> None:
-    """Starts this program again with a fixed hash seed, so that a story does not depend on it."""
-    if os.environ.get("PYTHONHASHSEED") != HASH_SEED:
-        os.environ["PYTHONHASHSEED"] = HASH_SEED
-        os.execv(sys.executable, [sys.executable, "-m", "simulation.run", *sys.argv[1:]])
 
 
 if __name__ == "__main__":
