@@ -12,6 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 from simulation.host_process import HERE, Died
+from simulation.unsynced import SyncedFileSystems, note_sync
+
+import torrentdist.bundle.files.durability
 
 CHANGES = ("rename", "replace", "link", "symlink", "mkdir", "rmdir", "unlink", "remove", "truncate", "ftruncate",
            "write", "pwrite", "utime", "chmod")  # fmt: skip
@@ -22,9 +25,10 @@ WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 def replacements() -> list[tuple[Any, str, Any]]:
     """Returns what stands for the functions of `os` that change a disk."""
     changed = [(os, name, _guarded(name, getattr(os, name))) for name in CHANGES]
-    sync = _guarded("fsync", lambda fd: None)
+    sync = _guarded("fsync", note_sync)
     changed += [(os, "open", _guarded_open(os.open)), (os, "statvfs", _statvfs(os.statvfs))]
-    return [*changed, (os, "fsync", sync), (os, "fdatasync", sync)]
+    library = (torrentdist.bundle.files.durability, "_libc", SyncedFileSystems)
+    return [*changed, (os, "fsync", sync), (os, "fdatasync", sync), library]
 
 
 def _count_effect(name: str) -> None:
@@ -36,6 +40,8 @@ def _count_effect(name: str) -> None:
         if process.effects_left < 0:
             process.die()
             raise Died
+    if process.disk == "broken":
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
     if process.disk == "full" and name in NEED_ROOM:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

@@ -9,10 +9,14 @@ from simulation.host_process import NOBODY
 from simulation.invariants import Invariants
 from simulation.kazoo_connection import ZK
 from simulation.simulated_cluster import SESSION_SECS, Host, SimulatedCluster
+from simulation.simulated_runs import SimulatedRunning
 from simulation.steps import Step
+from simulation.unsynced import lose_unsynced
 
 USERS_ADDRESS = "10.0.3.1"
 LINKS = frozenset({"deaf", "mute", "no zookeeper", "cut", "one way", "isolate", "expire", "expire leader"})
+FOLLOWER_SECS = 10.0
+"""Longest time until a ZooKeeper server that misses its leader drops its clients (`syncLimit`)."""
 EXPIRED_SECS = SESSION_SECS * 1.2
 
 
@@ -91,9 +95,16 @@ class Faults:
                 self._later(step.secs, self._network.slow_links.pop, link, None)
             case "clock":
                 host.process.wall_skew += step.number
-            case "full" | "slow disk":
+            case "full" | "slow disk" | "broken disk":
                 host.process.disk = step.kind.removesuffix(" disk")
                 self._later(step.secs, self._free, host)
+            case "follower":
+                cluster.zookeeper.cut_off(host.address)
+                self._later(min(step.secs, FOLLOWER_SECS), cluster.zookeeper.rejoin, host.address)
+            case "power":
+                cluster.kill(host, back_after=step.secs)
+                SimulatedRunning.all_runs.host_lost(host.address)
+                lose_unsynced(host.data_dir, cluster.rng)
             case "wipe":
                 cluster.kill(host, back_after=step.secs)
                 self._invariants.excused.add(host.name)
@@ -111,6 +122,7 @@ class Faults:
             zookeeper.restart()
         zookeeper.thaw()
         for host in self.cluster.hosts:
+            zookeeper.rejoin(host.address)
             host.process.effects_left = None
             self._free(host)
             self.cluster.go_on(host)

@@ -29,7 +29,8 @@ class HostProcess:
     """It dies after this many more effects on the disk. None: it does not."""
     wall_skew: float = 0.0
     disk: str = ""
-    """`full`: the disk refuses every write. `slow`: each call takes a second."""
+    """`full`: the disk refuses every write. `broken`: it answers each with EIO. `slow`: each call
+    takes a second."""
     held: list[Callable[[], None]] | None = None
     """What a paused process has to do when it goes on. None: it is not paused."""
 

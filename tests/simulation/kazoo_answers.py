@@ -47,5 +47,7 @@ class Watcher:
         self.call = call
 
     def __call__(self) -> None:
+        if self._client.is_cut_off():
+            return  # It is told when it is connected again.
         self._client._watchers.pop(self, None)
         self._client._reply(lambda: self.call(None), self._client.server.zxid)

@@ -39,6 +39,7 @@ class KazooConnection:
     def __init__(self, hosts: str, timeout: float, client_id: tuple[int, bytes] | None = None, **_: Any) -> None:
         self._timeout = timeout
         self._process = HERE.get()
+        self.address = self._process.address
         self._context = copy_context()
         self._connection = Wire()
         self._stopped = threading.Event()
@@ -78,7 +79,7 @@ class KazooConnection:
         self._stopped.set()
         self._leave()
 
-    def _ask(self, work: Callable[[], Any], size: int = OVERHEAD) -> Answer:
+    def _ask(self, work: Callable[[], Any], size: int = OVERHEAD, *, reads: bool = False) -> Answer:
         answer = Answer()
         if self._stopped.is_set():
             answer.end(exception=kazoo_errors.ConnectionClosedError())
@@ -89,32 +90,42 @@ class KazooConnection:
             return answer
         self._pending.append(answer)
         self._arrives = max(self._arrives, self.loop.time() + self._delay())
-        self.loop.call_at(self._arrives, self._arrive, work, answer, size, self._epoch)
+        self.loop.call_at(self._arrives, self._arrive, work, answer, size, self._epoch, reads)
         return answer
 
     def _delay(self) -> float:
         return self.network.delay(self._process.address, ZK)
 
+    def is_cut_off(self) -> bool:
+        """Whether the server of this client is cut off from the others."""
+        return self.address in self.server.followers
+
+    def _keep_alive(self, session: ServerSession) -> None:
+        if not self.is_cut_off():
+            session.heard = self.loop.time()
+
     def _passes(self) -> bool:
         return self.network.passes(self._process.address, ZK) and self.server.up and not self.server.frozen
 
-    def _arrive(self, work: Callable[[], Any], answer: Answer, size: int, epoch: int) -> None:
+    def _arrive(self, work: Callable[[], Any], answer: Answer, size: int, epoch: int, reads: bool) -> None:
         """Runs at the server."""
         if epoch != self._epoch or self._session is None:
             return
         if not self._passes() or not self._process.alive:
             return  # The silence ends the connection.
+        if self.is_cut_off() and not reads:
+            return  # A server without a leader answers no write.
         if size > LARGEST_REQUEST:
             self._later(0.0, self._lose)
             return
-        self._session.heard = self.loop.time()
+        self._keep_alive(self._session)
         value: Any = None
         failed: Exception | None = None
         try:
             value = work()
         except kazoo_errors.KazooException as exc:
             failed = exc
-        self._reply(lambda: self._answered(answer, value, failed), self.server.zxid)
+        self._reply(lambda: self._answered(answer, value, failed), self.server.seen_by(self.address).zxid)
 
     def _reply(self, act: Callable[[], None], zxid: int = 0) -> None:
         """Sends what the server has to say, after everything that it said before."""
@@ -146,7 +157,7 @@ class KazooConnection:
         if self._stopped.is_set() or self._session is not None:
             return
         both = self._passes() and self.network.passes(ZK, self._process.address)
-        if not both or self.last_zxid > self.server.zxid:
+        if self.is_cut_off() or not both or self.last_zxid > self.server.zxid:
             self._later(self.rng.uniform(*AGAIN_SECS), self._try)
             return
         known = self.server.sessions.get(self._session_id)
@@ -181,7 +192,7 @@ class KazooConnection:
 
     def _pinged(self, session: ServerSession, epoch: int) -> None:
         if epoch == self._epoch and self._passes() and self._process.alive and self._process.held is None:
-            session.heard = self.loop.time()
+            self._keep_alive(session)
             self._reply(lambda: None)
 
     def session_ended(self) -> None:

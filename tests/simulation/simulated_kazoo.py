@@ -11,27 +11,27 @@ from simulation.kazoo_connection import OVERHEAD, KazooConnection
 class SimulatedKazoo(KazooConnection):
     def get_async(self, path: str, watch: Any = None) -> Answer:
         def get() -> Any:
-            node = self.server.node(path)
+            node = self.server.node(path, self.address)
             self._watch(self.server.data_watches, path, watch)
             return node.data, node.stat()
 
-        return self._ask(get)
+        return self._ask(get, reads=True)
 
     def exists_async(self, path: str, watch: Any = None) -> Answer:
         def exists() -> Any:
             self._watch(self.server.data_watches, path, watch)
-            node = self.server.nodes.get(path)
+            node = self.server.seen_by(self.address).nodes.get(path)
             return None if node is None else node.stat()
 
-        return self._ask(exists)
+        return self._ask(exists, reads=True)
 
     def get_children_async(self, path: str, watch: Any = None) -> Answer:
         def children() -> Any:
-            node = self.server.node(path)
+            node = self.server.node(path, self.address)
             self._watch(self.server.child_watches, path, watch)
             return list(node.children)
 
-        return self._ask(children)
+        return self._ask(children, reads=True)
 
     def sync_async(self, path: str) -> Answer:
         return self._ask(lambda: path)

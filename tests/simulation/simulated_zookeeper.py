@@ -8,13 +8,15 @@ Never: ask who is a client's daemon. simulated_kazoo.py is the client.
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from kazoo import exceptions as kazoo_errors
 from kazoo.protocol.states import ZnodeStat
+from simulation.host_process import NOBODY
 from simulation.virtual_loop import EPOCH
-from simulation.znodes import ServerSession, Znode
+from simulation.znodes import Follower, ServerSession, Znode
 
 LARGEST_REQUEST = 1024 * 1024 - 1
 """The server drops a connection that sends more."""
@@ -27,6 +29,10 @@ class SimulatedZooKeeper:
         self.sessions: dict[int, ServerSession] = {}
         self.zxid = 0
         self.up, self.frozen = True, False
+        self.followers: dict[str, Follower] = {}
+        """Servers that are cut off from the others, by the address of the host that each serves."""
+        self.clients: dict[str, list[Any]] = {}
+        """Clients that were connected to a server when it was cut off, by their address."""
         self._numbers = 0
         self.gone_owner = 0
         """The session that owned the znode that was deleted last."""
@@ -62,7 +68,8 @@ class SimulatedZooKeeper:
         if left <= 0 and self.up and not self.frozen:
             self.end_session(session.id)
             return
-        self.loop.call_later(max(left, 0.05), self._watch_over, session)
+        # Also when the client's process is dead or paused.
+        self.loop.call_later(max(left, 0.05), self._watch_over, session, context=NOBODY.context())
 
     def end_session(self, number: int) -> None:
         """Ends a session, and deletes its ephemeral znodes in one change."""
@@ -74,8 +81,20 @@ class SimulatedZooKeeper:
         for path in list(session.ephemerals):
             self._delete(path, -1)
         self._tell_changes()
-        if session.connection is not None:
+        if session.connection is not None and not session.connection.is_cut_off():
             session.connection.session_ended()
+
+    def cut_off(self, address: str) -> None:
+        """Cuts off the server of this host. Its client notices only that no write is answered."""
+        self.followers[address] = Follower(copy.deepcopy(self.nodes), self.zxid)
+        connected = [session.connection for session in self.sessions.values() if session.connection is not None]
+        self.clients[address] = [client for client in connected if client.is_cut_off()]
+
+    def rejoin(self, address: str) -> None:
+        """Ends that: the server has dropped its clients, as it does when it misses its leader."""
+        if self.followers.pop(address, None) is not None:
+            for client in self.clients.pop(address, ()):
+                client.session_ended()
 
     def forget_watches(self, watcher: Any) -> None:
         for table in (self.data_watches, self.child_watches):
@@ -96,11 +115,15 @@ class SimulatedZooKeeper:
 
     # reading
 
-    def node(self, path: str) -> Znode:
-        found = self.nodes.get(path)
+    def node(self, path: str, address: str = "") -> Znode:
+        """Returns a znode as the host with this address sees it."""
+        found = self.seen_by(address).nodes.get(path)
         if found is None:
             raise kazoo_errors.NoNodeError
         return found
+
+    def seen_by(self, address: str) -> SimulatedZooKeeper | Follower:
+        return self.followers.get(address, self)
 
     def watch(self, table: dict[str, dict[Any, None]], path: str, watcher: Any) -> None:
         table.setdefault(path, {})[watcher] = None

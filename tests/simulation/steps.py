@@ -57,6 +57,9 @@ SENTENCES = {
     "clock": "the wall clock of {who} jumps by {number} s",
     "full": "the disk of {who} is full for {secs:.1f} s",
     "slow disk": "each call to the disk of {who} takes a second, for {secs:.1f} s",
+    "broken disk": "each change of the disk of {who} fails with EIO, for {secs:.1f} s",
+    "follower": "the ZooKeeper server of {who} is cut off from the others for {secs:.1f} s, and answers reads",
+    "power": "{who} loses power and what it has not synced, and starts again after {secs:.1f} s",
     "wipe": "{who} loses its disk, and starts again after {secs:.1f} s",
 }
 USERS = frozenset({"upload", "distribute", "remove", "download", "read", "submit", "kill job", "rebalance"})

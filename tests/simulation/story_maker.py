@@ -17,6 +17,7 @@ FAULTS = {
     "zookeeper frozen": 1, "slow link": 2, "reset": 2, "clock": 1, "full": 2, "slow disk": 1, "wipe": 1,
 }  # fmt: skip
 """How often each kind of fault is chosen, beside the others."""
+RARER = FAULTS | {"follower": 10, "broken disk": 6, "power": 12}
 
 
 @dataclass(frozen=True)
@@ -45,11 +46,21 @@ def thread(seed: int) -> Story:
 
 def night(seed: int) -> Story:
     """Some users, some faults, then calm."""
+    return _story("night", seed, FAULTS)
+
+
+def storm(seed: int) -> Story:
+    """A night with rarer faults: disks and ZooKeeper servers that can be read and not written, and
+    losses of power."""
+    return _story("storm", seed, RARER)
+
+
+def _story(name: str, seed: int, faults: dict[str, int]) -> Story:
     rng = random.Random(seed)
     masters, supervisors = rng.choice([1, 2, 3, 3, 3, 3, 4, 5]), rng.choice([0, 1, 2, 3, 5])
     hosts = [f"master-{n + 1}" for n in range(masters)] + [f"supervisor-{n + 1}" for n in range(supervisors)]
-    steps = [*_users(rng, supervisors), *_faults(rng, hosts, masters)]
-    return Story(seed, "night", masters, supervisors, tuple(sorted(steps, key=lambda step: step.at)))
+    steps = [*_users(rng, supervisors), *_faults(rng, hosts, masters, faults)]
+    return Story(seed, name, masters, supervisors, tuple(sorted(steps, key=lambda step: step.at)))
 
 
 def _users(rng: random.Random, hosts: int) -> list[Step]:
@@ -76,9 +87,9 @@ def _user(rng: random.Random) -> str:
     return rng.choice(["ann", "bob", "cem"])
 
 
-def _faults(rng: random.Random, hosts: list[str], masters: int) -> list[Step]:
+def _faults(rng: random.Random, hosts: list[str], masters: int, faults: dict[str, int]) -> list[Step]:
     steps: list[Step] = []
-    kinds, weights = list(FAULTS), list(FAULTS.values())
+    kinds, weights = list(faults), list(faults.values())
     wiped = False
     for _ in range(rng.choice([0, 1, 2, 3, 4, 6, 8])):
         kind = rng.choices(kinds, weights)[0]
@@ -100,7 +111,7 @@ def _faults(rng: random.Random, hosts: list[str], masters: int) -> list[Step]:
     return steps
 
 
-STORIES = {"thread": thread, "night": night}
+STORIES = {"thread": thread, "night": night, "storm": storm}
 
 
 def smaller(story: Story) -> list[Story]:

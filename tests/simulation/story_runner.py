@@ -184,7 +184,7 @@ def run_story(story: Story, *, verbose: bool = False) -> Outcome:
     place = Path(tempfile.mkdtemp(prefix="torrentdist-story-"))
     os.environ["XDG_CACHE_HOME"] = str(place / "cache")
     os.environ["TMPDIR"] = tempfile.tempdir = str(place)
-    logging.lastResort = None
+    logging.getLogger("torrentdist").addHandler(logging.NullHandler())  # Nobody reads these lines.
     loop = VirtualLoop(random.Random(story.seed))
     runner = StoryRunner(story, loop, place, verbose=verbose)
     try:

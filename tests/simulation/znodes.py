@@ -30,6 +30,14 @@ class Znode:
         )  # fmt: skip
 
 
+@dataclass
+class Follower:
+    """A server that is cut off from the others: it answers reads from what it had then."""
+
+    nodes: dict[str, Znode]
+    zxid: int
+
+
 @dataclass(eq=False)
 class ServerSession:
     id: int
