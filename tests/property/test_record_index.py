@@ -15,7 +15,7 @@ from property_size import examples
 from records_of import bundle, digest_of, job, master, supervisor
 
 from torrentdist.cluster import paths
-from torrentdist.cluster.records.record_index import PerBundle, RecordIndex
+from torrentdist.cluster.records.record_index import Follower, PerBundle, RecordIndex
 from torrentdist.cluster.records.snapshot import Changes, ClusterSnapshot, ReadTree, updated
 from torrentdist.cluster.session.znode_operations import Stat
 from torrentdist.master.presence.open_bundles import OpenBundles
@@ -211,6 +211,19 @@ def test_only_what_changed_is_looked_at_again() -> None:
     assert [[first], []] == [looks for _, _, looks in seen[1:3]]
     assert ({first: "held", second: "held"}, {"held": 2}, [first, second]) == seen[3]
     assert ({second: "held"}, {"held": 1}) == seen[4][:2]
+    machine.register(ME, False)
+    machine.forget_bundle(second)
+    assert ({}, {}) == (values.of(machine.snapshot), +values.tally)
+
+
+def test_a_new_follower_knows_of_no_change() -> None:
+    """G11: what happened before would count as known."""
+    machine = Machine()
+    for there in (True, False, True):
+        machine.register(ME, there)
+
+    assert Follower().news(machine.snapshot) is None
+    assert [] == RecordIndex().hosts_of(BUNDLES[0])
 
 
 def test_what_a_host_is_told_is_found_from_both_sides() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from torrentdist.bundle import bencode, metafile
 from torrentdist.bundle.file_tree import FileEntry, TreeFile
 from torrentdist.bundle.metafile import WireFile, parse_metafile, read_files, with_trackers
+from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.bundle.packs.pack_manifest import PackedFiles, encode_packed
 from torrentdist.model.errors import TorrentdistError
 
@@ -86,6 +88,15 @@ def test_an_index_reads_the_same_files_without_checks() -> None:
         TreeFile(b"d/b", 4, b"b" * 32),
         TreeFile(b"d/z", 9, b"z" * 32),
     ] == list(read_files(packed()))
+
+
+def test_an_index_reads_each_file_of_a_bundle_without_packs_once(tmp_path: Path) -> None:
+    """A host would not find what it has, or count it twice."""
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(name)
+    meta = make_metafile(tmp_path)
+
+    assert [TreeFile(file.path.encode(), 1, file.root) for file in meta.files] == list(read_files(meta.raw))
 
 
 def test_what_is_damaged_is_no_metafile() -> None:

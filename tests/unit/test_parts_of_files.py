@@ -100,7 +100,7 @@ def test_shared_bytes_are_counted_by_the_source_that_has_most() -> None:
     files = [FileEntry(*values, False) for values in (("f", 42, b"a" * 32), ("g", 20, ROOT), ("h", 5, ROOT))]
     meta = a_metafile(*files)
     own = [
-        OwnFile(source, path, 42, source.encode()) for source, path in (("x", "f"), ("y", "f"), ("z", "g"), ("z", "h"))
+        OwnFile(source, path, 5, source.encode()) for source, path in (("x", "f"), ("y", "f"), ("z", "g"), ("z", "h"))
     ]
     chunks = {"x": recipe_of((16, "1")), "y": recipe_of((16, "2"), (10, "3")), "z": recipe_of((20, "9"))}
     counts = known_parts(meta, Recipe(tuple(wanted.values())), own, lambda one: chunks[one.source], set())
