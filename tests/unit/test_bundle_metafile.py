@@ -114,6 +114,7 @@ BAD = {
     "unknown info key": (info(b"source", to=1), "unknown key"),
     "unknown schema": (manifest(b"schema", 3), "schema 3"),
     "schema of packs without a manifest beside it": (manifest(b"schema", 2), "not the one that its info"),
+    "a manifest beside it that it does not name": (change(b"manifest", to={}), "names none"),
     "schema is text": (manifest(b"schema", b"1"), "schema no number"),
     "schema missing": (manifest(b"schema", None), "schema"),
     "unknown manifest key": (manifest(b"owner", b"root"), "unknown keys"),

@@ -110,6 +110,15 @@ def test_what_is_damaged_is_no_metafile() -> None:
         list(read_files(b"de"))
 
 
+def test_a_manifest_that_the_digest_does_not_cover_is_refused() -> None:
+    """One digest would stand for two bundles."""
+    top: Any = bencode.decode(packed())
+    top[b"manifest"][b"empty dirs"] = [b"e"]
+
+    with pytest.raises(TorrentdistError, match="not the one that its info dictionary names"):
+        parse_metafile(bencode.encode(top))
+
+
 def grown(size: int) -> list[FileEntry]:
     return [SMALL[0], FileEntry("d/b", size, b"b" * 32, False), SMALL[2]]
 
