@@ -235,7 +235,11 @@ class ZooKeeperServer:
         return "Address already in use" in self.log_file.read_text(errors="replace")
 
     def pause(self) -> None:
+        """Returns when the server has stopped: it may still answer for a moment after the
+        signal."""
         self._signal(signal.SIGSTOP)
+        if self._process is not None and self._process.poll() is None:
+            os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
