@@ -31,7 +31,7 @@ test: style ## style, then types and every ring of tests, the fastest first
 		|| $(NONE_CHOSEN); tests=$$?; wait $$types && exit $$tests
 	@$(PY) -m pytest -q -n 2 --dist loadfile $(DURATIONS) $(PYTEST_ARGS) tests/spark || $(NONE_CHOSEN)
 	@$(PY) -m pytest -q -m alone $(DURATIONS) $(PYTEST_ARGS) $(ALONE) || $(NONE_CHOSEN)
-	@$(if $(PYTEST_ARGS),true,PYTHONPATH=tests $(PY) -m simulation.run --count 20 --secs 50)
+	@$(if $(PYTEST_ARGS),true,PYTHONPATH=tests $(PY) -m simulation.run --count 60 --secs 50)
 	@$(if $(PYTEST_ARGS),true,$(PY) -m scripts.breaks --kind deciding --modules 8 --count 60 --within 25 --bar 0.12)
 
 test-fast: lint ## lint, then the rings that need no cluster, unit and property: about two minutes
