@@ -136,7 +136,7 @@ def places_of(lacking: Mapping[PeerId, Progress], expected: Iterable[PeerId]) ->
     slow = _slow(lacking)
     quick = [peer for peer in dict.fromkeys([*expected, *lacking]) if peer not in slow]
     last = max(SHARES, len(quick))
-    places = {peer: PlanPlace(last, last) for peer in slow}
+    places = {peer: PlanPlace(last, last) for peer in sorted(slow)}
     if len(quick) > 1:
         places.update({peer: PlanPlace(number, len(quick)) for number, peer in enumerate(quick)})
     return places
