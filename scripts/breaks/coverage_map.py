@@ -91,13 +91,15 @@ def _nearest(lines: dict[str, list[str]], offset: int) -> list[str]:
 
 
 def load() -> CoverageMap | None:
+    """Reads the map, without tests whose file has gone since it was recorded."""
     if not MAP.is_file():
         return None
     data = json.loads(MAP.read_text(encoding="utf-8"))
     names = data["tests"]
+    gone = {number for number, test in enumerate(names) if not (ROOT / test.partition("::")[0]).is_file()}
     files = {
         file: {
-            name: (checksum, {line: [names[number] for number in tests] for line, tests in lines.items()})
+            name: (checksum, {line: [names[n] for n in tests if n not in gone] for line, tests in lines.items()})
             for name, (checksum, lines) in functions.items()
         }
         for file, functions in data["files"].items()
