@@ -30,9 +30,9 @@ test: style ## style, then types and every ring of tests, the fastest first
 	@$(PY) -m mypy $(SOURCES) & types=$$!; $(PY) -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder -m "not alone" $(DURATIONS) $(PYTEST_ARGS) $(RINGS) \
 		|| $(NONE_CHOSEN); tests=$$?; wait $$types && exit $$tests
 	@$(PY) -m pytest -q -n 2 --dist loadfile $(DURATIONS) $(PYTEST_ARGS) tests/spark || $(NONE_CHOSEN)
-	@$(PY) -m pytest -q -m alone $(DURATIONS) $(PYTEST_ARGS) $(ALONE) || $(NONE_CHOSEN)
-	@$(if $(PYTEST_ARGS),true,PYTHONPATH=tests $(PY) -m simulation.run --count 60 --secs 50)
+	@$(if $(PYTEST_ARGS),true,PYTHONPATH=tests $(PY) -m simulation.run --seed 1 --count 60 --secs 50)
 	@$(if $(PYTEST_ARGS),true,$(PY) -m scripts.breaks --kind deciding --modules 8 --count 60 --within 25 --bar 0.12)
+	@$(PY) -m pytest -q -m alone $(DURATIONS) $(PYTEST_ARGS) $(ALONE) || $(NONE_CHOSEN)
 
 test-fast: lint ## lint, then the rings that need no cluster, unit and property: about two minutes
 	@$(PY) -m pytest -q -n 2 --dist worksteal -m "not alone" $(DURATIONS) $(PYTEST_ARGS) tests/unit tests/property
