@@ -100,6 +100,12 @@ class Site:
 
         await eventually_async(has)
 
+    async def written_at(self, path: str) -> float:
+        """Returns when a znode was last written, by ZooKeeper's clock."""
+        found = await self.master.zk.get(path)
+        assert found is not None
+        return found[1].mtime
+
     async def user_with_grant(self, resource: str) -> str | None:
         found = await self.master.zk.get(paths.JOB_GROUP.barrier(resource))
         return None if found is None else found[0].decode()
