@@ -16,7 +16,7 @@ from typing import Any
 
 from simulation import clocks  # noqa: F401  # before the product
 from simulation.story_maker import night
-from simulation.story_pool import Pool, repeat_order_of_sets
+from simulation.story_pool import Pool, end_in_order, repeat_order_of_sets
 
 import torrentdist.master.replication.replicator as replicator
 from torrentdist.cluster.election.elector import Elector
@@ -126,6 +126,7 @@ ERRORS: dict[str, Callable[[], None]] = {
 
 def main() -> None:
     repeat_order_of_sets()
+    end_in_order()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="some of them; none: all")
     parser.add_argument("--count", type=int, default=300)

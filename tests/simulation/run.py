@@ -15,16 +15,20 @@ import time
 from collections.abc import Iterator
 
 from simulation import clocks  # noqa: F401  # before the product
+from simulation.found_stories import found_stories, line_of
 from simulation.story_maker import STORIES
-from simulation.story_pool import Pool, repeat_order_of_sets, smallest
+from simulation.story_pool import Pool, end_in_order, repeat_order_of_sets, smallest
 
 
 def main() -> int:
     repeat_order_of_sets()
+    end_in_order()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, help="the first seed; the others follow it")
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--story", choices=STORIES, default="night")
+    parser.add_argument("--found", choices=found_stories(), help="one story that once found something")
+    parser.add_argument("--line", action="store_true", help="print what finds something as found_stories.jsonl has it")
     parser.add_argument("--secs", type=float, default=float("inf"), help="begin no story after this time")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--verbose", action="store_true", help="print everything that happens")
@@ -32,11 +36,14 @@ def main() -> int:
     parser.add_argument("--whole", action="store_true", help="do not look for a smaller story")
     given = parser.parse_args()
     seed = secrets.randbelow(2**31) if given.seed is None else given.seed
-    print(f"simulation: {given.count} stories from SEED={seed}", flush=True)
+    print(f"simulation: {given.found or f'{given.count} stories from SEED={seed}'}", flush=True)
     gc.freeze()
     began = time.perf_counter()
 
     def stories() -> Iterator[object]:
+        if given.found:
+            yield found_stories()[given.found]
+            return
         for number in range(given.count):
             if time.perf_counter() - began > given.secs:
                 return
@@ -56,6 +63,8 @@ def main() -> int:
             print(f"\nFOUND with seed {story.seed} (make simulate STORY={given.story} SEED={story.seed} COUNT=1):")
             print("\n".join(f"  {finding}" for finding in said.findings))
             print("\n".join(f"    {line}" for line in small.sentences()), flush=True)
+            if given.line:
+                print(line_of(small, said.findings[0]), flush=True)
     secs = time.perf_counter() - began
     print(f"{count} stories, {virtual / 3600:.1f} virtual hours in {secs:.0f} s; {found} found something")
     return 1 if found else 0

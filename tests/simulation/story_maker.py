@@ -8,16 +8,10 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
+from simulation.fault_maker import FAULTS, RARER, faults
 from simulation.steps import USERS, Step
 
 NIGHT_SECS = 40.0
-FAULTS = {
-    "kill": 4, "kill leader": 4, "stop": 2, "crash": 6, "pause": 2, "pause leader": 2, "expire": 3, "expire leader": 3,
-    "deaf": 2, "mute": 2, "no zookeeper": 3, "cut": 3, "one way": 2, "isolate": 2, "zookeeper down": 1,
-    "zookeeper frozen": 1, "slow link": 2, "reset": 2, "clock": 1, "full": 2, "slow disk": 1, "wipe": 1,
-}  # fmt: skip
-"""How often each kind of fault is chosen, beside the others."""
-RARER = FAULTS | {"follower": 10, "broken disk": 6, "power": 12}
 
 
 @dataclass(frozen=True)
@@ -55,11 +49,11 @@ def storm(seed: int) -> Story:
     return _story("storm", seed, RARER)
 
 
-def _story(name: str, seed: int, faults: dict[str, int]) -> Story:
+def _story(name: str, seed: int, weights: dict[str, int]) -> Story:
     rng = random.Random(seed)
     masters, supervisors = rng.choice([1, 2, 3, 3, 3, 3, 4, 5]), rng.choice([0, 1, 2, 3, 5])
     hosts = [f"master-{n + 1}" for n in range(masters)] + [f"supervisor-{n + 1}" for n in range(supervisors)]
-    steps = [*_users(rng, supervisors), *_faults(rng, hosts, masters, faults)]
+    steps = [*_users(rng, supervisors), *faults(seed, hosts, masters, NIGHT_SECS, weights)]
     return Story(seed, name, masters, supervisors, tuple(sorted(steps, key=lambda step: step.at)))
 
 
@@ -85,30 +79,6 @@ def _users(rng: random.Random, hosts: int) -> list[Step]:
 
 def _user(rng: random.Random) -> str:
     return rng.choice(["ann", "bob", "cem"])
-
-
-def _faults(rng: random.Random, hosts: list[str], masters: int, faults: dict[str, int]) -> list[Step]:
-    steps: list[Step] = []
-    kinds, weights = list(faults), list(faults.values())
-    wiped = False
-    for _ in range(rng.choice([0, 1, 2, 3, 4, 6, 8])):
-        kind = rng.choices(kinds, weights)[0]
-        who, what = rng.choice(hosts), rng.choice(hosts)
-        at = rng.uniform(0.0, NIGHT_SECS)
-        if kind == "wipe" and (wiped or masters < 3):
-            continue  # What every holder lost is lost.
-        wiped = wiped or kind == "wipe"
-        step = Step(at, kind, who, what, secs=rng.choice([0.2, 1.0, 5.0, 8.0, 15.0]) * rng.uniform(0.5, 1.5))
-        if kind == "crash":
-            step = replace(step, number=rng.choice([0, 1, 2, 3, 5, 8, 13, 21, 34]))
-        if kind == "clock":
-            step = replace(step, number=rng.choice([-86_400, -30, 30, 3600, 86_400 * 30]))
-        steps.append(step)
-        if rng.random() < 0.4:  # Faults in pairs find what single ones do not.
-            pair = rng.choices(kinds, weights)[0]
-            if pair not in ("wipe", "crash", "clock"):
-                steps.append(Step(at + rng.uniform(0.0, 2.0), pair, who, what, secs=rng.uniform(0.5, 10.0)))
-    return steps
 
 
 STORIES = {"thread": thread, "night": night, "storm": storm}

@@ -9,11 +9,14 @@ import json
 import os
 import resource
 import select
+import shutil
 import signal
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from simulation.story_maker import Story, smaller
@@ -23,6 +26,11 @@ MOST_PROCESSOR_SECS = 60
 """Processor time after which a story is stuck."""
 MOST_TRIES = 60
 HASH_SEED = "0"
+
+
+def end_in_order() -> None:
+    """Makes SIGTERM an ordinary end of this program, which removes what it made."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
 
 def repeat_order_of_sets() -> None:
@@ -38,12 +46,27 @@ class Pool:
         self._jobs, self._verbose, self._before = jobs, verbose, before
 
     def run(self, stories: Iterable[Any]) -> Iterator[tuple[Story, Outcome]]:
-        """Yields the outcomes in the order in which they come."""
+        """Yields the outcomes in the order in which they come. Leaves nothing behind, also when
+        an exception or SIGTERM ends it."""
+        place = Path(tempfile.mkdtemp(prefix="torrentdist-stories-"))
+        children: dict[int, int] = {}
+        try:
+            yield from self._run(stories, place, children)
+        finally:
+            for child in children.values():
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+            shutil.rmtree(place, ignore_errors=True)
+
+    def _run(self, stories: Iterable[Any], place: Path, children: dict[int, int]) -> Iterator[tuple[Story, Outcome]]:
+        """`children`: filled with the process of each story that runs, by the descriptor of its
+        outcome."""
         waiting = iter(stories)
         running: dict[int, tuple[Story, bytearray]] = {}
         while True:
             while len(running) < self._jobs and (story := next(waiting, None)) is not None:
-                running[_fork(story, self._verbose, self._before)] = story, bytearray()
+                read, child = _fork(story, place, self._verbose, self._before)
+                running[read], children[read] = (story, bytearray()), child
             if not running:
                 return
             for fd in select.select(list(running), [], [])[0]:
@@ -51,7 +74,7 @@ class Pool:
                     running[fd][1].extend(part)
                     continue
                 os.close(fd)
-                os.wait()
+                os.waitpid(children.pop(fd), 0)
                 done, data = running.pop(fd)
                 yield done, _outcome(done, bytes(data))
 
@@ -62,20 +85,22 @@ def _outcome(story: Story, data: bytes) -> Outcome:
     return Outcome(**json.loads(data))
 
 
-def _fork(story: Story, verbose: bool, before: Callable[[], None]) -> int:
-    """Begins a story in a child. Returns the descriptor from which its outcome can be read."""
+def _fork(story: Story, place: Path, verbose: bool, before: Callable[[], None]) -> tuple[int, int]:
+    """Begins a story in a child. Returns the descriptor from which its outcome can be read, and the
+    child."""
     read, write = os.pipe()
     sys.stdout.flush()
-    if os.fork():
+    if child := os.fork():
         os.close(write)
-        return read
+        return read, child
     try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.close(read)
         faulthandler.register(signal.SIGXCPU, chain=True)
         resource.setrlimit(resource.RLIMIT_CPU, (MOST_PROCESSOR_SECS, MOST_PROCESSOR_SECS + 5))
         gc.disable()  # Its turns would depend on what this process did before.
         before()
-        outcome = run_story(story, verbose=verbose)
+        outcome = run_story(story, place, verbose=verbose)
         with open(write, "wb") as stream:
             stream.write(json.dumps(asdict(outcome)).encode())
     except BaseException:

@@ -179,9 +179,9 @@ def sample(number: int) -> Tree:
     return {"common.bin": some_bytes(40_000, 7), f"own-{number}.bin": some_bytes(30_000 * number, number)}
 
 
-def run_story(story: Story, *, verbose: bool = False) -> Outcome:
+def run_story(story: Story, parent: Path, *, verbose: bool = False) -> Outcome:
     """Runs a story in this process, which must end afterwards."""
-    place = Path(tempfile.mkdtemp(prefix="torrentdist-story-"))
+    place = Path(tempfile.mkdtemp(prefix="story-", dir=parent))
     os.environ["XDG_CACHE_HOME"] = str(place / "cache")
     os.environ["TMPDIR"] = tempfile.tempdir = str(place)
     logging.getLogger("torrentdist").addHandler(logging.NullHandler())  # Nobody reads these lines.

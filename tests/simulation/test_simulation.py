@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+from simulation.found_stories import found_stories
 from simulation.simulated_engine import SimulatedEngine
 
 from torrentdist.swarm.engine.engine import Engine
 
 ROOT = Path(__file__).parent.parent.parent
-FOUND = (("night", 2056), ("night", 1290727785))
-"""Stories that once found something: the name and the seed."""
 
 
 def simulate(*arguments: str, hash_seed: str = "0") -> tuple[int, str]:
@@ -48,9 +49,25 @@ def test_a_story_repeats_to_the_byte(story: str) -> None:
     assert lines[0] == lines[1]
 
 
-@pytest.mark.parametrize(("story", "seed"), FOUND)
-def test_what_was_found_stays_fixed(story: str, seed: int) -> None:
-    """If this fails, an error that a story had found is back."""
-    code, said = simulate("--story", story, "--seed", str(seed), "--count", "1")
+@pytest.mark.parametrize("found", found_stories())
+def test_what_was_found_stays_fixed(found: str) -> None:
+    """If this fails, an error that a story is back. It takes long, because it runs a whole
+    cluster for minutes of its time."""
+    code, said = simulate("--found", found, "--whole")
 
     assert code == 0, said
+
+
+def test_a_run_that_is_ended_leaves_nothing(tmp_path: Path) -> None:
+    """If this fails, nights that a timeout ends fill the disk. It takes long: it waits until
+    a cluster runs."""
+    env = {**os.environ, "PYTHONPATH": f"{ROOT}/tests", "TMPDIR": str(tmp_path)}
+    run = subprocess.Popen([sys.executable, "-m", "simulation.run"], cwd=ROOT, env=env, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60.0
+    while not list(tmp_path.glob("*/*/master-1")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    there = list(tmp_path.iterdir())
+    run.send_signal(signal.SIGTERM)
+
+    assert run.wait(30.0) == 143
+    assert (len(there), list(tmp_path.iterdir())) == (1, [])
