@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Coroutine
 from pathlib import Path
 
+import msgspec
 import pytest
 from masters_in_process import BUNDLE, Enter, InProcess, leader_with_bundle, put_bundle
 
 from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.cluster import paths
-from torrentdist.master.bundles.bundle_operations import Uploader
+from torrentdist.master.bundles.bundle_operations import BATCH, Uploader
 from torrentdist.master.policies.distribution_orders import DistributionOrder
 from torrentdist.model.access.token_messages import TokenRecord
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, StoreId, SupervisorId
-from torrentdist.model.records import SupervisorRecord, encode
+from torrentdist.model.records import BundleState, SupervisorRecord, encode
 
 pytestmark = pytest.mark.anyio
 
@@ -72,3 +74,23 @@ async def test_uploads_side_by_side_stay_within_the_quota(enter: Enter, tmp_path
     )
 
     assert ["bytes", "quota_exceeded"] == ended
+
+
+async def test_many_uploads_give_way_in_several_transactions(enter: Enter, tmp_path: Path) -> None:
+    """2,000 uploads of one content would give way in a transaction that ZooKeeper refuses, and
+    their content could never be published."""
+    master = await leader_with_bundle(enter)
+    (tmp_path / "file").write_bytes(b"content")
+    meta = make_metafile(tmp_path / "file")
+    await master.operations.open_upload(None, OTHER, meta, 1, uploader=Uploader("eve", ("other*",)))
+    opened = master.mirror.snapshot.bundles[OTHER].record
+    names = [BundleId(f"other-{number}") for number in range(BATCH)]
+    for name in names:
+        await master.zk.create(paths.bundle(name), encode(msgspec.structs.replace(opened, id=name)))
+    await master.mirror.wait_for(lambda s: len(s.bundles) == BATCH + 2, 10.0)
+    await master.operations.open_upload(None, BundleId("mine"), meta, 1, uploader=Uploader("ann", has_proven=True))
+    states = Counter(entry.record.state for entry in master.mirror.snapshot.bundles.values())
+    changed = [await master.zk.exists(paths.bundle(name)) for name in (*names, OTHER)]
+
+    assert {BundleState.REMOVED: BATCH + 1, BundleState.UPLOADING: 1, BundleState.AVAILABLE: 1} == states
+    assert 2 == len({stat.modified_zxid for stat in changed if stat is not None})

@@ -113,6 +113,15 @@ def test_more_than_an_update_may_hold_is_left_to_the_swarm(versions: Versions, m
     assert {} == apply_update(versions.update(), versions.old, versions.new.digest).files
 
 
+def test_an_update_with_more_than_it_may_hold_is_refused(versions: Versions, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that sends it would take the memory of all hosts after it."""
+    update = versions.update()
+    monkeypatch.setattr(pack_update, "MOST_BYTES", sum(map(len, UNKNOWN)) - 1)
+
+    with pytest.raises(TorrentdistError, match="20008 bytes of files"):
+        apply_update(update, versions.old, versions.new.digest)
+
+
 def test_other_content_has_no_update(tmp_path: Path) -> None:
     """The update would be as large as the metafile, and be made for nothing."""
     versions = Versions(tmp_path, {path: some_bytes(900, 9000 + number) for number, path in enumerate(OLD)})
@@ -271,8 +280,9 @@ def test_few_updates_are_kept_for_a_while(
     monkeypatch.setattr(received_updates, "MOST_KEPT", most)
     monkeypatch.setattr(received_updates, "KEPT_SECS", secs)
     update = versions.update()
-    monkeypatch.setattr(pack_update, "MOST_BYTES", 0)
-    bare = versions.update()
+    with monkeypatch.context() as patch:
+        patch.setattr(pack_update, "MOST_BYTES", 0)
+        bare = versions.update()
 
     async def kept() -> list[bytes | None]:
         store = HostStore(versions.store())
@@ -285,3 +295,39 @@ def test_few_updates_are_kept_for_a_while(
         return found
 
     assert [update, bare][2 - left :] == [raw for raw in asyncio.run(kept()) if raw is not None]
+
+
+@pytest.mark.parametrize(("most", "left"), [(1_000_000, 2), (1, 1)])
+def test_an_update_that_comes_again_stays(
+    versions: Versions, monkeypatch: pytest.MonkeyPatch, most: int, left: int
+) -> None:
+    """What came a minute ago would take away what came now, or another update; and large ones would
+    fill the memory."""
+    monkeypatch.setattr(received_updates, "MOST_KEPT_BYTES", most)
+    monkeypatch.setattr(received_updates, "MOST_KEPT", 2)
+    monkeypatch.setattr(received_updates, "KEPT_SECS", 0.4)
+    update = versions.update()
+    with monkeypatch.context() as patch:
+        patch.setattr(pack_update, "MOST_BYTES", 0)
+        bare = versions.update()
+
+    async def kept() -> tuple[int, int, int]:
+        store = HostStore(versions.store())
+        updates = ReceivedUpdates(store)
+        hashes = [Digest(hashlib.sha256(raw).hexdigest()) for raw in (update, bare)]
+
+        async def count() -> int:
+            return len([hash for hash in hashes if await updates.raw(hash, 0.0) is not None])
+
+        for raw in (update, bare):
+            await updates.take(raw, versions.new.digest, by_master=True)
+        await asyncio.sleep(0.2)
+        await updates.take(bare, versions.new.digest, by_master=True)
+        await updates.take(update, versions.new.digest, by_master=True)
+        both = await count()
+        await asyncio.sleep(0.25)
+        late, files = await count(), len(updates.files_of(versions.new.digest).files)
+        await store.close()
+        return both, late, files
+
+    assert (left, left, len(UNKNOWN)) == asyncio.run(kept())

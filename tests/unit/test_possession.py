@@ -1,20 +1,27 @@
 """Content that the cluster has already is published again by those who have it."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
+import httpx
 import msgspec
 import pytest
 from records_of import bundle, digest_of, snapshot
+from scripted_http import ScriptedHttp
 
 from torrentdist.bundle.files.content_proof import ContentProof
+from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile
-from torrentdist.client.bundles.chunked_upload import read_chunk
+from torrentdist.client.bundles.chunked_upload import opened_with_proof, read_chunk
+from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.master.replication import possession
 from torrentdist.master.replication.possession import must_prove
+from torrentdist.model.configuration.config import ClientConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
 from torrentdist.model.records import BundleState
+from torrentdist.model.wire.bundle_messages import BundleView
 from torrentdist.testing.sample_trees import some_bytes, write_tree
 
 pytestmark = pytest.mark.case("I2")
@@ -110,3 +117,69 @@ def test_one_sender_shows_a_few_contents_at_a_time(source: Path) -> None:
         asyncio.run(proofs.add("ann", contents[0].digest, 0, b"x"))
     with pytest.raises(TorrentdistError, match="do not follow"):
         asyncio.run(proofs.add("ann", contents[1].digest, 1, b"x"))
+
+
+class ProofTakers:
+    """Leaders that ask for a proof. The next one takes over before the request with a number in
+    `fails_over`, and has seen nothing of what was shown; `returns`: it has seen these bytes."""
+
+    def __init__(self, meta: Metafile, fails_over: set[int], returns: int) -> None:
+        self.meta = meta
+        self.fails_over = fails_over
+        self.returns = returns
+        self.requests = 0
+        self.seen: int | None = None
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.requests += 1
+        if self.requests in self.fails_over:
+            self.seen = self.returns or None
+        if self.requests > 100 or self.seen == self.meta.size:
+            opened = bundle("mine-1", state=UPLOADING).record
+            fields = {"replicas": 0, "holders": []} | {name: getattr(opened, name) for name in FIELDS}
+            return httpx.Response(200, content=msgspec.json.encode(fields))
+        if request.method == "POST":
+            self.seen = self.seen or 0
+            return self._refused("proof_needed", id="mine-1")
+        if self.seen is None:
+            return self._refused("not_found", what="an upload whose content has to be shown")
+        if int(request.url.params["offset"]) != self.seen:
+            return self._refused("invalid_request", {"offset": self.seen}, detail="other bytes are next")
+        self.seen += len(request.content)
+        return httpx.Response(200, json={"offset": self.seen})
+
+    def _refused(self, code: str, extra: dict[str, int] | None = None, **fields: str) -> httpx.Response:
+        error = TorrentdistError(code, extra=extra, **fields)
+        return httpx.Response(error.http_status, json=error.to_wire())
+
+
+FIELDS = ("id", "digest", "size", "files", "min_replicas", "created_at", "state", "pinned")
+
+
+@pytest.mark.parametrize(
+    ("fails_over", "returns", "requests"),
+    [
+        (set(), 0, 5),  # opens, shows three chunks, opens again
+        ({3}, 0, 8),
+        ({5}, 0, 9),
+        ({3, 6}, 0, 11),
+        ({4}, 1_000_000, 7),
+    ],
+)
+def test_a_proof_begins_anew_with_a_new_leader(
+    tmp_path: Path, fails_over: set[int], returns: int, requests: int
+) -> None:
+    """B8: an upload would end with `not_found` because its leader died."""
+    (tmp_path / "file").write_bytes(some_bytes(9_000_000, 7))
+    meta = make_metafile(tmp_path / "file")
+    leaders = ProofTakers(meta, fails_over, returns)
+
+    async def open_upload() -> BundleView:
+        config = ClientConfig(masters=["http://127.0.0.1:7060"], deadline_secs=5.0)
+        async with MasterClient(config, open_http=lambda access: ScriptedHttp(leaders, access)) as client:
+            id = BundleId("mine-1")
+            opened = partial(client.open_upload, id, meta.raw, 1)
+            return await opened_with_proof(client, id, meta, tmp_path / "file", lambda offset: None, opened)
+
+    assert UPLOADING == asyncio.run(open_upload()).state
+    assert requests == leaders.requests

@@ -45,6 +45,16 @@ def test_a_new_leader_counts_a_silence_on_once_it_has_listened() -> None:
     assert frozenset() == silence.of([H1, H2], 111.0, 11.0, noted)
 
 
+def test_who_is_gone_is_forgotten() -> None:
+    """A leader's memory would grow with each name that was ever heard."""
+    silence = Silence(30.0)
+    for number in range(1000):
+        silence.heard(SupervisorId(f"h{number}"), 100.0)
+    silence.of([H1], 101.0, LONG, {H2: 75.0})
+
+    assert {H1, H2} == silence._heard.keys()
+
+
 @pytest.mark.parametrize(
     ("supervisors", "limit", "secs"),
     [(1, 30.0, 3.0), (24, 30.0, 3.0), (48, 30.0, 6.0), (1000, 30.0, 7.5), (1000, 5.0, 3.0), (1000, 0.0, 15.0)],

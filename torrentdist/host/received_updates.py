@@ -1,8 +1,8 @@
 """The updates that this host received: it makes metafiles of them, keeps the small files in them
 for the fetch that follows, and passes the updates on to other hosts.
 
-Always: an update is kept for a minute, and few are kept at once. Whoever asks for one that is on
-its way waits a moment.
+Always: an update is kept for a minute after it last came. Few are kept at once, and few bytes.
+Whoever asks for one that is on its way waits a moment.
 """
 
 import asyncio
@@ -10,7 +10,8 @@ import hashlib
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.packs.pack_update import apply_update, base_of
@@ -22,6 +23,8 @@ from torrentdist.model.ids import Digest
 MOST_BASES: Final = 8
 """How many bundles of this host an update may begin with: the newest ones."""
 MOST_KEPT: Final = 4
+MOST_KEPT_BYTES: Final = 64 * 1024 * 1024
+"""Most bytes of all updates that are kept. The newest one may be larger."""
 KEPT_SECS: Final = 60.0
 
 
@@ -33,12 +36,22 @@ class SentFiles(NamedTuple):
     """Whether a master sent them, and no other host."""
 
 
+@dataclass(eq=False)
+class _Kept:
+    raw: bytes
+    digest: Digest
+    sent: SentFiles
+
+    @property
+    def size(self) -> int:
+        return len(self.raw) + sum(map(len, self.sent.files.values()))
+
+
 class ReceivedUpdates:
     def __init__(self, store: HostStore) -> None:
         self._store = store
-        self._raw: dict[Digest, bytes] = {}
-        """By their hashes."""
-        self._files: dict[Digest, SentFiles] = {}
+        self._kept: dict[Digest, _Kept] = {}
+        """By the hashes of the updates, the newest last."""
         self._arrival = asyncio.Event()
         """Set when an update was received, and then replaced."""
 
@@ -49,34 +62,48 @@ class ReceivedUpdates:
 
     async def take(self, raw: bytes, digest: Digest, *, by_master: bool) -> Metafile:
         """Returns the metafile of `digest` that an update leads to."""
-        base = await self._store.metafile(base_of(raw))
+        begins_with, hash = await in_heavy_thread(_identified, raw)
+        base = await self._store.metafile(begins_with)
         if base is None:
             raise TorrentdistError("not_found", what="the version that an update begins with")
         update = await in_heavy_thread(apply_update, raw, base, digest)
-        hash = Digest(hashlib.sha256(raw).hexdigest())
-        every: tuple[dict[Digest, Any], ...] = (self._raw, self._files)
-        for kept in every:
-            if len(kept) >= MOST_KEPT:
-                del kept[next(iter(kept))]
-        self._raw[hash], self._files[digest] = raw, SentFiles(update.files, by_master)
-        asyncio.get_running_loop().call_later(KEPT_SECS, self._forget, hash, digest)
+        self._keep(hash, _Kept(raw, digest, SentFiles(update.files, by_master)))
         self._arrival.set()
         self._arrival = asyncio.Event()
         return update.meta
 
-    def _forget(self, hash: Digest, digest: Digest) -> None:
-        self._raw.pop(hash, None)
-        self._files.pop(digest, None)
+    def _keep(self, hash: Digest, new: _Kept) -> None:
+        self._kept.pop(hash, None)
+        self._kept[hash] = new
+        while len(self._kept) > MOST_KEPT or (len(self._kept) > 1 and self._size() > MOST_KEPT_BYTES):
+            del self._kept[next(iter(self._kept))]
+        asyncio.get_running_loop().call_later(KEPT_SECS, self._forget, hash, new)
+
+    def _size(self) -> int:
+        return sum(kept.size for kept in self._kept.values())
+
+    def _forget(self, hash: Digest, old: _Kept) -> None:
+        if self._kept.get(hash) is old:  # it may have come again meanwhile
+            del self._kept[hash]
 
     def files_of(self, digest: Digest) -> SentFiles:
-        """Returns the small files that came with the update to a bundle, once."""
-        return self._files.pop(digest, SentFiles())
+        """Returns the small files that came with the last update to a bundle, once."""
+        sent = SentFiles()
+        for kept in self._kept.values():
+            if kept.digest == digest:
+                sent, kept.sent = kept.sent, SentFiles()
+        return sent
 
     async def raw(self, hash: Digest, within: float) -> bytes | None:
         """Returns an update as soon as it is here, or None after `within` seconds."""
         until = time.monotonic() + within
-        while (raw := self._raw.get(hash)) is None and time.monotonic() < until:
+        while (kept := self._kept.get(hash)) is None and time.monotonic() < until:
             with suppress(TimeoutError):
                 async with asyncio.timeout(until - time.monotonic()):
                     await self._arrival.wait()
-        return raw
+        return None if kept is None else kept.raw
+
+
+def _identified(raw: bytes) -> tuple[Digest, Digest]:
+    """Returns the version that an update begins with, and the update's hash."""
+    return base_of(raw), Digest(hashlib.sha256(raw).hexdigest())

@@ -86,6 +86,8 @@ def _applied(parts: dict[bytes, bytes], base: Metafile, digest: str) -> Update:
 
 def _cut(content: bytes, files: Sequence[FileEntry]) -> dict[bytes, bytes]:
     """Returns the content of each of these files; nothing if they were not sent."""
+    if len(content) > MOST_BYTES:
+        raise TorrentdistError("corrupt", path="an update", detail=f"it holds {len(content)} bytes of files")
     found, at = {}, 0
     for file in files if content else ():
         data = content[at : at + file.size]

@@ -23,6 +23,8 @@ LOOK_SECS = 0.5
 """How often a leader that does not know yet what it lacks is asked."""
 MAX_STEPS_BACK = 100
 """More failovers than happen during one upload. After that, the two sides will never agree."""
+MAX_PROOFS = 8
+"""How often content is shown from the beginning, because leaders change meanwhile."""
 
 
 async def send_content(
@@ -63,13 +65,19 @@ async def opened_with_proof(
     progress: Callable[[int], None],
     attempt: Callable[[], Awaitable[BundleView]],
 ) -> BundleView:
-    """Opens an upload by `attempt`, and shows its content first if the leader asks for that."""
-    try:
-        return await attempt()
-    except TorrentdistError as error:
-        if error.code != "proof_needed":
-            raise
-    await _show_content(client, bundle_id, meta, path, progress)
+    """Opens an upload by `attempt`, and shows its content first if the leader asks for that. A new
+    leader asks anew."""
+    for _ in range(MAX_PROOFS):
+        try:
+            return await attempt()
+        except TorrentdistError as error:
+            if error.code != "proof_needed":
+                raise
+        try:
+            await _show_content(client, bundle_id, meta, path, progress)
+        except TorrentdistError as error:
+            if error.code != "not_found":  # another leader, which has not seen the beginning
+                raise
     return await attempt()
 
 
@@ -78,15 +86,19 @@ async def _show_content(
 ) -> None:
     """Sends all bytes to the leader, which hashes them, because the cluster has the content under
     ids that this sender may not read."""
-    offset = 0
+    offset = steps_back = 0
     while offset < meta.size:
         data = await to_thread(read_chunk, meta, path, offset)
         try:
-            offset = (await client.prove(bundle_id, meta.digest, offset, data)).offset
+            told = (await client.prove(bundle_id, meta.digest, offset, data)).offset
         except TorrentdistError as error:
-            if error.extra.get("offset") is None or error.extra["offset"] <= offset:
+            if error.extra.get("offset") is None:
                 raise
-            offset = int(error.extra["offset"])  # the answer to the same bytes was lost
+            told = int(error.extra["offset"])  # the answer to the same bytes was lost, or the leader is another
+            steps_back += told <= offset
+            if steps_back > MAX_PROOFS:
+                raise
+        offset = told
         progress(offset)
 
 

@@ -52,6 +52,8 @@ class PerBundle(Generic[V]):
             before = self._values.pop(bundle, None)
             if before is not None:
                 self.tally[before] -= 1
+                if not self.tally[before]:
+                    del self.tally[before]
             if value is not None:
                 self._values[bundle] = value
                 self.tally[value] += 1

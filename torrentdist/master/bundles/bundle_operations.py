@@ -80,9 +80,11 @@ class BundleOperations:
             wanted = min_replicas or default(snapshot)
             self.check_may_open(snapshot, bundle, meta.digest, uploader)
             ops = upload_ops(snapshot, bundle, meta, wanted, self._now(), recipe, uploader)
-            return [*ops, *give_way_ops(snapshot, self._index.bundles_of(meta.digest), bundle)]
+            return [*give_way_ops(snapshot, self._index.bundles_of(meta.digest), bundle), *ops]
 
-        return await self._changes.make_for(uploader.name, mutation, decide, lambda s: bundle_view(s, bundle))
+        return await self._changes.make_for(
+            uploader.name, mutation, decide, lambda s: bundle_view(s, bundle), batch=BATCH
+        )
 
     def check_may_open(self, snapshot: ClusterSnapshot, bundle: BundleId, digest: Digest, uploader: Uploader) -> None:
         """Raises `too_many_uploads` if the uploader or the cluster has as many open ones as it may,

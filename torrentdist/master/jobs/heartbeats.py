@@ -81,6 +81,7 @@ class Silence:
         """Returns the silent supervisors. `listened`: seconds for which we have heard without a
         gap. `noted`: since when some were silent under the leader before, by the same clock."""
         self._since = {id_: self._since.get(id_, now) for id_ in registered}
+        self._heard = {id_: at for id_, at in self._heard.items() if id_ in self._since or id_ in noted}
         self._began = self.began(registered, now, listened, noted)
         silent = frozenset(id_ for id_, began in self._began.items() if now - began > self._limit)
         for id_ in sorted(silent - self._silent):
@@ -178,6 +179,9 @@ class Heartbeats:
     def silent(self, snapshot: ClusterSnapshot) -> frozenset[SupervisorId]:
         """Returns the supervisors whose workers move."""
         now = time.monotonic()
+        known = snapshot.supervisors.keys() | snapshot.known_supervisors.keys()
+        lately = now - FORGET_REPORTS_SECS
+        self._heard = {id_: heard for id_, heard in self._heard.items() if id_ in known or heard[0] >= lately}
         return self.silence.of(snapshot.supervisors, now, self.listened_for(), self._noted(snapshot, now))
 
     def _noted(self, snapshot: ClusterSnapshot, now: float) -> Since:
