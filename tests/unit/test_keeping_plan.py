@@ -83,6 +83,15 @@ def test_only_a_tombstone_drops_what_is_here_or_arriving(given: KeepingState, ex
     assert expected == plan(given, 10.0)
 
 
+def test_what_is_mounted_stays_after_its_removal() -> None:
+    """A pod would lose its files while it reads them."""
+    here = replace(host(published=True, removed=True), held=frozenset({DIGEST}))
+    damaged = replace(host(removed=True), unwanted_secs={DIGEST: UNWANTED_SECS}, held=frozenset({DIGEST}))
+
+    assert ([], []) == (plan(here, 10.0), plan(damaged, 10.0))
+    assert [] == plan(replace(damaged, removed=frozenset(), lacks_room=True), 10.0)
+
+
 def test_seeding_ends_when_nobody_wants_it_for_long() -> None:
     """A host would seed for ever what it should seed for a while."""
     assert [StopSeeding(DIGEST)] == plan(host(published=True, seed_secs=50.0), 10.0)

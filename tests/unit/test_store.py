@@ -14,7 +14,7 @@ import pytest
 from torrentdist.bundle.content_check import Damage
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile
-from torrentdist.bundle.store.store import Store
+from torrentdist.bundle.store.store import KeepReason, Store
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 
@@ -194,6 +194,14 @@ def test_discard_leaves_nothing(store: Store, published: Digest) -> None:
     assert left == []
     assert not content.exists()
     assert (store.get(published), store.arriving(), store.usage().published_bytes) == (None, [], 0)
+
+
+def test_what_was_claimed_meanwhile_is_not_evicted(store: Store, published: Digest) -> None:
+    """A bundle that was mounted after the choice of what goes would be deleted."""
+    assert not store.evict(published, lambda digest: {KeepReason.MOUNTED})
+    assert store.settled(published) is not None
+    assert store.evict(published, lambda digest: ())
+    assert (None, False) == (store.settled(published), store.evict(published, lambda digest: ()))
 
 
 def test_discard_copes_with_read_only_directories(store: Store, published: Digest) -> None:

@@ -4,6 +4,7 @@ in threads.
 Always: a method that may wait for the disk is a coroutine, so that nobody can block the loop by
 mistake. Metafiles are parsed by the few threads for heavy work.
 Never: decide anything. `Store` does the work.
+Longer than most files: each method of `Store` has its coroutine here.
 """
 
 import asyncio
@@ -215,6 +216,12 @@ class HostStore(StoreView):
 
     async def discard(self, digest: Digest) -> None:
         await asyncio.to_thread(self._store.discard, digest)
+
+    async def evict(self, digest: Digest) -> bool:
+        return await asyncio.to_thread(self._store.evict, digest, self._claims)
+
+    async def settled_bundle(self, digest: Digest) -> StoredBundle | None:
+        return await asyncio.to_thread(self._store.settled, digest)
 
     async def set_aside(self, digest: Digest, reason: str) -> None:
         await asyncio.to_thread(self._store.set_aside, digest, reason)

@@ -132,6 +132,20 @@ class HostRuntime:
         self.store.index_soon()
         self._tell_masters(LEFT_SECS)
 
+    async def evict(self, digest: Digest) -> bool:
+        """Deletes a published bundle and leaves its swarm, unless something claims it by now.
+        Returns whether it did."""
+        await self.engine.remove(digest)
+        if not await self.store.evict(digest):
+            if self.store.get(digest) is not None:
+                await self.transfers.seed(digest)
+            return False
+        self.fetches.forget(digest)
+        self._peerless.forget(digest)
+        self.store.index_soon()
+        self._tell_masters(LEFT_SECS)
+        return True
+
     async def verify(self, digest: Digest) -> list[str]:
         """Reads every byte of a published bundle. Returns the paths that are damaged.
 

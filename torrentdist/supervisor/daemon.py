@@ -68,7 +68,9 @@ class Supervisor:
 
     async def start(self) -> None:
         host = await self.open_host()
-        bundles = self._bundles = bundle_room(host)
+        bundles = bundle_room(host)
+        await bundles.keeper.open()
+        self._bundles = bundles
         jobs = self._jobs = job_room(host, self._watch, bundles, self._left)
         gateway = self._gateway = gateway_room(host, self._watch, bundles.keeper)
         await host.runtime.start()
@@ -134,7 +136,8 @@ class Supervisor:
 
     def swarm_entries(self) -> list[SwarmEntry]:
         assert self._host is not None
-        return self._host.runtime.swarm_entries()
+        entries = self._host.runtime.swarm_entries()
+        return entries if self._bundles is None else self._bundles.keeper.holds.named_in(entries)
 
     def hear_own(self, url: str, announce: SwarmAnnounce) -> SwarmAnswer | None:
         """Returns None: no master runs in this process."""

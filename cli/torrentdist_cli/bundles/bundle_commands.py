@@ -5,9 +5,11 @@
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, bundle_id
@@ -90,9 +92,28 @@ def show_bundle(session: Session, id: str, watches: bool) -> None:
 def rm(session: Session, id: str) -> None:
     """Remove a bundle from the whole cluster; exit 9 if it is pinned or in use.
 
+    Where pods have it mounted, their hosts keep its content until the last of them has ended.
+
     With -q: its id.
     """
-    _change(session, id, lambda client, name: client.remove(name), "removed")
+    name = bundle_id(id)
+    view = ask_masters(session, lambda client: _remove(client, name))
+    done = session.told("removed", "would be removed")
+    show(session, view, value=view.id, table=lambda: "\n".join([f"{view.id} {done}", *_kept_for(view)]))
+
+
+async def _remove(client: "MasterClient", name: BundleId) -> BundleView:
+    """Removes a bundle. The view says who has it mounted, which only hosts know."""
+    used_by: dict[str, list[str]] = {}
+    with suppress(TorrentdistError):  # One whose upload is not complete can be removed, too.
+        used_by = (await client.bundle(name)).used_by
+    return msgspec.structs.replace(await client.remove(name), used_by=used_by)
+
+
+def _kept_for(view: BundleView) -> list[str]:
+    return [
+        f"{host} keeps its content until these have ended: {', '.join(users)}" for host, users in view.used_by.items()
+    ]
 
 
 @bundle.command(cls=Command)
@@ -175,6 +196,7 @@ def _one_table(view: BundleView, trust: str) -> str:
             ("pinned", "yes" if view.pinned else "no"),
             ("signed by", ", ".join(view.signers) or "nobody"),
             *([("trust", trust)] if trust else []),
+            *(("used by", f"{host}: {', '.join(users)}") for host, users in view.used_by.items()),
             *(("stuck", f"{host}: {reason}") for host, reason in view.stuck.items()),
         ]
     )

@@ -83,6 +83,7 @@ _WHY = {
     "pinned": "it is pinned",
     "assigned": "it is assigned to this host, or a worker here needs it",
     "in_use": "a user of this host waits for it, or it is being changed",
+    "mounted": "a pod of this host has it mounted",
     "last_copy": "no live master has a copy",
     "assignment_unknown": "ZooKeeper has not said yet what this host was told to keep",
     "copies_unknown": "no master has said whether another copy exists",

@@ -24,6 +24,8 @@ class KeepReason(StrEnum):
     """ZooKeeper has not said yet what this host was told to keep."""
     IN_USE = "in_use"
     """A local user waits for it, or it is being changed."""
+    MOUNTED = "mounted"
+    """A pod of this host has it mounted."""
     LAST_COPY = "last_copy"
     COPIES_UNKNOWN = "copies_unknown"
     """No master has said how many others hold it."""

@@ -257,6 +257,21 @@ class Store(StoreView):
                 self._remove(digest)
                 self._catalog.unpin(digest)
 
+    def evict(self, digest: Digest, claims: Claims) -> bool:
+        """Deletes a published bundle unless something claims it by now. Returns whether it did."""
+        with self._state.alone(digest):
+            stored = self.get(digest)
+            if stored is None or stored.pinned or claims(digest):
+                return False
+            self._remove(digest)
+            return True
+
+    def settled(self, digest: Digest) -> StoredBundle | None:
+        """Returns a published bundle once no thread changes it. What was claimed before this call
+        is not evicted after it."""
+        with self._state.alone(digest):
+            return self.get(digest)
+
     def set_aside(self, digest: Digest, reason: str) -> None:
         """Unpublishes a damaged bundle at once.
 

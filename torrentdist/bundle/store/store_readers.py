@@ -21,7 +21,7 @@ GROUP: Final = "group "
 EVENTS: Final = "events"
 _SHOWN: Final = ("objects", "bundles")
 """The directories on the way to a bundle's files."""
-_NAMING: Final = ("catalog.json", "catalog.log", "workers.json")
+_NAMING: Final = ("catalog.json", "catalog.log", "workers.json", "holds.json")
 """Files that name bundles, written by an earlier release with mode 0644."""
 
 

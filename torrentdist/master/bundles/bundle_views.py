@@ -54,12 +54,13 @@ def other_content(record: BundleRecord) -> TorrentdistError:
 
 
 def with_stuck(snapshot: ClusterSnapshot, view: BundleView, said: Mapping[PeerId, SwarmEntry]) -> BundleView:
-    """Adds the peers that make no progress, and the hosts that should keep the bundle and are not
-    running, each with its reason."""
+    """Adds the peers that make no progress, the hosts that should keep the bundle and are not
+    running, each with its reason, and who has it mounted."""
     stuck = {str(peer): entry.problem for peer, entry in said.items() if entry.problem}
     told = (id_ for id_, entry in snapshot.assignments.items() if view.id in entry.record.bundles)
     stuck |= {str(id_): NOT_RUNNING for id_ in told if id_ not in snapshot.supervisors}
-    return msgspec.structs.replace(view, stuck=dict(sorted(stuck.items())))
+    used_by = {str(peer): entry.used_by for peer, entry in sorted(said.items()) if entry.used_by}
+    return msgspec.structs.replace(view, stuck=dict(sorted(stuck.items())), used_by=used_by)
 
 
 def bundle_view(snapshot: ClusterSnapshot, bundle: BundleId, now: float | None = None) -> BundleView:

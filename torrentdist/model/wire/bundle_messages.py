@@ -39,6 +39,9 @@ class BundleView(View, frozen=True, kw_only=True):
     """The most bytes that any of these masters has."""
     stuck: dict[str, str] = {}
     """The hosts on which the bundle does not arrive, with the reason. Empty in lists."""
+    used_by: dict[str, list[str]] = {}
+    """The hosts on which it is mounted, each with who reads it there, such as pods. Empty in
+    lists."""
     own_bytes: int | None = None
     """In lists: bytes on the answering master's disk in blocks that no other bundle shares. Null if
     that master does not hold the bundle."""
@@ -98,7 +101,8 @@ class KeptView(View, frozen=True, kw_only=True):
     digest: Digest
     ids: list[BundleId]
     reasons: list[str]
-    """pinned, assigned, assignment_unknown, in_use, last_copy, copies_unknown, used_lately."""
+    """pinned, assigned, assignment_unknown, in_use, mounted, last_copy, copies_unknown,
+    used_lately."""
 
 
 class GoingView(View, frozen=True, kw_only=True):

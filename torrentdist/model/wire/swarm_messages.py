@@ -56,6 +56,8 @@ class SwarmEntry(ArrivalView, frozen=True, kw_only=True):
     """Bytes on the peer's disk that it would free without the bundle; 0 until it has the bundle."""
     problem: str = ""
     """Why the transfer makes no progress, for display, such as `disk full`; empty if it does."""
+    used_by: list[str] = []
+    """The pods that have it mounted on the peer's host, for display; only the first of many."""
 
 
 def swarm_entry(view: TransferView, **more: Any) -> SwarmEntry:

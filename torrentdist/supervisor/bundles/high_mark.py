@@ -36,5 +36,5 @@ async def return_to_low(runtime: HostRuntime, marks: StoreMarks) -> None:
     while planned:
         stored = planned[0]
         log.info("a bundle goes, the store is above its mark", digest=stored.digest, size=stored.size)
-        await runtime.drop(stored.digest)
+        await runtime.evict(stored.digest)
         planned = await runtime.store.plan_to_low(until_low)

@@ -123,8 +123,9 @@ class HostBundleApi(DeclaredRoutes):
             first = plan[0]
             if first.digest in gone:
                 break
-            gone[first.digest] = self._going(first)
-            await self._runtime.drop(first.digest)
+            going = self._going(first)
+            if await self._runtime.evict(first.digest):
+                gone[first.digest] = going
         return list(gone.values())
 
     def _going(self, stored: StoredBundle) -> GoingView:

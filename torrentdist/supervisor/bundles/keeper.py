@@ -16,6 +16,7 @@ import msgspec
 from torrentdist.bundle.files.durability import as_failure
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.store.store import KeepReason, StoredBundle
+from torrentdist.host.host_parts import AT_ONCE
 from torrentdist.host.process.host_daemon import HostDaemon
 from torrentdist.log import get_logger
 from torrentdist.model.backoff import pause_secs, secs_until_retry
@@ -27,6 +28,7 @@ from torrentdist.model.wire.fleet_messages import HostBundleView, HostState
 from torrentdist.model.wire.transfer_messages import TransferView
 from torrentdist.supervisor.bundles import keeping_plan
 from torrentdist.supervisor.bundles.bundle_signatures import BundleSignatures
+from torrentdist.supervisor.bundles.holds import Holds
 from torrentdist.supervisor.bundles.keeping_plan import CancelFetch, DropArrival, DropBundle, FetchBundle, StopSeeding
 
 log = get_logger()
@@ -48,12 +50,13 @@ class Keeper:
         self._plain_metafile = host.joins_uploads
         self._tell_masters = host.agent.poke
         self._seed_secs = seed_secs
+        self.holds = Holds(host.runtime.store.data_dir, self._holds_changed)
         self._told: frozenset[BundleId] = frozenset()
         """Bundles that the assignment names."""
         self._needed: frozenset[BundleId] = frozenset()
         """Bundles that the workers of this host need."""
         self._assigned: frozenset[BundleId] = frozenset()
-        """Both of these."""
+        """Both of these, and what is held here and was not removed."""
         self._terms: Mapping[BundleId, BundleTerms] = {}
         self.knows_assignment = False
         """Whether ZooKeeper has said since the start what this host was told to keep. Until then no
@@ -78,6 +81,11 @@ class Keeper:
         self._wake = asyncio.Event()
         self._changed = asyncio.Condition()
 
+    async def open(self) -> None:
+        """Reads what an earlier process held here. Until then, nothing may be removed."""
+        await asyncio.to_thread(self.holds.load)
+        self._assign()
+
     def assign(self, bundles: frozenset[BundleId], terms: Mapping[BundleId, BundleTerms]) -> None:
         """Sets which bundles the assignment names, and how this host fetches some of them."""
         self._told, self._terms = bundles, terms
@@ -90,13 +98,19 @@ class Keeper:
             self._assign()
 
     def _assign(self) -> None:
-        before, self._assigned = self._assigned, self._told | self._needed
+        holds, store = self.holds.all().values(), self._runtime.store
+        held = {hold.bundle for hold in holds if store.lookup(hold.bundle) == hold.digest}
+        before, self._assigned = self._assigned, self._told | self._needed | held
         if before - self._assigned:
             self._tell_masters()  # They may have been removed: the swarm directory knows.
         for bundle in self._fetches:
             if (digest := self._runtime.store.lookup(bundle)) is not None:
                 self._limit(bundle, digest)
         self._wake.set()
+
+    def _holds_changed(self) -> None:
+        self._assign()
+        self._tell_masters(AT_ONCE)
 
     def _limit(self, bundle: BundleId, digest: Digest) -> None:
         """Limits a fetch as the assignment says. A local user waits for no limit."""
@@ -194,6 +208,8 @@ class Keeper:
             claims.add(KeepReason.ASSIGNMENT_UNKNOWN)
         if names & self._requested:
             claims.add(KeepReason.IN_USE)
+        if digest in self.holds.digests():
+            claims.add(KeepReason.MOUNTED)
         if self._runtime.known.is_pinned(digest):
             claims.add(KeepReason.PINNED)
         elsewhere = self._runtime.known.replicas_elsewhere(digest)
@@ -269,6 +285,7 @@ class Keeper:
             priorities={bundle: terms.priority for bundle, terms in self._terms.items()},
             stuck=self._stuck() if self._fetches else frozenset(),
             unwanted_secs={digest: now - since for digest, since in self._unwanted.items()},
+            held=self.holds.digests(),
             lacks_room=self._lacks_room,
         )
 
@@ -299,6 +316,7 @@ class Keeper:
         self._requested.discard(bundle)
         await self._runtime.store.unbind(bundle)
         self._gone[bundle] = digest
+        self._assign()
 
     async def _forget_gone(self) -> None:
         """Lets the plug-in forget the removed bundles whose content is gone or has another name.

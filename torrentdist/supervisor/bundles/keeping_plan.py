@@ -1,7 +1,8 @@
 """Plans which bundles a supervisor fetches, gives up, drops and stops seeding.
 
-Always: a bundle is dropped only after a master reported that it was removed. A bundle that is no
-longer assigned stays in the store until its room is needed.
+Always: a bundle is dropped only after a master reported that it was removed, and not while
+somebody has it mounted. A bundle that is no longer assigned stays in the store until its room is
+needed.
 Pure: no I/O and no clock.
 """
 
@@ -68,6 +69,8 @@ class KeepingState:
     """Bundles that are fetched and do not come. Nothing waits for them."""
     unwanted_secs: Mapping[Digest, float] = field(default_factory=dict)
     """Seconds since nobody wants each bundle that has arrived in part and is not being fetched."""
+    held: frozenset[Digest] = frozenset()
+    """Bundles that somebody has mounted."""
     lacks_room: bool = False
     """Whether a fetch has found no room."""
 
@@ -78,11 +81,11 @@ class KeepingState:
 def plan(host: KeepingState, now: float) -> list[Action]:
     arriving = {host.bindings[bundle] for bundle in host.fetching if bundle in host.bindings}
     here = host.idle_secs.keys() | arriving | host.unwanted_secs.keys()
-    actions: list[Action] = [DropBundle(d) for d in sorted(host.removed & here)]
+    actions: list[Action] = [DropBundle(d) for d in sorted((host.removed & here) - host.held)]
     actions += [
         DropArrival(digest)
         for digest, secs in sorted(host.unwanted_secs.items())
-        if digest not in host.removed and (secs >= UNWANTED_SECS or host.lacks_room)
+        if digest not in host.removed | host.held and (secs >= UNWANTED_SECS or host.lacks_room)
     ]
     wanted = host.assigned | host.requested
     unwanted = sorted(host.fetching - wanted)

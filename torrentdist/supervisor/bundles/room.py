@@ -6,6 +6,7 @@ from torrentdist.host.process.host_daemon import HostDaemon
 from torrentdist.host.process.room import Loop, Room
 from torrentdist.supervisor.bundles.bundle_signatures import BundleSignatures
 from torrentdist.supervisor.bundles.high_mark import keep_below_mark
+from torrentdist.supervisor.bundles.hold_api import HoldApi
 from torrentdist.supervisor.bundles.host_bundle_api import HostBundleApi, HostStateApi
 from torrentdist.supervisor.bundles.keeper import Keeper
 
@@ -22,7 +23,7 @@ def bundle_room(host: HostDaemon) -> BundleRoom:
     keeper = Keeper(host, signatures, config.supervisor.seed_secs)
     state = HostStateApi(runtime)
     return BundleRoom(
-        routers=(HostBundleApi(runtime, keeper), state),
+        routers=(HostBundleApi(runtime, keeper), HoldApi(runtime, keeper), state),
         outside=(state,),
         loops=(Loop("keeper", keeper.run), Loop("high mark", lambda: keep_below_mark(runtime, host.marks))),
         keeper=keeper,

@@ -20,6 +20,7 @@ from torrentdist.swarm.directory.peer_addresses import Hosts
 from torrentdist.swarm.directory.roster import Peer, Swarm
 
 MAX_PROBLEM_LENGTH: Final = 300
+MOST_USERS: Final = 20
 MOST_MOVED: Final = 50_000
 """More changes between two looks make others look at all."""
 T = TypeVar("T")
@@ -135,6 +136,9 @@ class Memberships:
         for entry in said:
             if len(entry.problem) > MAX_PROBLEM_LENGTH:
                 entry = msgspec.structs.replace(entry, problem=entry.problem[:MAX_PROBLEM_LENGTH])
+            if entry.used_by:
+                users = [user[:MAX_PROBLEM_LENGTH] for user in entry.used_by[:MOST_USERS]]
+                entry = msgspec.structs.replace(entry, used_by=users)
             named.add(entry.digest)
             self._join(peer, entry)
         left, peer.named = peer.named - named, frozenset(named)
@@ -145,7 +149,7 @@ class Memberships:
         old = peer.entries.get(entry.digest)
         if old == entry:
             return
-        if old is None or (old.complete, old.problem) != (entry.complete, entry.problem):
+        if old is None or _shown(old) != _shown(entry):
             self.revisions.moved(entry.digest)
         else:
             self.revisions.said += 1
@@ -181,3 +185,8 @@ def _put(known: dict[PeerId, T], peer: PeerId, value: T, nothing: T) -> bool:
     if value != nothing:
         known[peer] = value
     return value != before
+
+
+def _shown(entry: SwarmEntry) -> tuple[object, ...]:
+    """Returns what a page shows of an entry besides how much has arrived."""
+    return entry.complete, entry.problem, entry.used_by
