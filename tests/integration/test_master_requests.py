@@ -17,7 +17,7 @@ from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.cluster.session.znode_operations import Stat
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.master.bundles.bundle_operations import BATCH
-from torrentdist.master.changes.answered_requests import BUCKETS_A_ROUND, LOOKS_A_ROUND, RequestTrimmer
+from torrentdist.master.changes.answered_requests import BUCKETS_A_ROUND, RequestTrimmer
 from torrentdist.master.jobs.job_operations import NewJob, submit_ops
 from torrentdist.master.policies.distribution_orders import DistributionOrder
 from torrentdist.model.errors import TorrentdistError
@@ -245,30 +245,6 @@ async def test_the_leader_forgets_by_itself(enter: Enter) -> None:
                 break
 
     assert {"r1"} == before
-
-
-async def test_one_bucket_of_many_is_forgotten_in_parts(enter: Enter) -> None:
-    """Without this, a round would take longer with more requests, or requests after the first
-    hundreds would stay."""
-    master = await leader_with_bundle(enter)
-    bucket = paths.request_bucket("00")
-    await master.zk.ensure(bucket)
-    names = [f"r-{n:04}" for n in range(LOOKS_A_ROUND + 100)]
-    for few in (names[n : n + 50] for n in range(0, len(names), 50)):
-        await asyncio.gather(*(master.zk.create(f"{bucket}/{name}", b"{}") for name in few))
-    last = await master.zk.exists(f"{bucket}/{names[-1]}")
-    assert last is not None
-    patient, trimmer = RequestTrimmer(master.zk, 600.0), RequestTrimmer(master.zk, 0.001)
-    await eventually(lambda: (master.zk.server_now() or 0.0) > last.mtime + 0.1)
-
-    looked = [await patient.trim(master.leadership.fence()) for _ in range(2)]
-    first = await trimmer.trim(master.leadership.fence())
-    left = await remembered(master.zk)
-    second = await trimmer.trim(master.leadership.fence())
-
-    assert [False, True] == looked == [first, second]
-    assert set(names[LOOKS_A_ROUND:]) == left
-    assert set() == await remembered(master.zk)
 
 
 async def test_a_bundle_is_not_removed_while_a_job_is_submitted_that_needs_it(enter: Enter) -> None:

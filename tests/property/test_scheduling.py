@@ -14,7 +14,9 @@ HOST_IDS = [SupervisorId(f"h{n}") for n in range(6)]
 JOB_IDS = [JobId(f"j{n}") for n in range(3)]
 
 hosts = st.lists(
-    st.builds(HostSlots, id=st.sampled_from(HOST_IDS), slots=st.integers(0, 5), draining=st.booleans()),
+    st.builds(
+        HostSlots, id=st.sampled_from(HOST_IDS), slots=st.integers(0, 5), draining=st.booleans(), silent=st.booleans()
+    ),
     unique_by=lambda host: host.id,
 )
 demands = st.lists(
@@ -36,14 +38,18 @@ def test_slots_are_respected_and_never_wasted(
     of: list[Demand], on: list[HostSlots], before: dict[Worker, SupervisorId], again: set[JobId]
 ) -> None:
     """C7: a host would get more workers than slots, or a slot would stay free while a worker
-    waits."""
+    waits. A silent host would get new workers, or lose those that no other host has room for."""
     after = place(of, on, before, again)
     used = Counter(after.values())
-    room = {host.id: 0 if host.draining else host.slots for host in on}
+    there = {host.id: host for host in on if not host.draining}
+    stayed = {worker: host for worker, host in after.items() if there[host].silent}
+    left = [there.get(before.get(worker, SupervisorId(""))) for worker in wanted(of) - after.keys()]
 
-    assert all(count <= room[host] for host, count in used.items())
-    assert len(after) == min(len(wanted(of)), sum(room.values()))
     assert set(after) <= wanted(of)
+    assert all(count <= there[host].slots for host, count in used.items())
+    assert len(after) - len(stayed) == min(len(wanted(of)), sum(h.slots for h in there.values() if not h.silent))
+    assert stayed.items() <= before.items()
+    assert all(used[home.id] == home.slots for home in left if home)
 
 
 @given(demands, hosts, placements)
@@ -57,10 +63,11 @@ def test_who_can_stay_stays(of: list[Demand], on: list[HostSlots], before: dict[
 @given(demands, hosts, placements)
 def test_a_host_more_moves_nobody(of: list[Demand], on: list[HostSlots], before: dict[Worker, SupervisorId]) -> None:
     """C3: a supervisor that joins would stop work that runs well elsewhere."""
+    silent = {host.id for host in on if host.silent}
     settled = place(of, on, before)
     after = place(of, [*on, HostSlots(SupervisorId("new"), 4)], settled)
 
-    assert settled.items() <= after.items()
+    assert {worker: host for worker, host in settled.items() if host not in silent}.items() <= after.items()
 
 
 @given(st.integers(0, 12), st.integers(1, 5))
@@ -78,7 +85,8 @@ def test_a_rebalanced_job_is_even(of: list[Demand], on: list[HostSlots], before:
     """C14: a rebalance would leave an uneven spread."""
     again = {demand.job for demand in of}
     after = place(of, on, before, again)
-    free = {h.id: h.slots - sum(host == h.id for host in after.values()) for h in on if not h.draining}
+    takes = [host for host in on if not (host.draining or host.silent)]
+    free = {h.id: h.slots - sum(host == h.id for host in after.values()) for h in takes}
 
     for job in again:
         counts = Counter(host for (name, _), host in after.items() if name == job)
@@ -100,3 +108,13 @@ def test_a_worker_that_has_ended_gets_no_place() -> None:
     after = place([Demand(job, 3, ended=frozenset({1}))], [HostSlots(HOST_IDS[0], 5)], {})
 
     assert {(job, 0), (job, 2)} == set(after)
+
+
+def test_a_worker_goes_where_its_job_has_fewest_and_then_where_most_is_free() -> None:
+    """C14: workers of one job would gather on a host, or a small host would be filled first. Two
+    leaders would decide differently."""
+    job, (small, large, larger_name) = JobId("j"), HOST_IDS[:3]
+    on = [HostSlots(larger_name, 5), HostSlots(large, 5), HostSlots(small, 3)]
+    after = place([Demand(job, 4)], on, {})
+
+    assert {(job, 0): large, (job, 1): larger_name, (job, 2): small, (job, 3): large} == after

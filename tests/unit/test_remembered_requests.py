@@ -89,7 +89,9 @@ def test_an_answer_replaces_the_claim_that_was_seen() -> None:
 
     assert isinstance(op, Set)
     assert (paths.request(ID), 3) == (op.path, op.version)
-    assert kept(decode(op.data, RequestRecord, path=op.path)).body == b'{"a":1}'
+    assert kept(RequestRecord(content=ASKED.content, status=200, body='{"a":1}')) == kept(
+        decode(op.data, RequestRecord, path=op.path)
+    )
 
 
 def test_an_answer_too_large_to_keep_is_still_an_answer() -> None:
@@ -117,7 +119,7 @@ def test_only_what_is_too_old_is_forgotten() -> None:
     """If this failed, a retry in time would run a second time, or no record would ever be
     deleted."""
     old = Stat(version=2, ephemeral_owner=0, mtime=99.0, created_zxid=1, modified_zxid=1)
-    young = Stat(version=2, ephemeral_owner=0, mtime=101.0, created_zxid=1, modified_zxid=1)
+    young = Stat(version=2, ephemeral_owner=0, mtime=100.0, created_zxid=1, modified_zxid=1)
 
     assert [Delete("/old", 2)] == expired({"/old": old, "/young": young, "/gone": None}, 700.0, 600.0)
 

@@ -65,14 +65,13 @@ def wanted_hints(files: Iterable[FileEntry]) -> dict[Hint, int]:
 def choose_sources(wanted: Mapping[Hint, int], found: Mapping[S, Set[Hint]]) -> list[S]:
     """Returns the sources to read, the one with the most bytes first, then the one with the most
     of the rest. Of equal ones the first in `found` is taken."""
-    left, rest = set(wanted), {source: set(hints) for source, hints in found.items()}
+    rest = {source: set(hints) for source, hints in found.items()}
     chosen: list[S] = []
-    while rest and left and len(chosen) < MOST_SOURCES:
+    while rest and len(chosen) < MOST_SOURCES:
         best = max(rest, key=lambda source: sum(wanted[hint] for hint in rest[source]))
         if not rest[best]:
             break
         taken = rest.pop(best)
-        left -= taken
         chosen.append(best)
         for hints in rest.values():
             hints -= taken

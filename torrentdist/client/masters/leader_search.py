@@ -138,10 +138,10 @@ def step(
         return _ask(search, AskMaster(suggested, followed=True))
     if reply.said is Said.NOT_READY and search.patience < policy.in_place:
         wait = _wait(search.patience, jitter, policy)
-        return _ask_in_time(replace(search, patience=search.patience + 1), AskMaster(search.asking, wait), now, policy)
+        return _ask_in_time(search, AskMaster(search.asking, wait), now, policy, search.patience + 1)
     unasked = [url for url in search.masters if url not in search.asked]
     if unasked:
-        return _ask(replace(search, patience=0), AskMaster(min(unasked, key=lambda url: url in search.silent)))
+        return _ask(search, AskMaster(min(unasked, key=lambda url: url in search.silent)))
     return _next_round(search, now, jitter, policy)
 
 
@@ -181,18 +181,19 @@ def _suggestion(search: Search, reply: Reply) -> str | None:
     return url
 
 
-def _ask(search: Search, ask: AskMaster) -> tuple[Search, AskMaster]:
+def _ask(search: Search, ask: AskMaster, patience: int = 0) -> tuple[Search, AskMaster]:
     ask = replace(ask, silences=search.silent.get(ask.url, 0))
     asked = search.asked | {ask.url}
     named = ask.url if ask.followed else search.named
-    patience = 0 if ask.url != search.asking else search.patience
     return replace(search, asking=ask.url, asked=asked, named=named, patience=patience), ask
 
 
-def _ask_in_time(search: Search, ask: AskMaster, now: float, policy: Policy) -> tuple[Search, AskMaster | GiveUp]:
+def _ask_in_time(
+    search: Search, ask: AskMaster, now: float, policy: Policy, patience: int = 0
+) -> tuple[Search, AskMaster | GiveUp]:
     if now + ask.wait >= ends_at(search, policy):
         return search, GiveUp()
-    return _ask(search, ask)
+    return _ask(search, ask, patience)
 
 
 def _next_round(search: Search, now: float, jitter: float, policy: Policy) -> tuple[Search, AskMaster | GiveUp]:
@@ -203,7 +204,6 @@ def _next_round(search: Search, now: float, jitter: float, policy: Policy) -> tu
         asked=frozenset(),
         followed=frozenset(),
         rounds=search.rounds + 1,
-        patience=0,
         named=None,
         content=search.behind,
     )

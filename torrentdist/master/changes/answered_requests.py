@@ -158,19 +158,19 @@ class RequestTrimmer:
         self._keep_secs = keep_secs
         self._pause = keep_secs / CIRCLES * BUCKETS_A_ROUND / _ALL_BUCKETS
         self._next_at = 0.0
-        self._bucket, self._name = "", ""
-        """Where the last round stopped."""
+        self._after = ""
+        """The path at which the last round stopped; empty: it was the last of all."""
 
     async def trim_when_due(self, fence: Fence) -> float:
         """Trims if it is time, and returns the seconds until the next time. Call it as often as you
         like."""
         if time.monotonic() >= self._next_at:
-            whole = await self.trim(fence)
-            self._next_at = time.monotonic() + (self._pause if whole else 0.0)
+            is_over = await self.trim(fence)
+            self._next_at = time.monotonic() + (self._pause if is_over else 0.0)
         return max(0.0, self._next_at - time.monotonic())
 
     async def trim(self, fence: Fence) -> bool:
-        """Does one round. Returns False if there were more requests than one round looks at."""
+        """Does one round. Returns False if it looked at as many requests as a round may."""
         server_now = self._zookeeper.server_now()
         if server_now is None:
             return True
@@ -187,18 +187,19 @@ class RequestTrimmer:
 
     async def _some(self) -> list[str]:
         """Returns the paths for the next round."""
+        buckets = sorted(map(paths.request_bucket, await self._zookeeper.children(paths.REQUESTS) or ()))
+        due = [bucket for bucket in buckets if _end(bucket) > self._after][:BUCKETS_A_ROUND]
         found: list[str] = []
-        buckets = sorted(await self._zookeeper.children(paths.REQUESTS) or ())
-        for bucket in [b for b in buckets if b >= self._bucket][:BUCKETS_A_ROUND]:
-            after = self._name if bucket == self._bucket else ""
-            names = sorted(await self._zookeeper.children(paths.request_bucket(bucket)) or ())
-            left = [name for name in names if name > after]
-            taken = left[: LOOKS_A_ROUND - len(found)]
-            found += [f"{paths.request_bucket(bucket)}/{name}" for name in taken]
-            # "~" sorts after every character of an id.
-            self._bucket, self._name = bucket, "~" if len(taken) == len(left) else taken[-1] if taken else after
-            if len(found) == LOOKS_A_ROUND:
-                return found
-        if not any(b > self._bucket for b in buckets):
-            self._bucket, self._name = "", ""
+        for bucket in due:
+            names = await self._zookeeper.children(bucket) or ()
+            found += sorted(path for name in names if (path := f"{bucket}/{name}") > self._after)
+            if len(found) > LOOKS_A_ROUND:
+                self._after = found[LOOKS_A_ROUND - 1]
+                return found[:LOOKS_A_ROUND]
+        self._after = _end(due[-1]) if due and due[-1] != buckets[-1] else ""
         return found
+
+
+def _end(bucket: str) -> str:
+    """Returns a path after all paths of a bucket: "~" sorts after every character of an id."""
+    return f"{bucket}/~"

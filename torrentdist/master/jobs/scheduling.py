@@ -7,7 +7,7 @@ the remaining workers get no place, and no other worker moves for them. Those of
 stay with it in that case.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +15,7 @@ from torrentdist.model.ids import JobId, SupervisorId
 
 Worker = tuple[JobId, int]
 Placement = Mapping[Worker, SupervisorId]
+NOWHERE = SupervisorId("")
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ def place(
     move for an even spread."""
     free = {host.id: host.slots for host in hosts if not (host.draining or host.silent)}
     silent = {host.id: host.slots for host in hosts if host.silent and not host.draining}
-    per_job: dict[JobId, Counter[SupervisorId]] = {demand.job: Counter() for demand in demands}
+    per_job: defaultdict[JobId, Counter[SupervisorId]] = defaultdict(Counter)
     placed: dict[Worker, SupervisorId] = {}
     waiting: list[Worker] = []
 
@@ -54,41 +55,38 @@ def place(
         per_job[worker[0]][host] += 1
 
     for worker in (w for demand in demands for w in demand.wanted()):
-        host = current.get(worker)
-        if host is not None and free.get(host, 0) > 0:
+        host = current.get(worker, NOWHERE)
+        if free.get(host, 0) > 0:
             put(worker, host)
         else:
             waiting.append(worker)
     for worker in waiting:
-        best = _best(worker[0], free, per_job)
-        before = current.get(worker)
+        best = _best(free, per_job[worker[0]])
+        before = current.get(worker, NOWHERE)
         if best is not None:
             put(worker, best)
-        elif before is not None and silent.get(before, 0) > 0:
+        elif silent.get(before, 0) > 0:
             placed[worker] = before
             silent[before] -= 1
     for job in sorted(respread):
-        _even_out(job, placed, free, per_job.get(job, Counter()))
+        _even_out(job, placed, free, per_job[job])
     return placed
 
 
-def _best(job: JobId, free: Mapping[SupervisorId, int], per_job: Mapping[JobId, Counter[SupervisorId]]) -> (
-    SupervisorId | None
-):  # fmt: skip
-    """Returns the host for a worker: fewest workers of this job, then most free slots, then by
-    name, so that every leader decides the same."""
+def _best(free: Mapping[SupervisorId, int], counts: Mapping[SupervisorId, int]) -> SupervisorId | None:
+    """Returns the host for a worker: fewest workers of its job, which are `counts`, then most free
+    slots, then by name, so that every leader decides the same."""
     open_hosts = [host for host, slots in free.items() if slots > 0]
-    return min(open_hosts, key=lambda host: (per_job[job][host], -free[host], host), default=None)
+    return min(open_hosts, key=lambda host: (counts[host], -free[host], host), default=None)
 
 
 def _even_out(
     job: JobId, placed: dict[Worker, SupervisorId], free: dict[SupervisorId, int], counts: Counter[SupervisorId]
 ) -> None:
     """Moves workers of this job, one at a time, while that makes two hosts more equal."""
-    while True:
-        fullest = max((h for h in free if counts[h]), key=lambda h: (counts[h], h), default=None)
-        emptiest = min((h for h in free if free[h] > 0), key=lambda h: (counts[h], -free[h], h), default=None)
-        if fullest is None or emptiest is None or counts[fullest] - counts[emptiest] < 2:
+    while (emptiest := _best(free, counts)) is not None:
+        fullest = max(free, key=lambda host: (counts[host], host))
+        if counts[fullest] - counts[emptiest] < 2:
             return
         worker = max(w for w, host in placed.items() if w[0] == job and host == fullest)
         placed[worker] = emptiest
