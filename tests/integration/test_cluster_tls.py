@@ -197,7 +197,6 @@ def invited_config(cluster: Cluster, home: Path, id_: str) -> Path:
 [supervisor]
 id = "{id_}"
 data_dir = "{home / "data"}"
-ids_dir = "{home / "ids"}"
 gateway_port = 0
 [tls]
 mode = "mutual"

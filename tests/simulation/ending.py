@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from simulation.history import History
-from simulation.invariants import ROOT, Invariants, published
+from simulation.invariants import Invariants, published
+from simulation.record_history import ROOT
 from simulation.simulated_cluster import SimulatedCluster, leads
 from simulation.simulated_runs import SimulatedRunning
 

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-CERTAINLY_NOT = frozenset({"conflict", "not_found", "in_use", "no_leader", "forbidden", "invalid_request"})
+CERTAINLY_NOT = frozenset({
+    "conflict", "not_found", "bundle_not_found", "job_not_found", "job_exists", "in_use", "no_leader", "forbidden",
+    "unauthorized", "invalid_request",
+})  # fmt: skip
 """Errors that say that nothing was changed."""
 
 
@@ -41,6 +44,7 @@ class History:
     def expected(self) -> dict[str, str]:
         """Returns the state of each bundle that follows from what users were told, where only one
         does."""
+        ruled = any(call.kind == "retain" and call.may_have_changed for call in self.calls)
         found: dict[str, str] = {}
         for call in self.calls:
             if not call.succeeded or call.kind not in ("upload", "remove"):
@@ -51,6 +55,6 @@ class History:
                 if other is not call and other.bundle == call.bundle and other.kind in ("upload", "remove")
                 if other.may_have_changed and other.kind != call.kind and other.ended > call.began
             ]
-            if not others:
+            if not others and not (ruled and call.kind == "upload"):
                 found[call.bundle] = "available" if call.kind == "upload" else "removed"
         return found

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from simulation.record_history import ROOT, RecordHistory
 from simulation.simulated_cluster import Host, SimulatedCluster, leads
 from simulation.simulated_runs import SimulatedRun, SimulatedRunning
 
 from torrentdist.supervisor.exclusivity.barriers import resource_of
 
-ROOT = "/torrentdist"
 LEADERS = ("assignments", "distributions", "retention", "requests", "jobs", "known-masters", "known-supervisors")
 LOOK_SECS = 0.5
 Tree = dict[str, bytes]
@@ -35,6 +35,7 @@ class Invariants:
         """Since when each host's disk has each digest."""
         self.excused: set[str] = set()
         """Hosts whose disk the story has taken."""
+        self.records_of_zookeeper = RecordHistory(cluster.zookeeper)
         cluster.zookeeper.on_change.append(self._on_change)
         SimulatedRunning.all_runs.on_start.append(self._on_start)
 

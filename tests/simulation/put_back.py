@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from simulation import clocks  # noqa: F401  # before the product
-from simulation.story_maker import night
+from simulation.aimed_stories import STORIES
 from simulation.story_pool import Pool, end_in_order, repeat_order_of_sets
 
 import torrentdist.master.replication.replicator as replicator
+import torrentdist.supervisor.exclusivity.barriers as barriers
 from torrentdist.cluster.election.elector import Elector
 from torrentdist.cluster.election.fence import Fence
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
@@ -26,8 +27,12 @@ from torrentdist.host.swarm_transfers import SwarmTransfers
 from torrentdist.master.changes.answered_requests import Requests
 from torrentdist.master.replication.fetch_attempts import FetchAttempts
 from torrentdist.supervisor.bundles.keeper import Keeper
+from torrentdist.supervisor.exclusivity.barriers import resource_of
 from torrentdist.supervisor.exclusivity.lease_file import LeaseFile
+from torrentdist.supervisor.jobs.worker_loop import WorkerLoop
 from torrentdist.supervisor.jobs.worker_starts import WorkerStarts
+from torrentdist.supervisor.worker.worker_plan import EndRun
+from torrentdist.supervisor.worker.worker_types import Barrier
 
 
 def unfenced() -> None:
@@ -92,10 +97,29 @@ def removals_unheard() -> None:
 
 
 def barriers_released_early() -> None:
+    """A supervisor gives a worker's barrier back when it tells the worker to stop."""
+    carry_out = WorkerLoop._carry_out
+
     def hold_none(self: WorkerStarts) -> None:
         self._leases.barriers.use(frozenset())
 
+    async def early(self: WorkerLoop, action: Any) -> None:
+        await carry_out(self, action)
+        if isinstance(action, EndRun):
+            self._leases.barriers.release(resource_of(action.key))
+
     WorkerStarts.hold_barriers = hold_none  # type: ignore[method-assign]
+    WorkerLoop._carry_out = early  # type: ignore[method-assign]
+
+
+def released_barrier_counts_as_held() -> None:
+    """A worker starts behind a barrier that its host is about to release."""
+    state = barriers.barrier_state
+
+    def held(resource: str, ownership: Any, *args: Any) -> Any:
+        return Barrier.HELD if resource in ownership.owned else state(resource, ownership, *args)
+
+    barriers.barrier_state = held  # type: ignore[assignment]
 
 
 def leases_too_long() -> None:
@@ -120,8 +144,20 @@ ERRORS: dict[str, Callable[[], None]] = {
         removals_unheard,
         barriers_released_early,
         leases_too_long,
+        released_barrier_counts_as_held,
     )
 }
+
+
+SUITED = {
+    "answered twice": "retries",
+    "barriers released early": "jobs",
+    "leases too long": "jobs",
+    "released barrier counts as held": "jobs",
+    "unfenced": "retries",
+    "removals unheard": "operators",
+}
+"""The kind of story for each error, where it is not a night."""
 
 
 def main() -> None:
@@ -129,6 +165,7 @@ def main() -> None:
     end_in_order()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="some of them; none: all")
+    parser.add_argument("--story", choices=STORIES, help="the kind of the stories; as a rule the one that suits")
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--secs", type=float, default=math.inf, help="begin no story of an error after this time")
@@ -136,11 +173,11 @@ def main() -> None:
     given = parser.parse_args()
     gc.freeze()
     for name in given.names or ERRORS:
-        tried, told = _found(name, range(given.seed, given.seed + given.count), given.secs, given.jobs)
+        tried, told = _found(name, given.story, range(given.seed, given.seed + given.count), given.secs, given.jobs)
         print(f"{name}: {'found by' if told else 'not found by'} {tried} stories  {told}", flush=True)
 
 
-def _found(name: str, seeds: Sequence[int], secs: float, jobs: int) -> tuple[int, str]:
+def _found(name: str, kind: str | None, seeds: Sequence[int], secs: float, jobs: int) -> tuple[int, str]:
     """Returns how many stories were run, and what the one said that found the error; empty: none
     did."""
     tried, told, deadline = 0, "", time.perf_counter() + secs
@@ -149,7 +186,7 @@ def _found(name: str, seeds: Sequence[int], secs: float, jobs: int) -> tuple[int
         for seed in seeds:
             if told or time.perf_counter() > deadline:
                 return
-            yield night(seed)
+            yield STORIES[kind or SUITED.get(name, "night")](seed)
 
     for story, outcome in Pool(jobs, before=ERRORS[name]).run(stories()):
         tried += 1

@@ -15,8 +15,8 @@ import time
 from collections.abc import Iterator
 
 from simulation import clocks  # noqa: F401  # before the product
+from simulation.aimed_stories import STORIES
 from simulation.found_stories import found_stories, line_of
-from simulation.story_maker import STORIES
 from simulation.story_pool import Pool, end_in_order, repeat_order_of_sets, smallest
 
 

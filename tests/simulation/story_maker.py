@@ -49,39 +49,43 @@ def storm(seed: int) -> Story:
     return _story("storm", seed, RARER)
 
 
-def _story(name: str, seed: int, weights: dict[str, int]) -> Story:
-    rng = random.Random(seed)
-    masters, supervisors = rng.choice([1, 2, 3, 3, 3, 3, 4, 5]), rng.choice([0, 1, 2, 3, 5])
-    hosts = [f"master-{n + 1}" for n in range(masters)] + [f"supervisor-{n + 1}" for n in range(supervisors)]
-    steps = [*_users(rng, supervisors), *faults(seed, hosts, masters, NIGHT_SECS, weights)]
+def hosts_of(masters: int, supervisors: int) -> list[str]:
+    return [f"master-{n + 1}" for n in range(masters)] + [f"supervisor-{n + 1}" for n in range(supervisors)]
+
+
+def told(name: str, seed: int, masters: int, supervisors: int, steps: list[Step]) -> Story:
     return Story(seed, name, masters, supervisors, tuple(sorted(steps, key=lambda step: step.at)))
 
 
-def _users(rng: random.Random, hosts: int) -> list[Step]:
+def _story(name: str, seed: int, weights: dict[str, int]) -> Story:
+    rng = random.Random(seed)
+    masters, supervisors = rng.choice([1, 2, 3, 3, 3, 3, 4, 5]), rng.choice([0, 1, 2, 3, 5])
+    steps = [*user_steps(rng, supervisors), *faults(seed, hosts_of(masters, supervisors), masters, NIGHT_SECS, weights)]
+    return told(name, seed, masters, supervisors, steps)
+
+
+def user_steps(rng: random.Random, hosts: int) -> list[Step]:
     steps = []
     for number in range(rng.randint(1, 4)):
         bundle, at = f"b{number + 1}", rng.uniform(0.0, NIGHT_SECS / 2)
         content = rng.randint(1, 4)
-        steps.append(Step(at, "upload", _user(rng), bundle, number=content))
+        steps.append(Step(at, "upload", some_user(rng), bundle, number=content))
         for _ in range(rng.randint(0, 4)):
             at += rng.choice([0.01, 0.5, 2.0, 8.0]) * rng.random()
             kind = rng.choice(["distribute", "distribute", "remove", "download", "read", "upload"])
-            steps.append(Step(at, kind, _user(rng), bundle, number=content))
+            steps.append(Step(at, kind, some_user(rng), bundle, number=content))
     for number in range(rng.choice([0, 0, 1, 2]) if hosts > 0 else 0):
         job, at = f"j{number + 1}", rng.uniform(0.0, NIGHT_SECS / 2)
-        steps.append(Step(at, "submit", _user(rng), job))
+        steps.append(Step(at, "submit", some_user(rng), job))
         if rng.random() < 0.5:
-            steps.append(Step(at + rng.uniform(1.0, 15.0), "rebalance", _user(rng), job, number=rng.randint(1, 3)))
+            steps.append(Step(at + rng.uniform(1.0, 15.0), "rebalance", some_user(rng), job, number=rng.randint(1, 3)))
         if rng.random() < 0.4:
-            steps.append(Step(at + rng.uniform(1.0, 25.0), "kill job", _user(rng), job))
+            steps.append(Step(at + rng.uniform(1.0, 25.0), "kill job", some_user(rng), job))
     return steps
 
 
-def _user(rng: random.Random) -> str:
+def some_user(rng: random.Random) -> str:
     return rng.choice(["ann", "bob", "cem"])
-
-
-STORIES = {"thread": thread, "night": night, "storm": storm}
 
 
 def smaller(story: Story) -> list[Story]:

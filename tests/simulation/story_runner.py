@@ -17,15 +17,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from simulation.aimed_faults import AIMED, AimedFaults
 from simulation.ending import Ending
 from simulation.faults import Faults
 from simulation.history import History
 from simulation.host_process import HERE
 from simulation.invariants import LOOK_SECS, Invariants, Tree
+from simulation.more_invariants import MoreInvariants
 from simulation.operating_system import simulated
 from simulation.simulated_cluster import SimulatedCluster
+from simulation.simulated_runs import SimulatedRunning
 from simulation.steps import USERS, Step
 from simulation.story_maker import NIGHT_SECS, Story
+from simulation.told_changes import wrong_answers
+from simulation.user_calls import Desk
 from simulation.users import Users
 from simulation.virtual_loop import VirtualLoop
 
@@ -83,47 +88,61 @@ class StoryRunner:
             write_tree(jobs[name], tree)
             digests[make_metafile(jobs[name]).digest] = tree
         invariants = Invariants(cluster, {str(digest): tree for digest, tree in digests.items()})
+        more = MoreInvariants(cluster, invariants)
         history = History()
-        users = Users(cluster, history, invariants, sources, trees, jobs, self.note)
         faults = Faults(cluster, invariants, self.note)
+        aimed = AimedFaults(cluster, faults, self.note)
+        SimulatedRunning.all_runs.on_start.append(lambda run: aimed.on_start(run.host.name))
         zookeeper.on_change.append(lambda kind, path: self.note(f"{zookeeper.writer_name()} {kind} {path}"))
         for number in range(self.story.masters):
             cluster.add(f"master-{number + 1}")
         for number in range(self.story.supervisors):
             cluster.add(f"supervisor-{number + 1}")
+        desk = Desk(cluster.client_config(), sources, jobs, {}, self.place, [])
+        users = Users(cluster, history, invariants, desk, trees, self.note)
         await cluster.found()
         for host in cluster.hosts:
             host.start()
         await asyncio.sleep(SETTLED_SECS)
-        looking = asyncio.create_task(self._look(invariants))
-        await self._play(faults, users)
+        looking = asyncio.create_task(self._look(invariants, more))
+        await self._play(faults, aimed, users)
+        aimed.disarm()
         faults.mend_all()
+        await self._undo(users)
         complaints = await self._until_rest(Ending(cluster, invariants, history), users)
         complaints = complaints or await self._use(users)
+        complaints += wrong_answers(history, invariants.records_of_zookeeper)
         looking.cancel()
         return [*invariants.findings, *users.findings, *complaints, *_bugs(cluster, self.loop)]
 
-    async def _look(self, invariants: Invariants) -> None:
+    @staticmethod
+    async def _look(invariants: Invariants, more: MoreInvariants) -> None:
         while True:
             await asyncio.sleep(LOOK_SECS)
             invariants.look()
+            more.look()
 
-    async def _play(self, faults: Faults, users: Users) -> None:
+    async def _play(self, faults: Faults, aimed: AimedFaults, users: Users) -> None:
         began = self.loop.now
         for step in self.story.steps:
             if faults.cluster.bugs:
                 return
             await asyncio.sleep(max(0.0, began + step.at - self.loop.now))
             self.note(step.sentence())
-            self._take(step, faults, users)
+            if step.kind in USERS:
+                users.act(step)
+            elif step.kind in AIMED:
+                aimed.arm(step)
+            else:
+                faults.happen(step)
         await asyncio.sleep(max(0.0, began + NIGHT_SECS - self.loop.now) if self.story.steps else 0.0)
 
-    @staticmethod
-    def _take(step: Step, faults: Faults, users: Users) -> None:
-        if step.kind in USERS:
-            users.act(step)
-        else:
-            faults.happen(step)
+    async def _undo(self, users: Users) -> None:
+        """Takes back what would keep workers from running: drains, and jobs that were
+        deactivated."""
+        for kind, back in (("drain", "undrain"), ("deactivate", "activate")):
+            for what in sorted({step.what for step in self.story.steps if step.kind == kind}):
+                users.act(Step(self.loop.now, back, "dee", what))
 
     async def _use(self, users: Users) -> list[str]:
         """Uses the cluster after the calm. Returns what does not work."""

@@ -13,14 +13,14 @@ from simulation.history import Call, History
 from simulation.invariants import Invariants, Tree, wrong_in
 from simulation.simulated_cluster import SimulatedCluster
 from simulation.steps import Step
+from simulation.told_changes import wrong_listing
+from simulation.user_calls import Desk, make_call
 
-from torrentdist.api.async_client import AsyncClient
-from torrentdist.client import job_client
-from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.model.errors import TorrentdistError
 
-CALL_SECS = 35.0
 LONGEST_SECS = 130.0
+REVOKED_SECS = 5.0
+"""A revoked token is refused within seconds, where masters reach ZooKeeper."""
 READ_SECS = 2.5
 """Reads answer within two seconds (invariant 16). The rest is for the client's start and end."""
 
@@ -31,13 +31,15 @@ class Users:
         cluster: SimulatedCluster,
         history: History,
         invariants: Invariants,
-        sources: dict[int, Path],
+        desk: Desk,
         trees: dict[int, Tree],
-        jobs: dict[str, Path],
         note: Callable[[str], None],
     ) -> None:
         self._cluster, self._history, self._invariants = cluster, history, invariants
-        self._sources, self._trees, self._jobs, self._note = sources, trees, jobs, note
+        self._desk, self._trees, self._note = desk, trees, note
+        self._records = invariants.records_of_zookeeper
+        self._revoked: dict[str, float] = {}
+        """When each token was told to be revoked."""
         self.findings: list[str] = []
         self._tasks: dict[asyncio.Task[Call], str] = {}
         self._count = 0
@@ -63,7 +65,7 @@ class Users:
         slow = any(host.process.disk == "slow" for host in self._cluster.hosts)
         try:
             async with asyncio.timeout(LONGEST_SECS):
-                result = await self._cluster.as_user(step.who, lambda client: self._call(client, step, dest))
+                result = await self._cluster.as_user(step.who, lambda client: make_call(self._desk, client, step, dest))
             self._check(step, call, result, dest)
         except TorrentdistError as error:
             call.error = error.code
@@ -81,33 +83,20 @@ class Users:
             self._invariants.say("16", f"a read was answered after {took:.1f} s ({call.error or 'ok'})")
         self._note(f"{step.who} {step.kind} {step.what}: {call.error or 'ok'} after {took:.3f} s")
         shutil.rmtree(dest, ignore_errors=True)
+        dest.unlink(missing_ok=True)
         return call
 
-    async def _call(self, client: AsyncClient, step: Step, dest: Path) -> Any:
-        match step.kind:
-            case "upload":
-                return await client.upload(self._sources[step.number], step.what, timeout=CALL_SECS)
-            case "distribute":
-                return await client.distribute(step.what, timeout=CALL_SECS)
-            case "remove":
-                return await client.remove(step.what)
-            case "submit" | "kill job" | "rebalance":
-                return await self._on_job(step)
-            case "download":
-                return await client.download(step.what, dest, timeout=CALL_SECS)
-            case _:
-                return await client.bundles()
-
-    async def _on_job(self, step: Step) -> Any:
-        async with MasterClient(self._cluster.client_config()) as client:
-            match step.kind:
-                case "submit":
-                    return await job_client.submit(client, str(self._jobs[step.what]), timeout=CALL_SECS)
-                case "rebalance":
-                    return await job_client.rebalance(client, step.what, wait=1.0, workers=step.number)
-                case _:
-                    return await job_client.kill(client, step.what, wait=1.0)
-
     def _check(self, step: Step, call: Call, result: Any, dest: Path) -> None:
+        """Checks what a user was told by a call that went well."""
         if step.kind == "download" and (wrong := wrong_in(dest, self._trees[step.number])) is not None:
             self._invariants.say("14", f"{step.who} downloaded {step.what}, and {wrong}")
+        if step.kind == "read" and not result.is_old:
+            told = {str(view.id): str(view.state) for view in result.bundles}
+            now = self._cluster.loop.now
+            self.findings += wrong_listing(told, call.began, now, self._history, self._records)
+        if step.kind == "use token" and not result.is_old:
+            revoked = self._revoked.get(step.what)
+            if revoked is not None and call.began - revoked > REVOKED_SECS:
+                self._invariants.say("18", f"a master answers the token {step.what}, which was revoked")
+        if step.kind == "revoke token":
+            self._revoked[step.what] = self._cluster.loop.now

@@ -115,16 +115,7 @@ class Barriers:
     # the plan's view
 
     def state_of(self, resource: str) -> Barrier:
-        ownership = self._ownership
-        if resource in ownership.owned:
-            return Barrier.HELD
-        if resource in ownership.unclear or self._taking(resource):
-            return Barrier.UNCLEAR
-        return Barrier.ASKED if resource in self._wanted else Barrier.FREE
-
-    def _taking(self, resource: str) -> bool:
-        busy = self._busy
-        return busy is not None and busy.kind is RequestKind.TAKE and resource in busy.subject
+        return barrier_state(resource, self._ownership, self._busy, self._wanted, self._in_use)
 
     @property
     def session(self) -> int | None:
@@ -293,6 +284,19 @@ class Barriers:
         fired, self._fired = self._fired, []
         for path in fired:
             self._ownership = self._ownership.barrier_changed(self._group.resource_at(path))
+
+
+def barrier_state(
+    resource: str, ownership: BarrierOwnership, busy: Errand | None, wanted: Collection[str], in_use: Collection[str]
+) -> Barrier:
+    """Returns what is known of a barrier while `busy` is not answered. One that is to be released,
+    or is being released, is not held any more, also if its worker comes back meanwhile."""
+    moving = busy is not None and busy.kind in (RequestKind.TAKE, RequestKind.RELEASE) and resource in busy.subject
+    if moving or resource in ownership.unclear:
+        return Barrier.UNCLEAR
+    if resource in ownership.owned:
+        return Barrier.HELD if resource in wanted or resource in in_use else Barrier.UNCLEAR
+    return Barrier.ASKED if resource in wanted else Barrier.FREE
 
 
 def resource_of(key: Key) -> str:

@@ -1,0 +1,178 @@
+"""The calls that users of a story make, by the kind of their step: the Python API and the client
+below it, as the command line uses them.
+
+Always: one call is one command of a user, with its own connections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from simulation.steps import Step
+
+from torrentdist.api.async_client import AsyncClient
+from torrentdist.client import access_client, job_client
+from torrentdist.client.bundles.signed_content import sign_bundle
+from torrentdist.client.masters import policy_client
+from torrentdist.client.masters.master_client import MasterClient
+from torrentdist.model.access.token_messages import TokenBody
+from torrentdist.model.configuration.config import ClientConfig
+from torrentdist.model.ids import BundleId, MasterId, SupervisorId
+from torrentdist.model.wire.bundle_messages import BundleView
+from torrentdist.security.private_files import write_private
+from torrentdist.security.signing.signing_keys import Signer
+
+CALL_SECS = 35.0
+PATTERN = "b*"
+"""The bundles of the users. Those of jobs have ids that are made from their content."""
+SIGNER = Signer(Ed25519PrivateKey.from_private_bytes(bytes(range(32))), "story")
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What a user was told of the bundles, and whether the answer said that it is old."""
+
+    bundles: tuple[BundleView, ...]
+    is_old: bool
+
+
+@dataclass
+class Desk:
+    """What users have at hand."""
+
+    config: ClientConfig
+    sources: dict[int, Path]
+    jobs: dict[str, Path]
+    tokens: dict[str, str]
+    """The texts of the tokens that were made, by their names."""
+    place: Path
+    backups: list[bytes]
+
+
+Call = Callable[[Desk, AsyncClient, MasterClient, Step, Path], Awaitable[Any]]
+
+
+async def _upload(desk: Desk, api: AsyncClient, _: MasterClient, step: Step, __: Path) -> Any:
+    return await api.upload(desk.sources[step.number], step.what, timeout=CALL_SECS)
+
+
+async def _distribute(_: Desk, api: AsyncClient, __: MasterClient, step: Step, ___: Path) -> Any:
+    return await api.distribute(step.what, timeout=CALL_SECS)
+
+
+async def _wave(_: Desk, api: AsyncClient, __: MasterClient, step: Step, ___: Path) -> Any:
+    everywhere, keep = step.number == 2, 15.0 if step.number == 3 else 0.0
+    return await api.distribute(
+        step.what, canary=1, concurrency=1, everywhere=everywhere, keep=keep, wait=0.0, timeout=CALL_SECS
+    )
+
+
+async def _cancel(_: Desk, __: AsyncClient, masters: MasterClient, step: Step, ___: Path) -> Any:
+    return await policy_client.cancel_distribution(masters, BundleId(step.what))
+
+
+async def _remove(_: Desk, api: AsyncClient, __: MasterClient, step: Step, ___: Path) -> Any:
+    return await api.remove(step.what)
+
+
+async def _download(_: Desk, api: AsyncClient, __: MasterClient, step: Step, dest: Path) -> Any:
+    return await api.download(step.what, dest, timeout=CALL_SECS)
+
+
+async def _read(_: Desk, __: AsyncClient, masters: MasterClient, ___: Step, ____: Path) -> Listing:
+    found = await masters.bundles()
+    return Listing(tuple(found), masters.stale is not None)
+
+
+async def _pin(_: Desk, __: AsyncClient, masters: MasterClient, step: Step, ___: Path) -> Any:
+    return await masters.pin(BundleId(step.what))
+
+
+async def _unpin(_: Desk, __: AsyncClient, masters: MasterClient, step: Step, ___: Path) -> Any:
+    return await masters.unpin(BundleId(step.what))
+
+
+async def _retain(_: Desk, __: AsyncClient, masters: MasterClient, step: Step, ___: Path) -> Any:
+    return await policy_client.put_retention(masters, PATTERN, step.number, 0.0)
+
+
+async def _unretain(_: Desk, __: AsyncClient, masters: MasterClient, step: Step, ___: Path) -> Any:
+    return await policy_client.remove_retention(masters, PATTERN)
+
+
+async def _sign(_: Desk, __: AsyncClient, masters: MasterClient, step: Step, ___: Path) -> Any:
+    return await sign_bundle(masters, BundleId(step.what), SIGNER, None)
+
+
+async def _token(desk: Desk, _: AsyncClient, masters: MasterClient, step: Step, __: Path) -> Any:
+    made = await access_client.create_token(masters, TokenBody(name=step.what, role="reader", bundles=PATTERN))
+    desk.tokens[step.what] = made.token
+    return made
+
+
+async def _revoke(_: Desk, __: AsyncClient, masters: MasterClient, step: Step, ___: Path) -> Any:
+    return await access_client.revoke_token(masters, step.what)
+
+
+async def _use_token(desk: Desk, _: AsyncClient, __: MasterClient, step: Step, dest: Path) -> Listing:
+    """Lists the bundles with a token that was made in the story."""
+    write_private(dest, f"{desk.tokens.get(step.what, 'none')}\n".encode())
+    async with MasterClient(msgspec.structs.replace(desk.config, token_file=str(dest))) as masters:
+        found = await masters.bundles()
+        return Listing(tuple(found), masters.stale is not None)
+
+
+async def _transfer(_: Desk, __: AsyncClient, masters: MasterClient, step: Step, ___: Path) -> Any:
+    return await masters.transfer(MasterId(step.what))
+
+
+async def _backup(desk: Desk, _: AsyncClient, masters: MasterClient, __: Step, ___: Path) -> Any:
+    desk.backups.append(await masters.backup())
+
+
+async def _submit(desk: Desk, _: AsyncClient, masters: MasterClient, step: Step, __: Path) -> Any:
+    return await job_client.submit(masters, str(desk.jobs[step.what]), timeout=CALL_SECS)
+
+
+async def _rebalance(_: Desk, __: AsyncClient, masters: MasterClient, step: Step, ___: Path) -> Any:
+    return await job_client.rebalance(masters, step.what, wait=1.0, workers=step.number)
+
+
+async def _kill_job(_: Desk, __: AsyncClient, masters: MasterClient, step: Step, ___: Path) -> Any:
+    return await job_client.kill(masters, step.what, wait=1.0)
+
+
+async def _rest(_: Desk, __: AsyncClient, masters: MasterClient, step: Step, ___: Path) -> Any:
+    return await job_client.deactivate(masters, step.what)
+
+
+async def _wake(_: Desk, __: AsyncClient, masters: MasterClient, step: Step, ___: Path) -> Any:
+    return await job_client.activate(masters, step.what)
+
+
+async def _drain(_: Desk, __: AsyncClient, masters: MasterClient, step: Step, ___: Path) -> Any:
+    return await job_client.drain(masters, SupervisorId(step.what))
+
+
+async def _undrain(_: Desk, __: AsyncClient, masters: MasterClient, step: Step, ___: Path) -> Any:
+    return await job_client.undrain(masters, SupervisorId(step.what))
+
+
+CALLS: dict[str, Call] = {
+    "upload": _upload, "distribute": _distribute, "wave": _wave, "cancel": _cancel, "remove": _remove,
+    "download": _download, "read": _read, "pin": _pin, "unpin": _unpin, "retain": _retain, "unretain": _unretain,
+    "sign": _sign, "make token": _token, "revoke token": _revoke, "use token": _use_token, "transfer": _transfer,
+    "backup": _backup, "submit": _submit, "rebalance": _rebalance, "kill job": _kill_job, "deactivate": _rest,
+    "activate": _wake, "drain": _drain, "undrain": _undrain,
+}  # fmt: skip
+
+
+async def make_call(desk: Desk, api: AsyncClient, step: Step, dest: Path) -> Any:
+    """Does what the step says. Returns what the user was told."""
+    async with MasterClient(desk.config) as masters:
+        return await CALLS[step.kind](desk, api, masters, step, dest)
