@@ -185,7 +185,8 @@ class JobHost:
 
     async def start(self) -> None:
         config: dict[str, dict[str, Any]] = {
-            "supervisor": {"id": self.id, "data_dir": str(self.data), "gateway_port": 0, **self._launched()},
+            "supervisor": {"ids_dir": ""}
+            | {"id": self.id, "data_dir": str(self.data), "gateway_port": 0, **self._launched()},
             "client": {"masters": [self.masters.url]},
             "zookeeper": {
                 "servers": list(self._servers),

@@ -112,7 +112,7 @@ def test_a_host_that_joins_gets_its_identity(mutual: Cluster, tmp_path: Path) ->
     own = {name: str(tmp_path / name) for name in ("ca.pem", "certificate.pem", "key.pem", "auth")}
     config = tmp_path / "s9.toml"
     config.write_text(
-        f'''[supervisor]\nid = "s9"\ndata_dir = "{tmp_path / "data"}"\n'''
+        f'''[supervisor]\nid = "s9"\ndata_dir = "{tmp_path / "data"}"\nids_dir = ""\n'''
         f'''[zookeeper]\nauth_file = "{own["auth"]}"\n[tls]\nmode = "mutual"\nca_file = "{own["ca.pem"]}"\n'''
         f'''certificate_file = "{own["certificate.pem"]}"\nkey_file = "{own["key.pem"]}"\n'''
     )

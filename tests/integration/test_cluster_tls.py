@@ -197,6 +197,7 @@ def invited_config(cluster: Cluster, home: Path, id_: str) -> Path:
 [supervisor]
 id = "{id_}"
 data_dir = "{home / "data"}"
+ids_dir = "{home / "ids"}"
 gateway_port = 0
 [tls]
 mode = "mutual"

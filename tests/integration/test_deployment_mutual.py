@@ -36,7 +36,7 @@ class MutualSite:
             (r"10\.0\.[01]\.\d+", "127.0.0.1"),
             (r"/etc/torrentdist", str(home / "etc")),
             (r"/var/lib/torrentdist", str(home / "lib")),
-            (r"(?m)^launcher = .*$", "gateway_port = 0"),
+            (r"(?m)^launcher = .*$", 'gateway_port = 0\nids_dir = ""'),
             (r"torrentdist-readers", grp.getgrgid(os.getgid()).gr_name),
             *((rf"\b{port}\b", other) for port, other in ports.items()),
         ]

@@ -32,7 +32,7 @@ def loops_of(room: Room) -> set[str]:
 async def test_each_room_is_built_from_a_host_and_other_rooms(tmp_path: Path) -> None:
     """A capability of a supervisor could be tried only in a whole daemon, and a new one would
     change the daemon."""
-    settings = SupervisorConfig(id="s1", data_dir=str(tmp_path), gateway_port=0)
+    settings = SupervisorConfig(id="s1", data_dir=str(tmp_path), ids_dir="", gateway_port=0)
     host = await Supervisor(Config(supervisor=settings)).open_host()
     watch = ZnodeWatch(host.zookeeper, SupervisorId("s1"))
     bundles = bundle_room(host)

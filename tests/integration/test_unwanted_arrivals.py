@@ -37,7 +37,7 @@ async def keeping(directory: Path) -> AsyncIterator[tuple[HostDaemon, Keeper]]:
     master = Master(lambda heard: (404, {"error": "bundle_not_found", "fields": {"id": "etl-1"}}))
     await master.start()
     config = Config(
-        supervisor=SupervisorConfig(id="s1", data_dir=str(directory), gateway_port=0),
+        supervisor=SupervisorConfig(id="s1", data_dir=str(directory), ids_dir="", gateway_port=0),
         client=ClientConfig(masters=[master.url]),
         codedistributor=CodeDistributorConfig(class_=PLUGIN),
     )

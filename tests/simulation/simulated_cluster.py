@@ -153,11 +153,12 @@ class SimulatedCluster:
 
     def config_of(self, host: Host) -> Config:
         data_dir = str(host.data_dir)
+        of_host = SupervisorConfig(id=host.name, data_dir=data_dir, ids_dir="")
         return Config(
             zookeeper=self._zookeeper_config(),
             api=ApiConfig(listen=host.address, port=API_PORT, insecure_listen=True, token_file=self.token_file),
             master=MasterConfig(id=host.name, data_dir=data_dir) if host.is_master else MasterConfig(),
-            supervisor=SupervisorConfig() if host.is_master else SupervisorConfig(id=host.name, data_dir=data_dir),
+            supervisor=SupervisorConfig() if host.is_master else of_host,
             client=self.client_config(),
             store=StoreConfig(reserve_bytes=0),
             jobs=JobsConfig(isolation="none", silent_secs=15.0),

@@ -25,6 +25,7 @@ from torrentdist.client.diagnosis import (
     judge_records,
     judge_retention,
     judge_servers,
+    judge_spark_users,
     judge_traces,
     judge_versions,
     judge_way_back,
@@ -308,6 +309,26 @@ def test_who_reads_bundles_as_files_is_said(readers: str, word: str) -> None:
     found = judge_readers("http://s", readers)
 
     assert ([word] if readers else []) == [word for one in found if word in one.detail]
+
+
+@pytest.mark.parametrize(
+    ("readers", "own", "closed"),
+    [
+        ("owner", {7, 0}, "9, 10"),
+        ("group readers", {7, 0}, "10"),
+        ("everyone", {7, 0}, ""),
+        ("", {7, 0}, ""),
+        ("owner", {-1, 0}, ""),
+    ],
+)
+def test_users_of_spark_that_cannot_read_are_named(readers: str, own: set[int], closed: str) -> None:
+    """Every executor would fail, and the operator would learn of it from the users."""
+    users = {0: {"root"}, 7: {"torrentdist"}, 9: {"readers", "12"}, 10: {"spark"}}
+    found = judge_spark_users("http://s", readers, own, users)
+
+    assert ([f"as user {closed}, who"] if closed else []) == [
+        f"as user {closed}, who" for one in found if f"as user {closed}, who" in one.detail and one.verdict == "warn"
+    ]
 
 
 def test_a_distribution_that_takes_long_is_named_with_its_page() -> None:

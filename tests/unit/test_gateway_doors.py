@@ -222,8 +222,8 @@ async def test_only_those_who_may_are_served(readers: Reads | None, status: byte
 
 OWN = [
     "/bundles/etl-1", "/bundles/etl-1/files/a/b", "/bundles/etl-1/x.tar", "/bundles/etl-1/local/x", "/error/a/b",
-    "/v1/host/bundles/etl-1", "/v1/host/bundles/etl-1/fetch", "/v1/host/jobs/etl/0/log", "/v1/host/jobs/etl/logs",
-    "/v1/host/jobs/etl/0/heartbeat", "/livez",
+    "/v1/host/bundles/etl-1", "/v1/host/bundles/etl-1/fetch", "/v1/host/bundles/etl-1/lease",
+    "/v1/host/jobs/etl/0/log", "/v1/host/jobs/etl/logs", "/v1/host/jobs/etl/0/heartbeat", "/livez",
     "/simple/etl-1/", "/simple/etl-1/x/", "/simple/etl-1/x/x-1.tar.gz", "/maven/etl-1/a/b.jar",
 ]  # fmt: skip
 FOREIGN = [

@@ -88,6 +88,7 @@ PAGES: Final = {
     "way back": FIRST_NEEDS,
     "supervisor": "docs/operations.md#when-a-host-or-a-launcher-fails",
     "workers": "docs/security.md#setting-it-up",
+    "readers": "docs/security.md#on-the-disks",
     "time": "docs/operations.md#the-doctor",
 }
 """The page about each check. A hint that names another page says more."""
@@ -191,6 +192,24 @@ def judge_readers(url: str, readers: str) -> list[Finding]:
     who = {"owner": "the supervisor's own user", "everyone": "every user of the host"}.get(readers, f"the {readers}")
     detail = f"{who} can read the files of bundles (store.readable_by)"
     return [Finding(check="readers", subject=url, detail=detail)] if readers else []
+
+
+def judge_spark_users(
+    url: str, readers: str, own: Collection[int], users: Mapping[int, Collection[str]]
+) -> list[Finding]:
+    """Says which users of this host's Spark cannot read bundles as files. `own`: the users that
+    always can. `users`: each with its groups. An older supervisor does not tell who reads."""
+    if not readers or readers == "everyone" or -1 in own:
+        return []
+    group = readers.removeprefix("group ")
+    closed = sorted(user for user, groups in users.items() if user not in own and group not in groups)
+    named = ", ".join(map(str, closed))
+    detail = f"Spark runs here as user {named}, who cannot read the files of bundles"
+    hint = (
+        'Set store.readable_by in the supervisor\'s configuration, such as "group torrentdist-readers", '
+        "and put the user into that group."
+    )
+    return [warning("readers", url, detail, hint)] if closed else []
 
 
 # ZooKeeper

@@ -7,14 +7,17 @@ Longer than most files: every question that the doctor asks is one small functio
 """
 
 import asyncio
+import grp
 import os
+import pwd
 import random
+import re
 import resource
 import ssl
 import stat
 import time
 from collections.abc import AsyncIterator, Awaitable, Collection, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TypeVar
@@ -54,6 +57,12 @@ ALL_SECS = 45.0
 MOST_QUOTAS = 64
 MOST_PORTS = 64
 """A sample of a large fleet reveals as much as all of it."""
+SPARK_PROGRAMS = (
+    b"org.apache.spark.executor.",
+    b"org.apache.spark.deploy.worker.",
+    b"org.apache.hadoop.yarn.server.nodemanager.",
+)
+"""Parts of the commands of executors, and of what starts them."""
 
 
 class _Address(msgspec.Struct):
@@ -439,9 +448,30 @@ async def _isolation(url: str) -> list[Finding]:
         try:
             answer = await asyncio.wait_for(http.get(f"{url}/v1/host/isolation"), ISOLATION_SECS)
             said = decode_json(answer.content, IsolationView)
-            return [diagnosis.judge_isolation(url, said), *diagnosis.judge_readers(url, said.readers)]
+            users = await asyncio.to_thread(_spark_users)
+            findings = [diagnosis.judge_isolation(url, said), *diagnosis.judge_readers(url, said.readers)]
+            return findings + diagnosis.judge_spark_users(url, said.readers, {said.own_user, 0}, users)
         except (HttpError, TimeoutError, msgspec.MsgspecError):
             return []
+
+
+def _spark_users() -> dict[int, frozenset[str]]:
+    """Returns the users of this host's Spark and YARN daemons and executors, with their groups by
+    name and number."""
+    users = set()
+    for status in Path("/proc").glob("[0-9]*/status"):
+        with suppress(OSError, ValueError, IndexError):
+            command = (status.parent / "cmdline").read_bytes()
+            if any(name in command for name in SPARK_PROGRAMS):
+                users.add(int(re.findall(r"(?m)^Uid:\s+(\d+)", status.read_text())[0]))
+    found = {}
+    for user in users:
+        with suppress(KeyError):  # a user of a container
+            known = pwd.getpwuid(user)
+            groups = os.getgrouplist(known.pw_name, known.pw_gid)
+            named = {group.gr_name for group in grp.getgrall() if group.gr_gid in groups}
+            found[user] = frozenset(named | {str(group) for group in groups})
+    return found
 
 
 async def _stuck(url: str) -> list[Finding]:

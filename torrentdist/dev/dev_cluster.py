@@ -424,7 +424,12 @@ class DevCluster:
         if role == "master":
             sections["api"]["port"] = port
         else:
-            sections["supervisor"] |= {"gateway_port": port, "launcher": str(self.launcher_socket)}
+            own = {
+                "gateway_port": port,
+                "launcher": str(self.launcher_socket),
+                "ids_dir": str(self.dir / f"{name}-ids"),
+            }
+            sections["supervisor"] |= own
             sections["client"] = {"masters": self.masters()}
         secure = {} if self._certificates is None else self._certificates.daemon_sections(name)
         for section, values in [*secure.items(), *self.spec.settings.items()]:

@@ -32,6 +32,7 @@ from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmAn
 from torrentdist.supervisor.bundles.room import BundleRoom, bundle_room
 from torrentdist.supervisor.gateway.doors import bind_doors, gateway_url
 from torrentdist.supervisor.gateway.room import GatewayRoom, gateway_room
+from torrentdist.supervisor.ids.room import ids_room
 from torrentdist.supervisor.jobs.local_state import LeftBehind, read_left
 from torrentdist.supervisor.jobs.room import JobRoom, job_room
 from torrentdist.supervisor.place.room import PlaceRoom, place_room
@@ -73,9 +74,10 @@ class Supervisor:
         self._bundles = bundles
         jobs = self._jobs = job_room(host, self._watch, bundles, self._left)
         gateway = self._gateway = gateway_room(host, self._watch, bundles.keeper)
+        paths = ids_room(host, bundles.keeper)
         await host.runtime.start()
         place = self._place = place_room(host, self._watch, bundles.keeper, jobs.workers.assigning, self._started_at)
-        rooms = (bundles, jobs, gateway, place)
+        rooms = (bundles, jobs, gateway, paths, place)
         await gateway.archives.open()
         await gateway.doors.open(rooms, jobs.workers, place.place.failing)
         host.announce(gateway_url(host))

@@ -27,19 +27,23 @@ _NAMING: Final = ("catalog.json", "catalog.log", "workers.json", "holds.json")
 
 def admit_readers(data_dir: Path, readable_by: str) -> None:
     """Opens the bundles in `data_dir` to these readers, and closes everything else there."""
-    group = _group_of(readable_by)
     passable = 0 if readable_by == OWNER else 0o011
-    shown = {OWNER: 0o700, EVERYONE: 0o755}.get(readable_by, 0o750)
     _set_mode(data_dir, stat.S_IMODE(data_dir.stat().st_mode) & 0o750 | passable)
     for path in data_dir.iterdir():
         if path.name in _SHOWN:
-            if group is not None:
-                _give_to_group(path, group)
-            _set_mode(path, shown)
+            admit_to(path, readable_by)
         elif path.is_dir() and not path.is_symlink():
             _set_mode(path, 0o750 if path.name == EVENTS else 0o700)
         elif path.name in _NAMING:
             _set_mode(path, 0o600)
+
+
+def admit_to(directory: Path, readable_by: str) -> None:
+    """Opens one directory to these readers, and closes it to all others."""
+    group = _group_of(readable_by)
+    if group is not None:
+        _give_to_group(directory, group)
+    _set_mode(directory, {OWNER: 0o700, EVERYONE: 0o755}.get(readable_by, 0o750))
 
 
 def readers_of(data_dir: Path) -> str:

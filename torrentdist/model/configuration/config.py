@@ -56,6 +56,10 @@ class SupervisorConfig(Section, frozen=True, kw_only=True):
     id: str = ""
     host: str = ""
     data_dir: str = "/var/lib/torrentdist/supervisor"
+    ids_dir: str = "/var/lib/torrentdist/ids"
+    """Directory in which each bundle that is ordered, pinned or leased is found by its id; the same
+    on all hosts, so that Spark's executors know the path. The default is left out where the
+    supervisor cannot make it. Empty: none."""
     slots: int = 4
     labels: dict[str, str] = {}
     gateway_port: int = 7070

@@ -62,6 +62,8 @@ class IsolationView(View, frozen=True, kw_only=True):
     readers: str = ""
     """The users that can read the files of bundles, in the words of `store.readable_by`; empty: not
     known."""
+    own_user: int = -1
+    """The supervisor's own user; -1: not known."""
     refuses_jobs: bool = False
     """Whether the host therefore runs no jobs."""
     exposed: bool = False

@@ -180,6 +180,20 @@ class HostBundleView(View, frozen=True, kw_only=True):
     """The signatures that this host has verified, once `state` is `done`."""
 
 
+class LeaseView(View, frozen=True, kw_only=True):
+    """The answer of POST /v1/host/bundles/<id>/lease."""
+
+    id: BundleId
+    state: HostState
+    path: str
+    """The link to the content, once `state` is `done`."""
+    lock: str
+    """The file that a program locks, shared, for as long as it uses the bundle."""
+    done: int = 0
+    """Bytes that have arrived."""
+    size: int = 0
+
+
 class HostProblem(View, frozen=True, kw_only=True):
     """A bundle that does not arrive on this host, and the reason: GET /v1/host/problems."""
 

@@ -9,7 +9,7 @@ Longer than most files: fetches and the plan's other actions share one table.
 import asyncio
 import random
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
@@ -80,6 +80,9 @@ class Keeper:
         """Actions that failed and will be retried. Each failure is logged once."""
         self._wake = asyncio.Event()
         self._changed = asyncio.Condition()
+        self.is_leased: Callable[[BundleId], bool] = lambda bundle: False
+        """Whether a program of this host uses a bundle. Called in any thread."""
+        self.after_round: Callable[[], None] = lambda: None
 
     async def open(self) -> None:
         """Reads what an earlier process held here. Until then, nothing may be removed."""
@@ -206,7 +209,7 @@ class Keeper:
             claims.add(KeepReason.ASSIGNED)
         elif not self.knows_assignment:
             claims.add(KeepReason.ASSIGNMENT_UNKNOWN)
-        if names & self._requested:
+        if names & self._requested or any(map(self.is_leased, names)):
             claims.add(KeepReason.IN_USE)
         if digest in self.holds.digests():
             claims.add(KeepReason.MOUNTED)
@@ -250,6 +253,7 @@ class Keeper:
                         )
                     self._undone.add(action)
             await self._forget_gone()
+            self.after_round()
             try:
                 pause = secs_until_retry(self._not_before.values(), planned_at, time.monotonic(), LOOK_SECS)
                 async with asyncio.timeout(pause):

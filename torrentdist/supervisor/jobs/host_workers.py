@@ -157,6 +157,7 @@ class HostWorkers:
             refuses_jobs=jobs.refused,
             exposed=self._check.policy.exposed,
             is_root=os.geteuid() == 0,
+            own_user=os.geteuid(),
         )
 
     def on_change(self, listener: Callable[[], None]) -> None:

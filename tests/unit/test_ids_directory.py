@@ -1,0 +1,134 @@
+"""The directory of bundles by their ids, and the leases in it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from torrentdist.model.configuration.config import Config, StoreConfig, SupervisorConfig
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId
+from torrentdist.supervisor.ids import leases as leases_module
+from torrentdist.supervisor.ids import room
+from torrentdist.supervisor.ids.ids_directory import IdsDirectory
+from torrentdist.supervisor.ids.leases import ASKED_SECS, Leases
+
+ID = BundleId("env-43")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_link_changes_in_one_step_and_goes(tmp_path: Path) -> None:
+    """An executor that starts in the moment of a change would find no environment."""
+    directory = IdsDirectory.open(tmp_path / "ids", "owner")
+    directory.put(ID, str(tmp_path / "one"))
+    before = (directory.path / ID).lstat().st_ino
+    directory.put(ID, str(tmp_path / "two"))
+    changed = directory.links()
+    directory.remove(ID)
+
+    assert {ID: str(tmp_path / "two")} == changed
+    assert before
+    assert {} == directory.links()
+    assert [".leases", ".supervisor"] == sorted(path.name for path in directory.path.iterdir())
+
+
+@pytest.mark.parametrize(("readable_by", "mode"), [("owner", 0o700), ("everyone", 0o755)])
+def test_who_reads_bundles_follows_the_links(tmp_path: Path, readable_by: str, mode: int) -> None:
+    """A user who may not read would learn which bundles there are, or one who may would not get to
+    them."""
+    directory = IdsDirectory.open(tmp_path / "ids", readable_by)
+    directory.equip("http://127.0.0.1:7070")
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (directory.path, directory.leases)}
+
+    assert {"ids": mode, ".leases": mode} == modes
+    assert 0o755 == stat.S_IMODE(directory.spark.stat().st_mode)
+    assert {"python": 0o755, "gateway": 0o644} == {
+        path.name: stat.S_IMODE(path.stat().st_mode) for path in directory.spark.iterdir()
+    }
+
+
+def test_a_second_supervisor_and_strangers_are_refused(tmp_path: Path) -> None:
+    """Two supervisors would remove each other's links, and a stranger's file would be run."""
+    IdsDirectory.open(tmp_path / "ids", "owner")
+    with pytest.raises(TorrentdistError, match="another supervisor of this host"):
+        IdsDirectory.open(tmp_path / "ids", "owner")
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    with pytest.raises(TorrentdistError, match="other users can write"):
+        IdsDirectory.open(tmp_path / "open", "owner")
+
+
+def test_the_default_directory_is_left_out_where_it_cannot_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A supervisor without root would not start, or one whose own directory fails would go on
+    without it."""
+    (tmp_path / "file").write_text("")
+    default = SupervisorConfig(ids_dir=str(tmp_path / "file" / "ids"))
+    config = Config(supervisor=default, store=StoreConfig())
+    with pytest.raises(TorrentdistError, match=r"supervisor\.ids_dir"):
+        room.open_directory(config)
+    monkeypatch.setattr(room, "SupervisorConfig", lambda: default)
+
+    assert room.open_directory(config) is None
+    assert room.open_directory(Config(supervisor=SupervisorConfig(ids_dir=""))) is None
+
+
+def test_a_file_in_the_way_is_left_alone(tmp_path: Path) -> None:
+    """A directory that an administrator put there would be lost."""
+    directory = IdsDirectory.open(tmp_path / "ids", "owner")
+    (directory.path / ID).mkdir()
+    with pytest.raises(TorrentdistError, match="in the way"):
+        directory.put(ID, "/x")
+
+    assert {} == directory.links()
+
+
+def test_a_lease_lasts_as_long_as_a_process_holds_its_lock(tmp_path: Path) -> None:
+    """A bundle would be evicted under a running executor, or never again."""
+    clock = Clock()
+    leases = Leases(tmp_path, clock)
+    file = os.open(leases.ask(ID), os.O_RDONLY)
+    fcntl.flock(file, fcntl.LOCK_SH)
+    clock.now += ASKED_SECS
+    locked = leases.is_held(ID)
+    restarted = Leases(tmp_path, clock)
+    clock.now += ASKED_SECS
+    again = restarted.held()
+    os.close(file)
+    free = restarted.held()
+
+    assert (True, frozenset({ID}), frozenset()) == (locked, again, free)
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_one_who_asks_for_a_lease_has_time_to_lock(tmp_path: Path) -> None:
+    """Between the answer and the lock, the bundle could go."""
+    clock = Clock()
+    leases = Leases(tmp_path, clock)
+    leases.ask(ID)
+    clock.now += ASKED_SECS - 1
+
+    assert leases.is_held(ID)
+    assert not leases.is_held(BundleId("other"))
+
+
+def test_there_is_a_bound_on_leases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user who asks for ever new names would fill the disk with files."""
+    monkeypatch.setattr(leases_module, "MOST_LEASES", 2)
+    leases = Leases(tmp_path)
+    for name in ("a", "b", "a"):
+        leases.ask(BundleId(name))
+    with pytest.raises(TorrentdistError, match="the list of leases"):
+        leases.ask(BundleId("c"))
