@@ -22,6 +22,9 @@ COMMANDS = {
     "unpack": Lazy("bundles.download_command", "Make a bundle's tree from what another BitTorrent client has fetched."),
     "bundle": Lazy("bundles.bundle_commands", "Distribute, list, check, pin and remove bundles."),
     "job": Lazy("jobs.job_commands", "Submit, show, steer and kill jobs."),
+    "spark-submit": Lazy(
+        "jobs.spark_submit_command", "Start a Spark application whose Python and data are bundles.", "spark_submit"
+    ),
     "group": Lazy("cluster.group_commands", "Resource groups: see them, add and remove resources."),
     "cluster": Lazy("cluster.cluster_command", "Show the cluster: leader, masters, supervisors, bundles."),
     "top": Lazy("cluster.cluster_command", "Show what happens in the cluster now, until Ctrl-C."),

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from torrentdist.client.job_client import read_job
+from torrentdist.installed_spark import Submit, find_submit, spark_environment
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
 from torrentdist.model.jobs.job import JobSpec, parse_job
 from torrentdist.model.jobs.job_overrides import with_overrides
 from torrentdist.supervisor.process.spark_applications import listening, reason_in
-from torrentdist.supervisor.process.spark_submit import Submit, find_submit, spark_command, spark_environment
+from torrentdist.supervisor.process.spark_submit import spark_command
 
 JOB = """
 name = "daily"

@@ -254,9 +254,6 @@ class HostStore(StoreView):
     async def touch(self, digest: Digest) -> None:
         await asyncio.to_thread(self._store.touch, digest)
 
-    async def settle(self, digest: Digest) -> None:
-        await asyncio.to_thread(self._store.settle, digest)
-
     async def measure(self) -> StoreUsage:
         return await asyncio.to_thread(self._store.measure)
 

@@ -283,12 +283,6 @@ class Store(StoreView):
                 self._state.now_arriving(digest, stored.size)
                 self._objects.set_aside(digest, reason)
 
-    def settle(self, digest: Digest) -> None:
-        """Waits until no other thread changes this bundle. A removal that had begun is over
-        then."""
-        with self._state.alone(digest):
-            pass
-
     # damage
 
     def check_quick(self, digest: Digest) -> list[Damage]:

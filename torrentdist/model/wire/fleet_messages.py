@@ -188,7 +188,8 @@ class LeaseView(View, frozen=True, kw_only=True):
     path: str
     """The link to the content, once `state` is `done`."""
     lock: str
-    """The file that a program locks, shared, for as long as it uses the bundle."""
+    """The file that a program locks, shared, for as long as it uses the bundle, as the supervisor
+    sees it."""
     done: int = 0
     """Bytes that have arrived."""
     size: int = 0

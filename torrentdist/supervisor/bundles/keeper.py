@@ -82,6 +82,8 @@ class Keeper:
         self._changed = asyncio.Condition()
         self.is_leased: Callable[[BundleId], bool] = lambda bundle: False
         """Whether a program of this host uses a bundle. Called in any thread."""
+        self.leased_digests: Callable[[], frozenset[Digest]] = frozenset
+        """Returns the contents that programs use, removed ones too."""
         self.after_round: Callable[[], None] = lambda: None
 
     async def open(self) -> None:
@@ -289,7 +291,7 @@ class Keeper:
             priorities={bundle: terms.priority for bundle, terms in self._terms.items()},
             stuck=self._stuck() if self._fetches else frozenset(),
             unwanted_secs={digest: now - since for digest, since in self._unwanted.items()},
-            held=self.holds.digests(),
+            held=self.holds.digests() | self.leased_digests(),
             lacks_room=self._lacks_room,
         )
 

@@ -67,7 +67,8 @@ class BundleLinks:
         present = await asyncio.to_thread(self._directory.links)
         here: dict[BundleId, str] = {}
         kept = set(keeper.assigned() | leased)
-        for bundle, digest in store.bindings().items():
+        # What a program uses is there for it after its removal, when nobody else finds it.
+        for bundle, digest in {**self._leases.contents(), **store.bindings()}.items():
             stored = store.get(digest)
             if self._runtime.known.is_pinned(digest) or (stored is not None and stored.pinned):
                 kept.add(bundle)

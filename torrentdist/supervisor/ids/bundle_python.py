@@ -23,6 +23,7 @@ import time
 from typing import Any, NoReturn
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+IDS = HERE[: -len(".spark")]
 ENV, BUNDLES, WAIT = "TORRENTDIST_ENV", "TORRENTDIST_BUNDLES", "TORRENTDIST_WAIT_SECS"
 WAIT_SECS = 3600.0
 CALL_SECS = 30.0
@@ -80,6 +81,7 @@ def _lease(gateway: tuple[str, int], bundle: str, deadline: float) -> None:
     began = said = time.monotonic()
     pause, waits = FIRST_PAUSE, False
     lock: int | None = None
+    file = os.path.join(IDS, ".leases", bundle)
     while True:
         answer, trouble = _ask(gateway, bundle, 2 if lock is not None else 0)
         now = time.monotonic()
@@ -88,8 +90,8 @@ def _lease(gateway: tuple[str, int], bundle: str, deadline: float) -> None:
             say(f"waiting for bundle {bundle}{_progress(answer)}{': ' + trouble if trouble else ''}")
         if answer is not None:
             pause = FIRST_PAUSE
-            if lock is None or not _is_same(lock, answer["lock"]):
-                lock = _lock(answer["lock"])
+            if lock is None or not _is_same(lock, file):
+                lock = _lock(file)
                 if lock is not None:
                     continue  # What is here now stays: ask once more.
             elif answer["state"] == "done":
@@ -161,10 +163,11 @@ def _is_same(file: int, path: str) -> bool:
 
 def _become(env: str) -> NoReturn:
     """Replaces this program by the environment's Python."""
+    os.environ["TORRENTDIST_IDS_DIR"] = IDS
     os.environ.setdefault("PYTHONDONTWRITEBYTECODE", "1")  # Root could write into the bundle.
     if not env:
         os.execvp("python3", ["python3", *sys.argv[1:]])
-    folder = os.path.join(HERE[: -len(".spark")], env)
+    folder = os.path.join(IDS, env)
     for name in ("bin/python3", "bin/python"):
         path = os.path.join(folder, name)
         if os.access(path, os.X_OK):

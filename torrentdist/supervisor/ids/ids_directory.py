@@ -16,6 +16,7 @@ It blocks: call it in threads.
 
 import fcntl
 import os
+import shlex
 import stat
 import sys
 from pathlib import Path
@@ -34,7 +35,12 @@ _NEW: Final = ".new-"
 SPARK: Final = ".spark"
 PROGRAM: Final = "python"
 GATEWAY: Final = "gateway"
-ANY_PYTHON: Final = "/usr/bin/env python3"
+FIND_PYTHON: Final = """for python in {} "$(command -v python3)"; do
+    [ -x "$python" ] && exec "$python" -IS "$0" "$@"
+done
+echo "torrentdist: error: this host has no python3" >&2
+exit 127
+"""
 
 
 class IdsDirectory:
@@ -82,7 +88,7 @@ class IdsDirectory:
     def equip(self, gateway: str) -> None:
         """Writes the program for Spark, and where it finds this host's gateway."""
         _write(self.spark / GATEWAY, f"{gateway}\n".encode(), 0o644)
-        _write(self.spark / PROGRAM, program(_interpreter()), 0o755)
+        _write(self.spark / PROGRAM, program(os.path.realpath(sys.executable)), 0o755)
 
     def links(self) -> dict[str, str]:
         """Returns the target of each link."""
@@ -105,16 +111,10 @@ class IdsDirectory:
 
 
 def program(interpreter: str) -> bytes:
-    """Returns the text of the program for Spark, run by this interpreter."""
-    return f"#!{interpreter}\n".encode() + Path(bundle_python.__file__).read_bytes()
-
-
-def _interpreter() -> str:
-    """Returns the Python of this supervisor without its packages, if every user may run it, and
-    else any Python."""
-    path = os.path.realpath(sys.executable)
-    reachable = all(os.stat(part).st_mode & stat.S_IXOTH for part in (path, *map(str, Path(path).parents)))
-    return f"{path} -IS" if reachable and len(path) < 100 and " " not in path else ANY_PYTHON
+    """Returns the text of the program for Spark. It is a shell's and Python's at once: this
+    supervisor's Python without its packages runs it, or else any Python, such as a container's."""
+    source = Path(bundle_python.__file__).read_text(encoding="utf-8").split('"""', 2)[2]
+    return f"#!/bin/sh\n'''':\n{FIND_PYTHON.format(shlex.quote(interpreter))}'''\n{source.lstrip()}".encode()
 
 
 def _write(path: Path, data: bytes, mode: int) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import BundleId
+from torrentdist.model.ids import BundleId, Digest
 
 ASKED_SECS = 60.0
 """How long a bundle counts as leased after the last question, so that a program gets to lock it."""
@@ -25,6 +25,7 @@ class Leases:
     def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._folder = folder
         self._clock = clock
+        self._contents: dict[BundleId, Digest] = {}
         self._asked: dict[BundleId, float] = {BundleId(name): clock() for name in os.listdir(folder)}
 
     def ask(self, bundle: BundleId) -> Path:
@@ -36,6 +37,17 @@ class Leases:
         os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE))
         path.chmod(FILE_MODE)
         return path
+
+    def note(self, bundle: BundleId, digest: Digest) -> None:
+        """Notes what a program uses, so that it stays for the program after its removal."""
+        self._contents[bundle] = digest
+
+    def contents(self) -> dict[BundleId, Digest]:
+        """Returns what programs use, as far as this process was told."""
+        return {bundle: digest for bundle, digest in list(self._contents.items()) if self.is_held(bundle)}
+
+    def digests(self) -> frozenset[Digest]:
+        return frozenset(self.contents().values())
 
     def is_held(self, bundle: BundleId) -> bool:
         """Whether a program uses the bundle, or is about to."""
@@ -57,6 +69,7 @@ class Leases:
             os.close(file)
         if not self._is_locked(bundle):
             self._asked.pop(bundle, None)
+            self._contents.pop(bundle, None)
 
     def _is_locked(self, bundle: BundleId) -> bool:
         try:

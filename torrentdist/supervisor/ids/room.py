@@ -26,7 +26,7 @@ def ids_room(host: HostDaemon, keeper: Keeper) -> Room:
     directory.equip(gateway_url(host))
     leases = Leases(directory.leases)
     links = BundleLinks(directory, leases, host.runtime, keeper)
-    keeper.is_leased, keeper.after_round = leases.is_held, links.poke
+    keeper.is_leased, keeper.leased_digests, keeper.after_round = leases.is_held, leases.digests, links.poke
     api = LeaseApi(host.runtime, keeper, directory, leases, links)
     return Room(routers=(api,), loops=(Loop("ids", links.run),))
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from torrentdist.host.http.file_answers import confined_file
+from torrentdist.installed_spark import find_submit, spark_environment
 from torrentdist.launcher.job_users import name_of
 from torrentdist.launcher.run.run_files import RUN_MARK, SPEC, STATUS, write_whole
 from torrentdist.launcher.run.run_lease import clock
@@ -28,7 +29,7 @@ from torrentdist.model.jobs.job import JobKind, JobSpec, OnIsolation
 from torrentdist.model.wording import os_sentence
 from torrentdist.supervisor.jobs.local_state import JobFacts, RunRecord, WorkerPlace
 from torrentdist.supervisor.process.job_isolation import passed_on
-from torrentdist.supervisor.process.spark_submit import GATEWAY, find_submit, spark_command, spark_environment
+from torrentdist.supervisor.process.spark_submit import GATEWAY, spark_command
 from torrentdist.supervisor.process.worker_homes import Homes, make_told, remove
 from torrentdist.supervisor.worker.heartbeat_files import FILE as HEARTBEAT
 
