@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cluster_fixtures import Cluster, running_cluster
@@ -95,7 +96,7 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
             spark.stop()
 
 
-def answer(run: subprocess.CompletedProcess[str]) -> list[object]:
+def answer(run: subprocess.CompletedProcess[str]) -> list[Any]:
     found = re.search(r"^ANSWER (.*)$", run.stdout, re.MULTILINE)
     assert found is not None, run.stderr[-4000:]
     return list(json.loads(found[1]))
