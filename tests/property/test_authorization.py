@@ -5,28 +5,36 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import MAX_ID_LENGTH, BundleId, JobId
 from torrentdist.security.authorization import (
     BOUND_ROLES,
+    LOCAL,
     STRANGER,
+    TOKEN_HOLDER,
     Principal,
     Proof,
     Role,
+    certificate_holder,
     check_bundles,
+    check_master,
     check_own,
+    check_readable,
     check_role,
     checked_pattern,
+    host_user,
     may_change,
     may_read,
     may_read_content,
     may_see_pattern,
     may_use,
     reads_everything,
+    where_hosts_have_certificates,
 )
+from torrentdist.security.certificate_identity import CertificateIdentity, CertificateRole
 
 pytestmark = pytest.mark.case("F5")
 
@@ -62,6 +70,7 @@ def test_a_host_reads_and_changes_nothing(needed: Role) -> None:
     assert (True, False) == (may_use(host, Role.READER), may_use(host, needed))
 
 
+@example(Role.UPLOADER, "*", [])
 @given(st.sampled_from(Role), PATTERNS, st.lists(IDS, max_size=3))
 def test_a_pattern_binds_uploaders_and_submitters_alone(role: Role, pattern: str, ids: list[str]) -> None:
     """A token for one team's bundles could change those of another team."""
@@ -84,6 +93,12 @@ def test_a_bundle_is_read_by_pattern_or_because_it_is_the_own(
     assert expected == may_read(sender, bundle)
     assert ("*" in patterns) == reads_everything(sender)
     assert may_read(sender, bundle) or not reads_everything(sender)
+    if expected:
+        check_readable(sender, bundle)
+        return
+    with pytest.raises(TorrentdistError) as caught:
+        check_readable(sender, bundle)
+    assert ("bundle_not_found", bundle) == (caught.value.code, caught.value.fields["id"])
 
 
 @pytest.mark.case("I1")
@@ -164,6 +179,43 @@ def test_a_refusal_names_the_pattern_that_does_not_match(role: Role, pattern: st
         repr(pattern) in caught.value.message,
         bundle in caught.value.message,
     )
+
+
+def test_a_refusal_without_a_bundle_says_so() -> None:
+    """A refused user would read an error that names nothing."""
+    with pytest.raises(TorrentdistError, match="an unknown bundle"):
+        check_bundles(principal(Role.UPLOADER, "etl-*"), [])
+
+
+@pytest.mark.parametrize(
+    ("reads", "role"), [(("*",), Role.OPERATOR), (("a*", "*"), Role.OPERATOR), (("a*",), Role.READER)]
+)
+def test_a_local_user_who_may_not_read_all_decides_nothing(reads: tuple[str, ...], role: Role) -> None:
+    """I1: a user of one team could have a host drop what another team's jobs need."""
+    assert Principal("user 7", role, Proof.CONNECTION, reads=reads) == host_user(7, reads)
+
+
+def test_with_tls_nobody_is_trusted_without_a_proof_or_speaks_for_hosts() -> None:
+    """F1: any program on a master's machine could pose as every host of the cluster."""
+    ann = principal(Role.UPLOADER, "etl-*")
+
+    assert [None, None] == [where_hosts_have_certificates(sender) for sender in (None, LOCAL)]
+    assert ann == where_hosts_have_certificates(ann)
+    assert Principal("token", Role.OPERATOR, Proof.TOKEN_FILE) == where_hosts_have_certificates(TOKEN_HOLDER)
+
+
+def test_what_is_for_masters_alone_is_refused_to_other_certificates() -> None:
+    """F4: a host could read the cluster's whole backup."""
+    master, supervisor = (
+        certificate_holder(CertificateIdentity("main", role, "h"))
+        for role in (CertificateRole.MASTER, CertificateRole.SUPERVISOR)
+    )
+    for sender in (master, LOCAL, principal(Role.READER)):
+        check_master(sender, "the backup is")
+    with pytest.raises(TorrentdistError) as caught:
+        check_master(supervisor, "the backup is")
+
+    assert ("forbidden", "the backup is for masters alone") == (caught.value.code, caught.value.fields["detail"])
 
 
 @pytest.mark.case("F6")
