@@ -119,6 +119,11 @@ class _Finder(ast.NodeVisitor):
     def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
         """Skips what stands in f-strings: it is wording, and has no position in Python 3.11."""
 
+    def visit_keyword(self, node: ast.keyword) -> None:
+        """Skips `strict=True` of zip, which is an assertion."""
+        if node.arg != "strict":
+            self.generic_visit(node)
+
     def visit_Assert(self, node: ast.Assert) -> None:
         """Skips assertions: they hold, so that no test can see them go."""
 

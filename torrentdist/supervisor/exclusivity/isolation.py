@@ -35,7 +35,9 @@ REACHABILITY_SECS = 0.3
 """A master that gets no answer from ZooKeeper within this time reports that it sees none. A frozen
 server keeps connections open."""
 LOOK_SECS = 1.0
-"""Longest interval between checks whether a proof is needed, while a worker runs here."""
+SHORTEST_LOOK_SECS = 0.05
+"""Longest and shortest interval between checks whether a proof is needed, while a worker runs
+here."""
 IDLE_LOOK_SECS = 0.5
 """The same interval while no worker runs here: a worker may start at any time."""
 FORGET_SECS = 600.0
@@ -69,6 +71,11 @@ def good_until(written_at: float, known_at: float, lease: float, proven: float) 
     counts.
     """
     return max(lease, proven) if known_at >= written_at else NEVER
+
+
+def look_secs(timeout: float, *, busy: bool) -> float:
+    """Returns the seconds until the next check whether a proof is needed."""
+    return min(LOOK_SECS, max(SHORTEST_LOOK_SECS, timeout / 20)) if busy else IDLE_LOOK_SECS
 
 
 def _proves(view: OutageView | None, generation: int) -> bool:
@@ -132,8 +139,7 @@ class Isolation:
         """Asks the masters whether they see ZooKeeper while our own writes are unanswered."""
         while True:
             asking = await self.prolong(barriers, host)
-            look = min(LOOK_SECS, max(0.05, barriers.timeout / 20)) if host.busy else IDLE_LOOK_SECS
-            await asyncio.sleep(ASK_AGAIN_SECS if asking else look)
+            await asyncio.sleep(ASK_AGAIN_SECS if asking else look_secs(barriers.timeout, busy=host.busy))
 
     async def prolong(self, barriers: Barriers, host: IsolatedHost) -> bool:
         """Looks for a proof if one is needed. Returns whether one was needed."""
@@ -163,15 +169,15 @@ class Isolation:
 
     async def _may_run_isolated(self, generation: int) -> bool:
         known = sorted({(id_, url) for id_, (url, _) in self._seen.items()} | self._named)
-        said = dict(zip(known, await asyncio.gather(*(self._ask(url) for _, url in known)), strict=True))
+        said = dict(await asyncio.gather(*map(self._ask, known)))
         self._named |= unheard_of(said)
         return is_proof(said, generation)
 
-    async def _ask(self, url: str) -> OutageView | None:
+    async def _ask(self, known: Known) -> tuple[Known, OutageView | None]:
         params = {"supervisor": self._supervisor, "within": f"{REACHABILITY_SECS:g}"}
         try:
             async with asyncio.timeout(ANSWER_SECS):
-                response = await self._http.get(f"{url}/v1/sight", params=params)
-            return result_of(response, OutageView)
+                response = await self._http.get(f"{known[1]}/v1/sight", params=params)
+            return known, result_of(response, OutageView)
         except (HttpError, Broken, TorrentdistError, TimeoutError):
-            return None
+            return known, None
