@@ -12,6 +12,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from torrentdist.model.access.envelope import (
+    MAX_BUNDLE_PAYLOAD_BYTES,
+    MAX_PAYLOAD_BYTES,
     MAX_SIGNATURES,
     Envelope,
     EnvelopeSignature,
@@ -112,6 +114,35 @@ def test_another_key_counts_for_nothing(statement: BundleStatement) -> None:
     assert "unsigned_bundle" == refused(lambda: check_bundle([], statement, [public(KEY)]))
     forged = msgspec.structs.replace(envelope, signatures=(borrowed,))
     assert "bad_signature" == refused(lambda: check_bundle([forged], statement, [public(KEY)]))
+
+
+def test_the_most_telling_refusal_is_told() -> None:
+    """A user whose signed bundle was changed would look for a key that is unknown."""
+    wanted = BundleStatement(cluster="c", id=BundleId("b"), digest=Digest("0" * 64))
+    wrong, unknown = sign(msgspec.structs.replace(wanted, cluster="d"), KEY), sign(wanted, OTHER)
+
+    for envelopes in ([wrong, unknown], [unknown, wrong]):
+        assert "bad_signature" == refused(lambda e=envelopes: check_bundle(e, wanted, [public(KEY)]))  # type: ignore[misc]
+
+
+def test_what_is_signed_is_encoded_as_dsse_says() -> None:
+    """Other programs could not check our signatures. The text is the example of DSSE's protocol."""
+    expected = b"DSSEv1 29 http://example.com/HelloWorld 11 hello world"
+
+    assert expected == to_be_signed("http://example.com/HelloWorld", b"hello world")
+
+
+def test_a_statement_has_a_bound_for_who_signs_and_for_who_reads() -> None:
+    """A statement could be signed that nobody reads, or a hash of gigabytes be asked for."""
+    small = BundleStatement(cluster="", id=BundleId("b"), digest=Digest("0" * 64))
+    room = MAX_PAYLOAD_BYTES - len(canonical(small))
+    largest, larger = (msgspec.structs.replace(small, cluster="c" * length) for length in (room, room + 1))
+
+    assert len(sign(largest, KEY).payload) == MAX_PAYLOAD_BYTES
+    assert "too_large" == refused(lambda: sign(larger, KEY))
+    for size, code in ((MAX_BUNDLE_PAYLOAD_BYTES, "unknown_key"), (MAX_BUNDLE_PAYLOAD_BYTES + 1, "bad_signature")):
+        envelope = msgspec.structs.replace(sign(small, KEY), payload=b" " * size)
+        assert code == refused(lambda e=envelope: verified(e, BundleStatement, [public(OTHER)], "x"))  # type: ignore[misc]
 
 
 @given(statement=BUNDLE, noise=st.integers(0, MAX_SIGNATURES - 1))

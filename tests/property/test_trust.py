@@ -5,7 +5,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from torrentdist.model.configuration.config import TrustConfig, TrustRule
@@ -27,6 +27,9 @@ def literals(pattern: str) -> int:
     return sum(character not in "*?" for character in pattern)
 
 
+@example(modes={"aa?": TrustMode.OFF, "a****": TrustMode.ENFORCE}, bundle="aaa")
+@example(modes={"a*": TrustMode.WARN, "*a": TrustMode.ENFORCE, "a**": TrustMode.OFF}, bundle="aa")
+@example(modes={"a*": TrustMode.ENFORCE, "*a": TrustMode.WARN}, bundle="aa")
 @given(modes=TABLE, bundle=ID)
 def test_the_most_specific_pattern_counts(modes: dict[str, TrustMode], bundle: str) -> None:
     """A general rule would overrule the one that was written for a bundle."""

@@ -72,6 +72,7 @@ def test_a_leader_gives_way_only_to_somebody_who_has_it_all() -> None:
 
     assert gate.others_have(seen, [BundleId("a")])
     assert not gate.others_have(seen, [BundleId("a"), BundleId("b")])
+    assert not gate.others_have(seen, [])
 
 
 def absent(seen: ClusterSnapshot) -> dict[BundleId, Digest]:

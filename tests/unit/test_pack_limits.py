@@ -63,9 +63,9 @@ def test_no_file_that_is_larger_than_a_piece_is_packed() -> None:
 
 def test_packs_go_directory_by_directory() -> None:
     """A change of one directory would change the packs of others."""
-    paths = [b"b/x", b"a", b"a/b/c", b"a/z", b"a/b", b"z"]
+    paths = [b"b/x", b"a", b"a-b/c", b"a/b/c", b"a/z", b"a/b", b"z"]
 
-    assert [b"a", b"z", b"a/b", b"a/z", b"a/b/c", b"b/x"] == [paths[number] for number in pack_order(paths)]
+    assert [b"a", b"z", b"a/b", b"a/z", b"a/b/c", b"a-b/c", b"b/x"] == [paths[number] for number in pack_order(paths)]
 
 
 @pytest.mark.parametrize(
@@ -81,6 +81,9 @@ def test_packs_go_directory_by_directory() -> None:
         ([(MOST_PACK // 8, GOES_ON)] * 9, [8, 1]),
         ([(LEAST_PACK, ENDS), (0, ENDS), (0, ENDS)], [3]),
         ([(0, ENDS), (MOST_PACK, GOES_ON)], [2]),
+        ([(0, ENDS), (MOST_PACK + 1, GOES_ON), (1, GOES_ON)], [2, 1]),
+        ([(USUAL_PACK // 2, b"\x80" + bytes(31)), (1, GOES_ON)], [2]),
+        ([(USUAL_PACK // 2, b"\x7f" + b"\xff" * 31), (1, GOES_ON)], [1, 1]),
     ],
 )
 def test_a_pack_ends_where_its_files_say(files: list[tuple[int, bytes]], counts: list[int]) -> None:

@@ -7,18 +7,27 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 import pytest
-from records_of import job, snapshot, supervisor
+from records_of import bundle, job, snapshot, supervisor
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.records.snapshot import AssignmentEntry, ClusterSnapshot, HostEntry, PresenceEntry
 from torrentdist.cluster.session.znode_operations import Create, Delete, Op, Set
 from torrentdist.master.console.event_lines import lane_of, of_absence
 from torrentdist.master.presence import presence_plan
-from torrentdist.master.presence.presence_plan import Heard, forget_ops, gone, presence_ops, restarting, returned
+from torrentdist.master.presence.presence_plan import (
+    Heard,
+    forget_ops,
+    gone,
+    next_look,
+    presence_ops,
+    restarting,
+    returned,
+)
 from torrentdist.model.access.host_record import HostRecord, PresenceRecord
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import JobId, SupervisorId
 from torrentdist.model.records import AssignmentRecord, WorkerAssignment, decode
+from torrentdist.model.wire.cluster_messages import GoneView
 
 WEEK = 7 * 86_400.0
 MASTERS = [PresenceRecord(id=id_, host="127.0.0.1") for id_ in ("m1", "m2", "m3")]
@@ -58,7 +67,8 @@ def test_a_killed_host_is_gone_with_what_it_kept_until_it_returns() -> None:
     returned = after(back, due(back, 2000.0))
 
     assert [] == gone(left, 1000.0 + presence_plan.ABSENT_SECS - 1)
-    assert [("h1", "supervisor", 1000.0, 1)] == [(g.id, g.role, g.since, g.bundles) for g in gone(left, 1011.0)]
+    view = GoneView(id="h1", role="supervisor", host="127.0.0.1", since=1000.0, gone_secs=10.0, bundles=1, jobs=[])
+    assert [view] == gone(left, 1000.0 + presence_plan.ABSENT_SECS)
     assert [] == gone(back, 3000.0)
     assert [] == gone(dataclasses.replace(returned, supervisors={}), 3000.0), "it counts from its next absence"
 
@@ -68,14 +78,38 @@ def test_a_new_leader_counts_on_and_writes_nothing() -> None:
     assert [] == due(seen("h2", known=[host("h1", absent_at=900.0), host("h2")]))
 
 
+def test_a_host_that_comes_is_remembered_from_then_on() -> None:
+    """If this fails, a host that dies on its first day is missed by nobody, or counts as silent."""
+    (op,) = due(seen("h1"))
+
+    assert isinstance(op, Create)
+    assert host("h1") == decode(op.data, PresenceRecord, path=op.path)
+
+
 def test_a_dead_master_is_gone() -> None:
     """If this fails, a cluster with one of two masters says that all is well."""
     dead = dataclasses.replace(seen(), masters=snapshot(masters=["m1", "m2"]).masters)
+    kept = snapshot(
+        [bundle("a", holders=["m3"]), bundle("b", holders=["m1", "m3"]), bundle("c", holders=["m1"])],
+        masters=["m1"],
+        known_masters=[PresenceRecord(id="m3", host="10.0.0.3", absent_at=980.04, ran=(JobId("old"),))],
+    )
+    view = GoneView(id="m3", role="master", host="10.0.0.3", since=980.04, gone_secs=20.0, bundles=2, jobs=[])
+
+    assert [view] == gone(kept, 1000.0)
     (op,) = due(dead)
 
     assert isinstance(op, Set)
     assert "/known-masters/m3" == op.path
     assert 1000.0 == decode(op.data, PresenceRecord, path=op.path).absent_at
+
+
+def test_a_host_with_a_certificate_is_missed_until_it_is_revoked() -> None:
+    """If this fails, no host of a cluster with TLS is ever missed."""
+    of = dataclasses.replace(seen(known=[host("h1")]), hosts={"h1": HostEntry(HostRecord(id="h1"), 0)})
+
+    assert [Set] == [type(op) for op in due(of)]
+    assert [Set] == [type(op) for op in due(dataclasses.replace(of, assignments={}))]
 
 
 @pytest.mark.parametrize("how", ["stopped", "drained", "revoked"])
@@ -107,9 +141,13 @@ def test_the_gone_are_forgotten_after_a_while_and_never_too_many(monkeypatch: py
     of = seen("h2", known=[host("h1", 900.0), host("h0", 800.0), host("h2")])
 
     assert [] == due(of)
-    assert ["/known-supervisors/h0"] == [op.path for op in due(of, forget_after=150.0)]
+    assert ["/known-supervisors/h0"] == [op.path for op in due(of, forget_after=200.0)]
+    assert [100.0, 0.0] == [next_look(of, 1000.0, forget_after) for forget_after in (300.0, 50.0)]
+    assert float("inf") == next_look(seen("h2", known=[host("h2")]), 1000.0, 300.0)
     monkeypatch.setattr(presence_plan, "MOST_GONE", 1)
     assert ["/known-supervisors/h0"] == [op.path for op in due(of)], "the one that is gone for longest"
+    newly = [host("h1", 900.0), *(host(id_) for id_ in ("h3", "h4"))]
+    assert [Set, Set] == [type(op) for op in due(seen(known=newly))], "these are not gone yet"
     monkeypatch.setattr(presence_plan, "MOST_KNOWN", 1)
     assert [] == due(seen("h2", "h3", known=[host("h2")]))
 
@@ -160,6 +198,7 @@ def test_a_short_absence_is_none() -> None:
     left = after(seen("h1", known=[host("h1")]), due(seen(known=[host("h1")])))
 
     assert [] == [*returned(after(left, due(left, 1000.0 + presence_plan.ABSENT_SECS - 1)))]
+    assert 1 == len([*returned(after(left, due(left, 1000.0 + presence_plan.ABSENT_SECS)))])
 
 
 def test_a_host_that_starts_again_and_again_is_named_until_it_runs_for_a_while() -> None:
@@ -174,6 +213,7 @@ def test_a_host_that_starts_again_and_again_is_named_until_it_runs_for_a_while()
 
     assert [{}, {}, {}, {}, {"h1": "it started 4 times within 3 min"}] == named
     assert [] == due(records)
+    assert ["h1"] == [*restarting(records, 1060.0 + presence_plan.LOOP_SECS)["supervisor"]]
     assert {} == restarting(records, 1060.0 + presence_plan.LOOP_SECS + 1)["supervisor"]
 
 

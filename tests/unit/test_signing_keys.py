@@ -15,7 +15,9 @@ from torrentdist.model.access.envelope import parse_public_key_text
 from torrentdist.model.configuration.config import TrustConfig, TrustRule
 from torrentdist.model.configuration.settings import combine, environ_layer, toml_layer
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.wire.doctor_views import Verdict
+from torrentdist.security.signing.signatures import BundleStatement, check_bundle
 from torrentdist.security.signing.signing_keys import generate_key, read_signer
 
 PROD = TrustConfig(cluster="prod")
@@ -28,20 +30,29 @@ def test_a_key_is_the_users_alone_and_is_never_overwritten(tmp_path: Path) -> No
     before = (tmp_path / "key").read_bytes()
     errors = []
     (tmp_path / "other.pub").write_text("mine")
-    for name in ("key", "other"):
+    (tmp_path / "linked.pub").symlink_to("nowhere")
+    for name in ("other", "linked"):
+        with pytest.raises(TorrentdistError) as caught:
+            generate_key(tmp_path / name)
+        errors.append((caught.value.code, caught.value.fields["path"]))
+    (tmp_path / "key.pub").rename(tmp_path / "kept.pub")
+    for name in ("key", "nowhere/key"):
         with pytest.raises(TorrentdistError) as caught:
             generate_key(tmp_path / name)
         errors.append((caught.value.code, caught.value.fields["path"]))
 
+    signer = read_signer(tmp_path / "key", PROD)
+    statement = BundleStatement(cluster="prod", id=BundleId("etl"), digest=Digest("0" * 64))
+
+    assert (signer.public.id,) == check_bundle(
+        [signer.bundle(statement.id, statement.digest)], statement, [signer.public]
+    )
     assert 0o600 == stat.S_IMODE((tmp_path / "key").stat().st_mode)
-    assert [("key_exists", str(tmp_path / "key")), ("key_exists", str(tmp_path / "other.pub"))] == errors
+    assert [("key_exists", str(tmp_path / path)) for path in ("other.pub", "linked.pub", "key")] == errors[:3]
+    assert errors[3][0] != "key_exists", "there is no such directory"
     assert before == (tmp_path / "key").read_bytes()
     assert not (tmp_path / "other").exists()
-    assert (
-        made.id
-        == parse_public_key_text((tmp_path / "key.pub").read_text()).id
-        == read_signer(tmp_path / "key", PROD).public.id
-    )
+    assert made.id == parse_public_key_text((tmp_path / "kept.pub").read_text()).id == signer.public.id
 
 
 def test_a_key_that_cannot_be_used_says_why(tmp_path: Path) -> None:

@@ -67,6 +67,8 @@ def with_tokens(*records: TokenRecord) -> ClusterSnapshot:
         ({"ttl_secs": float("nan")}, "invalid_request"),
         ({"ttl_secs": 1e12}, "invalid_request"),
         ({"hash": SECRET}, "invalid_request"),
+        ({"hash": "g" * 64}, "invalid_request"),
+        ({"hash": "a" * 63}, "invalid_request"),
     ],
 )
 def test_an_impossible_token_is_refused(given: dict[str, object], code: str) -> None:
@@ -182,6 +184,20 @@ def test_a_token_from_before_patterns_bound_reading_reads_everything() -> None:
 def test_anything_else_proves_nothing(text: str) -> None:
     """Half a token, or the token of somebody else, would open the cluster."""
     assert principal_of_token(text, lambda _: record(), NOW) is None
+
+
+@pytest.mark.parametrize("text", ["", "td.ann.", "td..x", "td.ann", "te.ann.x", ".ann.x"])
+def test_what_is_no_token_has_no_parts(text: str) -> None:
+    """Any text with dots would be looked up, and hashed, as a token."""
+    assert name_and_secret(text) is None
+
+
+def test_a_secret_is_long_and_made_anew() -> None:
+    """A stranger who guesses one secret would have them all."""
+    secrets = {new_secret() for _ in range(10)}
+
+    assert 10 == len(secrets)
+    assert all(len(secret) == 43 for secret in secrets)
 
 
 def test_an_unknown_name_proves_nothing() -> None:

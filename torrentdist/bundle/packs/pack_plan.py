@@ -71,7 +71,7 @@ def pack_counts(files: Iterable[tuple[int, bytes]]) -> list[int]:
             count = weight = 0
     if weight:
         counts.append(count)
-    elif count and counts:  # only empty files follow the last pack
+    elif counts:  # only empty files follow the last pack
         counts[-1] += count
     return counts
 

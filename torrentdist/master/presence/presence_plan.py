@@ -151,10 +151,10 @@ def gone(snapshot: ClusterSnapshot, now: float) -> list[GoneView]:
     """Returns the masters and supervisors that are gone, with what they should keep and run. Every
     page, command, metric and alert counts these."""
     return [
-        _gone_view(snapshot, role, role.known[id_].record, now)
+        _gone_view(snapshot, role, record, now)
         for role in _roles(snapshot)
-        for id_ in sorted(role.known.keys() - role.registered.keys())
-        if 0 < role.known[id_].record.absent_at <= now - ABSENT_SECS
+        for record in (role.known[id_].record for id_ in sorted(role.known.keys() - role.registered.keys()))
+        if record.absent_at and now - record.absent_at >= ABSENT_SECS
     ]
 
 

@@ -83,7 +83,7 @@ def _differing(claim: JobClaim, spec: JobSpec) -> Iterator[str]:
     told, derived = (msgspec.structs.asdict(each) for each in (claim.spec, spec))
     for key in told.keys() - {"workers"}:
         one, other = told[key], derived[key]
-        if isinstance(one, dict) and isinstance(other, dict):
+        if isinstance(one, dict):
             yield from (f"{key}.{name}" for name in one.keys() | other.keys() if one.get(name) != other.get(name))
         elif one != other and key != "dependencies":
             yield key

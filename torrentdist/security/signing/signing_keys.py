@@ -6,6 +6,7 @@ public key as configurations name it. Never: overwrite a file.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -58,15 +59,14 @@ def generate_key(path: Path) -> NewKeyView:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     public_path = path.with_name(f"{path.name}.pub")
-    for there in (path, public_path):
-        if there.exists() or there.is_symlink():
-            raise TorrentdistError("key_exists", path=str(there))
+    if os.path.lexists(public_path):
+        raise TorrentdistError("key_exists", path=str(public_path))
     key = Ed25519PrivateKey.generate()
     pkcs8, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     try:
         write_private(path, key.private_bytes(serialization.Encoding.PEM, pkcs8, plain))
     except TorrentdistError as error:
-        if isinstance(error.__cause__, FileExistsError):  # another process was faster
+        if isinstance(error.__cause__, FileExistsError):
             raise TorrentdistError("key_exists", path=str(path)) from error
         raise
     raw = key.public_key().public_bytes_raw()
