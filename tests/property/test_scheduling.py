@@ -13,10 +13,9 @@ from torrentdist.model.ids import JobId, SupervisorId
 HOST_IDS = [SupervisorId(f"h{n}") for n in range(6)]
 JOB_IDS = [JobId(f"j{n}") for n in range(3)]
 
+seldom = st.sampled_from([False, False, False, True])
 hosts = st.lists(
-    st.builds(
-        HostSlots, id=st.sampled_from(HOST_IDS), slots=st.integers(0, 5), draining=st.booleans(), silent=st.booleans()
-    ),
+    st.builds(HostSlots, id=st.sampled_from(HOST_IDS), slots=st.integers(0, 5), draining=seldom, silent=seldom),
     unique_by=lambda host: host.id,
 )
 demands = st.lists(
@@ -118,3 +117,27 @@ def test_a_worker_goes_where_its_job_has_fewest_and_then_where_most_is_free() ->
     after = place([Demand(job, 4)], on, {})
 
     assert {(job, 0): large, (job, 1): larger_name, (job, 2): small, (job, 3): large} == after
+
+
+def test_a_host_keeps_as_many_workers_as_it_has_slots() -> None:
+    """C7: a host whose slots were reduced would run more workers than it has slots, or a silent
+    host that is drained would keep its workers."""
+    job, host = JobId("j"), HOST_IDS[0]
+    demand, before = [Demand(job, 3)], {(job, k): host for k in range(3)}
+    for draining, silent, kept in ((False, False, 2), (False, True, 2), (True, False, 0), (True, True, 0)):
+        after = place(demand, [HostSlots(host, 2, draining, silent)], before)
+
+        assert {(job, k): host for k in range(kept)} == after
+
+
+def test_a_rebalance_of_two_jobs_moves_their_own_workers_into_free_slots_alone() -> None:
+    """C14: a rebalance would stop workers of other jobs, overfill a small host, or leave free slots
+    unused that it has made itself."""
+    (a, b, c), (full, small, large) = JOB_IDS, HOST_IDS[:3]
+    on = [HostSlots(full, 9), HostSlots(small, 1), HostSlots(large, 6)]
+    before = {**{(a, k): full for k in range(8)}, (c, 0): full, (b, 0): large, (b, 1): large}
+    after = place([Demand(a, 8), Demand(b, 2), Demand(c, 1)], on, before, {a, b})
+
+    assert {(a, 7): large, (a, 6): small, (a, 5): large, (a, 4): large, (b, 1): full} == {
+        worker: host for worker, host in after.items() if before[worker] != host
+    }

@@ -207,7 +207,8 @@ def test_a_host_that_has_not_looked_since_its_last_write_gets_no_proof(world: Wo
     world.at(OVERDUE + 1)
 
     assert NEVER == world.proven
-    assert ToProve(TIMEOUT, {M1: (url_of(M1), OVERDUE + 1 + AHEAD), M2: (url_of(M2), OVERDUE + 1 + AHEAD)}) == left(
+    world.set_clock(OVERDUE + 2)
+    assert ToProve(TIMEOUT, {M1: (url_of(M1), OVERDUE + 2 + AHEAD), M2: (url_of(M2), OVERDUE + 2 + AHEAD)}) == left(
         world
     )
     world.known_at = SENT

@@ -47,6 +47,7 @@ def test_a_job_waits_for_all_of_its_bundles() -> None:
 
     assert [] == happened(half, {}, server_now=5.0, max_wait_secs=60.0)
     assert [Happened(J, Replicated(5.0))] == happened(whole, {}, server_now=5.0, max_wait_secs=60.0)
+    assert [] == happened(whole, {}, server_now=5.0, max_wait_secs=60.0, decide=lambda path, make: None)
 
 
 def test_the_wait_for_replicas_ends_as_configured() -> None:
@@ -300,6 +301,34 @@ def test_a_host_whose_assignment_is_refused_keeps_what_it_has(up: tuple[Supervis
     ops = assignment_ops(before, resting={paths.assignment(H1)})
 
     assert {H1: (0, 1), H2: (2, 3)} == placed(ops, before)
+    assert assignment_ops(before) == assignment_ops(before, resting={paths.job(JobId(H1))})
+
+
+def test_a_host_whose_first_assignment_is_refused_gets_nothing() -> None:
+    """A worker would have its place on a host that is never told of it."""
+    before = running(1, on={}, up=(H1, H2))
+
+    assert {H2: (0,)} == placed(assignment_ops(before, resting={paths.assignment(H1)}), before)
+
+
+def test_workers_are_told_that_their_job_is_active_no_more() -> None:
+    """C5: `job deactivate` would stop nothing."""
+    before = changed(running(1, on={H1: (0,)}, up=(H1,)), status=JobStatus.INACTIVE)
+    (op,) = assignment_ops(before)
+
+    assert isinstance(op, Set)
+    assert [False] == [worker.active for worker in decode(op.data, AssignmentRecord, path=op.path).workers]
+
+
+def test_until_it_has_settled_a_leader_gives_nothing_to_hosts_without_room() -> None:
+    """C5: a host that is being drained would get new workers after each failover."""
+    before = running(1, on={H1: ()}, up=(H1,))
+    draining = dataclasses.replace(before, assignments=predicted(before, drain_ops(before, H1, True)).assignments)
+    full = dataclasses.replace(
+        before, supervisors={H1: msgspec.structs.replace(before.supervisors[H1], slots=0)}, assignments={}
+    )
+
+    assert [[], []] == [assignment_ops(each, settled=False) for each in (draining, full)]
 
 
 def test_a_leader_listens_for_a_sixth_of_a_session_more() -> None:

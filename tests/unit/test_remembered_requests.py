@@ -89,6 +89,8 @@ def test_an_answer_replaces_the_claim_that_was_seen() -> None:
 
     assert isinstance(op, Set)
     assert (paths.request(ID), 3) == (op.path, op.version)
+    written = kept(decode(op.data, RequestRecord, path=op.path))
+    assert b'{"a":1}' == written.body
     assert kept(RequestRecord(content=ASKED.content, status=200, body='{"a":1}')) == kept(
         decode(op.data, RequestRecord, path=op.path)
     )

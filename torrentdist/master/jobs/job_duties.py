@@ -71,9 +71,8 @@ def happened(
         for id_, entry in sorted(snapshot.jobs.items())
         for event in decide(paths.job(id_), partial(_events, snapshot, entry, reports, server_now, max_wait_secs)) or ()
     ]
-    moves = [what for what in found if _places_workers(snapshot, what)]
     others = [what for what in found if not _places_workers(snapshot, what)]
-    return others or (moves[:1] if settled else [])
+    return others or (found[:1] if settled else [])
 
 
 def _places_workers(snapshot: ClusterSnapshot, what: Happened) -> bool:
@@ -183,7 +182,8 @@ def _assignment_change(
             remaining = tuple(w for w in workers if (w.job, w.worker) in kept)
             data = encode(msgspec.structs.replace(before, workers=remaining, generation=generation))
             ops.append(Create(path, data) if version is None else Set(path, data, version))
-            version = 0 if version is None else version + 1
+            if version is not None:
+                version += 1
     return taking, giving
 
 

@@ -172,7 +172,8 @@ def _changes(step: Step, job: JobRecord, event: Event) -> dict[str, Any]:
             pending = Pending(step=PendingStep.REBALANCE, due=now + wait, workers=workers)
             return {"status": S.REBALANCING, "resume": job.status, "pending": pending}
         case Step.RESUME, _:
-            workers = (job.pending.workers if job.pending else 0) or job.workers
+            assert job.pending is not None  # what comes due is pending
+            workers = job.pending.workers or job.workers
             changes = {"status": job.resume or S.ACTIVE, "resume": None, "pending": None, "workers": workers}
             return {**changes, **_outcome(msgspec.structs.replace(job, workers=workers))}
         case ((Step.KILL | Step.RE_ARM), Kill(now, wait)):
@@ -225,8 +226,9 @@ def failure(job: JobRecord, last: WorkerEnded | None = None) -> str:
     if not failed:
         return ""
     why = f": {last.detail}" if last is not None and last.detail and last.worker == failed[0] else ""
-    limited = restart is not None and restart.policy is not RestartPolicy.NEVER
-    limit = f"; its restart.limit of {restart.limit} is reached" if limited and restart is not None else ""
+    limit = ""
+    if restart is not None and restart.policy is not RestartPolicy.NEVER:
+        limit = f"; its restart.limit of {restart.limit} is reached"
     return f"worker {failed[0]} ended with exit code {exits[failed[0]]}{why}{limit}"
 
 
