@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torrentdist.security.master_proof import SHORTEST_TOKEN, name_and_key, proof, proves
-from torrentdist.security.passes import AT_ONCE_SECS, OUTPUT_SECS, admits, new_pass
+from torrentdist.security.passes import AT_ONCE_SECS, OUTPUT_SECS, admits, host_key, new_pass
 from torrentdist.security.tokens import hash_of, token_text
 
 pytestmark = pytest.mark.case("F4")
@@ -42,6 +42,17 @@ def test_no_other_text_is_a_pass(text: str, path: str) -> None:
     """A hostile query would open a host, or end the request with a bug."""
     assert not admits("key", text, path, NOW)
     assert not admits("", text, path, NOW)
+
+
+def test_a_host_without_a_key_admits_nobody() -> None:
+    """A host that has read no key yet would open itself to everybody who guesses that."""
+    assert not admits("", new_pass("", "/", NOW, OUTPUT_SECS), "/", NOW)
+
+
+def test_the_key_of_a_host_is_made_of_its_password_alone() -> None:
+    """Masters and hosts of two releases would refuse each other's passes."""
+    assert "53eb02dbd16029af17f6dabe8ef76cf58ded78be7fafd8cc17b99d9a1686a7b5" == host_key("password")
+    assert host_key("password") != host_key("other")
 
 
 @given(KEYS, PATHS, PATHS, KEYS, KEYS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -196,3 +198,7 @@ def test_a_bundle_that_lives_on_anothers_copies_keeps_them() -> None:
     assert [] == doomed(seen, NOW)
     assert {"etl-1": ("last_copy",), "etl-2": ("newest",)} == found.stays
     assert digest_of("same") == seen.bundles[BundleId("other")].record.digest
+    gone = replace(
+        seen, bundles={**seen.bundles, BundleId("other"): bundle("other", state=BundleState.REMOVED, content="same")}
+    )
+    assert ["etl-1"] == doomed(gone, NOW), "what is removed needs no copies"

@@ -18,6 +18,7 @@ from torrentdist.model.access.envelope import (
     Envelope,
     EnvelopeSignature,
     SigningKeyText,
+    check_bounds,
     parse_public_key_text,
     public_key_text,
 )
@@ -42,6 +43,7 @@ from torrentdist.security.signing.trust import BundleTrust, TrustMode
 pytestmark = pytest.mark.case("F12")
 
 KEY, OTHER = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
+A_SIGNATURE = EnvelopeSignature(keyid="0" * 16, sig=bytes(64))
 
 
 def public(key: Ed25519PrivateKey) -> SigningKeyText:
@@ -114,6 +116,37 @@ def test_another_key_counts_for_nothing(statement: BundleStatement) -> None:
     assert "unsigned_bundle" == refused(lambda: check_bundle([], statement, [public(KEY)]))
     forged = msgspec.structs.replace(envelope, signatures=(borrowed,))
     assert "bad_signature" == refused(lambda: check_bundle([forged], statement, [public(KEY)]))
+
+
+@pytest.mark.parametrize(
+    ("changed", "detail"),
+    [
+        ({"payload": b" " * (MAX_PAYLOAD_BYTES + 1)}, "it is over"),
+        ({"signatures": ()}, "no signature, or too many"),
+        ({"signatures": (A_SIGNATURE,) * (MAX_SIGNATURES + 1)}, "no signature, or too many"),
+        ({"payload_type": "x" * 101}, "no signature, or too many"),
+        ({"signatures": (A_SIGNATURE, EnvelopeSignature(keyid="0" * 15, sig=bytes(64)))}, "no signature by ed25519"),
+        ({"signatures": (EnvelopeSignature(keyid="0" * 16, sig=bytes(63)),)}, "no signature by ed25519"),
+    ],
+)
+def test_an_envelope_from_outside_has_bounds(changed: dict[str, Any], detail: str) -> None:
+    """One request could have a master verify signatures for minutes."""
+    largest = Envelope(
+        payload_type="x" * 100, payload=b" " * MAX_PAYLOAD_BYTES, signatures=(A_SIGNATURE,) * MAX_SIGNATURES
+    )
+    check_bounds(largest)
+    with pytest.raises(TorrentdistError) as caught:
+        check_bounds(msgspec.structs.replace(largest, **changed))
+
+    assert "bad_signature" == caught.value.code
+    assert detail in caught.value.fields["detail"]
+
+
+@pytest.mark.parametrize("text", ["!" + "A" * 43 + "=", "A" * 43, "\u00e9" * 44])
+def test_a_key_that_is_no_base64_says_so(text: str) -> None:
+    """A configuration would trust another key than the one that its author has read."""
+    with pytest.raises(ValueError, match="not base64"):
+        parse_public_key_text(f"ed25519:{text}")
 
 
 def test_the_most_telling_refusal_is_told() -> None:

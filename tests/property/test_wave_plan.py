@@ -156,6 +156,8 @@ def test_only_the_last_wave_waits_long() -> None:
     assert isinstance(next_step(record(2, concurrency=1), {first, second}, very_late, PATIENCE), EndDistribution)
     assert isinstance(next_step(record(2, concurrency=1), {first}, stuck, PATIENCE), EndDistribution)
     assert isinstance(next_step(record(1, canary=1), {first}, stuck, PATIENCE), EndDistribution)
+    waits = {first: outcome(HostState.WAITING)}
+    assert isinstance(next_step(record(1), {first}, waits, PATIENCE), EndDistribution)
 
 
 def test_a_host_of_which_nothing_is_known_is_waited_for() -> None:

@@ -77,5 +77,5 @@ async def ask_leader(
             if isinstance(named := refusal.extra.get("leader"), str):
                 ahead.insert(0, named)
         except (HttpError, Broken):
-            continue
+            pass
     return None

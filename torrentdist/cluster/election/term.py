@@ -126,7 +126,7 @@ def standing(children: Iterable[str], own: OwnNode | None, session: int | None) 
     order = queue(children)
     if own is None or own.name not in order:
         return MustQueue()
-    if session is None or own.owner != session:
+    if own.owner != session:
         return Ghost(own.name)
     place = order.index(own.name)
     return First(own.name) if place == 0 else Waits(order[place - 1])

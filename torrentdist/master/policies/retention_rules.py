@@ -21,8 +21,8 @@ from torrentdist.model.ids import BundleId
 from torrentdist.model.policies.retention_record import RetentionRecord
 from torrentdist.model.records import BundleState
 
-_LITERAL = re.compile(r"[^*?[]*")
-"""Finds the first characters of a pattern, as far as they stand for themselves."""
+_WILD = re.compile(r"[*?[]")
+"""Splits a pattern. The first part stands for itself."""
 _LAST = chr(sys.maxunicode)
 
 
@@ -72,15 +72,10 @@ def _matching(snapshot: ClusterSnapshot, ids: list[BundleId], rule: RetentionRec
     """Returns the bundles that match, the newest first. `ids` are those of all bundles, sorted."""
     found = [
         entry
-        for id_ in _beginning_with(ids, _literal(rule.pattern))
+        for id_ in _beginning_with(ids, _WILD.split(rule.pattern)[0])
         if (entry := snapshot.bundles[id_]).record.state is not BundleState.REMOVED and fnmatchcase(id_, rule.pattern)
     ]
     return sorted(found, key=lambda entry: (-entry.record.created_at, entry.record.id))
-
-
-def _literal(pattern: str) -> str:
-    found = _LITERAL.match(pattern)
-    return found[0] if found else ""
 
 
 def _beginning_with(ids: list[BundleId], prefix: str) -> list[BundleId]:

@@ -133,7 +133,7 @@ def next_step(
 
 
 def _lacking(record: DistributionRecord, outcomes: Mapping[SupervisorId, HostOutcome]) -> str:
-    lack = {host: outcomes[host] for host in record.hosts if host in outcomes and not outcomes[host].done}
+    lack = {host: outcomes[host] for host in record.hosts if not outcomes[host].done}
     return f"these hosts lack it: {_told_of(lack)}" if lack else ""
 
 

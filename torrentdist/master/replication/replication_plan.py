@@ -111,13 +111,17 @@ def plan(
         index = index or RecordIndex.of(snapshot)
         actions += [Abandon(digest) for digest in sorted(stale) if not index.bundles_of(digest)]
         actions += [DropReplica(digest) for digest in sorted(removed) if not is_alive(snapshot, index, digest)]
-    return actions + _chosen(wanted, _room(snapshot, local, index) if wanted else 0)
+    return actions + (_chosen(wanted, _room(snapshot, local, index)) if wanted else [])
 
 
 def _announced(entry: BundleEntry, local: Local) -> bool:
     mine = entry.replicas.get(local.me)
-    current = mine is not None and mine.schema >= local.schema
-    return current and mine is not None and mine.store == local.store and mine.digest == entry.record.digest
+    return (
+        mine is not None
+        and mine.schema >= local.schema
+        and mine.store == local.store
+        and mine.digest == entry.record.digest
+    )
 
 
 def _may_fetch(entry: BundleEntry, local: Local, now: float) -> bool:
