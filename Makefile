@@ -14,7 +14,7 @@ MAPPED ?= tests/unit tests/property
 DURATIONS := --durations=25 --durations-min=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast breaks coverage-map lint style format docs site bench bench-short bench-spark bench-versions swarm chaos night simulate cases size property fuzz wheel deb lock sbom clean
+.PHONY: help setup demo test test-fast breaks coverage-map lint style format docs site bench bench-short bench-spark bench-versions swarm chaos night kubernetes simulate cases size property fuzz wheel deb lock sbom clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.* ## /  make \1 \t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -84,6 +84,9 @@ chaos: setup ## random faults over a cluster under load: make chaos [TIME=600] [
 
 night: setup ## break a cluster in 25 ways, and measure how soon each is named: make night [ONLY=disk,clock] or [ORDINARY=3600]
 	@PYTHONPATH=tests $(PY) -m night.run $(if $(ONLY),--only $(ONLY)) $(if $(ORDINARY),--ordinary $(ORDINARY))
+
+kubernetes: setup ## the CSI driver with real mounts, and csi-sanity, which Go builds; needs root
+	@CSI_SANITY="$$(scripts/csi-sanity)" && export CSI_SANITY && $(PY) -m pytest -q $(PYTEST_ARGS) tests/kubernetes
 
 property: setup ## every property test with 50 times its examples, about an hour: make property [TIMES=50] [PYTEST_ARGS=...]
 	@TORRENTDIST_PROPERTY_TIMES=$(or $(TIMES),50) $(PY) -m pytest -q -n 2 --dist worksteal $(PYTEST_ARGS) \

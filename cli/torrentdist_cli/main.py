@@ -30,6 +30,7 @@ COMMANDS = {
     "top": Lazy("cluster.cluster_command", "Show what happens in the cluster now, until Ctrl-C."),
     "supervisor": Lazy("hosts.supervisor_commands", "Run this host's supervisor, or list all supervisors."),
     "master": Lazy("hosts.daemon_start", "Run a master, in the foreground, until SIGTERM or Ctrl-C."),
+    "csi": Lazy("hosts.csi_command", "Run this node's CSI driver, in the foreground, until SIGTERM or Ctrl-C."),
     "ha": Lazy("cluster.ha_commands", "See and steer the masters' high availability."),
     "ca": Lazy("hosts.ca_commands", "Make the cluster's CA, and certificates from it."),
     "host": Lazy(

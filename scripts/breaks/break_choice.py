@@ -62,7 +62,7 @@ def read_terms(path: Path = LIST) -> Terms:
 
 def product_files() -> list[str]:
     paths = [path for folder in ("torrentdist", "cli") for path in sorted((ROOT / folder).rglob("*.py"))]
-    return [path.relative_to(ROOT).as_posix() for path in paths]
+    return [path.relative_to(ROOT).as_posix() for path in paths if not path.name.endswith("_pb2.py")]
 
 
 @cache

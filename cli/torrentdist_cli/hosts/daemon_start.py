@@ -16,16 +16,16 @@ from torrentdist_cli.frame.command import Command, Session
 from torrentdist_cli.frame.terminal import say
 
 
-def entry_of(module: str) -> Callable[..., None]:
-    """Returns `run` of a daemon's module. Raises `missing_dependency` if the server packages are
-    not installed."""
+def entry_of(module: str, extra: str = "server") -> Callable[..., None]:
+    """Returns `run` of a daemon's module. Raises `missing_dependency` if the packages of its extra
+    are not installed."""
     try:
         return cast(Callable[..., None], import_module(module).run)
     except ModuleNotFoundError as exc:
         if (exc.name or "torrentdist").partition(".")[0] == "torrentdist":
             raise
         detail = f"a daemon needs {exc.name}, which is not installed"
-        raise TorrentdistError("missing_dependency", detail=detail, package="torrentdist[server]") from None
+        raise TorrentdistError("missing_dependency", detail=detail, package=f"torrentdist[{extra}]") from None
 
 
 def start(session: Session, role: str, **options: Any) -> None:

@@ -310,6 +310,23 @@ class MetricsConfig(Section, frozen=True, kw_only=True):
     trust.cluster, or else zookeeper.chroot without its slash."""
 
 
+class KubernetesConfig(Section, frozen=True, kw_only=True):
+    """What the CSI driver of a node reads, besides client.supervisor and supervisor.data_dir."""
+
+    namespaces: dict[str, str | list[str]] = {}
+    """The bundles that pods may have: `namespace` or `namespace/service account`, each with a
+    pattern of bundles or a list of patterns; `*` and `?` may stand in both. The rights of all that
+    match add up. Empty: no pod gets any."""
+    keys: str = ""
+    """The cluster's public keys (JWKS), as a file or an https:// URL. If set, a pod proves its
+    namespace and service account by a token for `audience`. Empty: the kubelet's word counts."""
+    issuer: str = ""
+    """The issuer that tokens must name; empty: any that these keys have signed."""
+    audience: str = "torrentdist"
+    kubelet_dir: str = "/var/lib/kubelet"
+    """The kubelet's directory, below which volumes are mounted."""
+
+
 class Config(Section, frozen=True, kw_only=True):
     client: ClientConfig = ClientConfig()
     master: MasterConfig = MasterConfig()
@@ -329,6 +346,7 @@ class Config(Section, frozen=True, kw_only=True):
     events: EventsConfig = EventsConfig()
     traces: TracesConfig = TracesConfig()
     metrics: MetricsConfig = MetricsConfig()
+    kubernetes: KubernetesConfig = KubernetesConfig()
 
     @property
     def cluster_label(self) -> str:

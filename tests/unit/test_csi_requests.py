@@ -1,0 +1,156 @@
+"""What a pod wants mounted: the checks of its request, its namespace's rights, and the table of
+mounts."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from torrentdist.csi.mount_table import Mount, mounted_at, parse_mounts, surrounding, volume_mounts
+from torrentdist.csi.namespace_rights import check_rights, patterns_for
+from torrentdist.csi.publish_plan import condition, progress
+from torrentdist.csi.volume_request import (
+    TOKENS,
+    Pod,
+    Refusal,
+    VolumeRefused,
+    WantedVolume,
+    check_capability,
+    checked_target,
+    inner_path,
+    token_for,
+    wanted_volume,
+)
+from torrentdist.model.ids import BundleId, Digest
+from torrentdist.model.wire.fleet_messages import HostBundleView, HostState
+from torrentdist.model.wire.hold_messages import HoldView
+from torrentdist.model.wire.transfer_messages import TransferPhase, TransferView
+
+DIGEST = Digest("0123456789abcdef" * 4)
+POD = {
+    "csi.storage.k8s.io/pod.name": "etl-0",
+    "csi.storage.k8s.io/pod.namespace": "team-a",
+    "csi.storage.k8s.io/pod.uid": "u1",
+    "csi.storage.k8s.io/serviceAccount.name": "runner",
+    "csi.storage.k8s.io/ephemeral": "true",
+}
+
+
+def test_a_request_of_the_kubelet_becomes_a_value() -> None:
+    """A pod would get another bundle than its spec names, or none."""
+    context = POD | {"bundle": "env-43", "digest": DIGEST, "path": "lib/a/", TOKENS: "{}"}
+
+    assert WantedVolume(
+        "v", "/pods/1/mount", BundleId("env-43"), DIGEST, "lib/a", Pod("team-a", "etl-0", "u1", "runner"), "{}"
+    ) == wanted_volume("v", "/pods/1/mount/", context)
+    assert wanted_volume("v", "/t", {"bundle": "b"}).pod is None
+
+
+@pytest.mark.parametrize("path", ["/etc", "..", "a/../b", "a//b", "./a", ".", "a/.", "x" * 1025, "a\0b"])
+def test_a_path_stays_inside(path: str) -> None:
+    """A pod would read other files of the node."""
+    with pytest.raises(VolumeRefused) as refused:
+        inner_path(path)
+
+    assert Refusal.INVALID is refused.value.why
+
+
+@pytest.mark.parametrize("target", ["", "/", "pods/1", "/pods/../1", "/pods//1", "/pods/./1", "/a\0", "/" + "x" * 4096])
+def test_a_target_is_one_absolute_path(target: str) -> None:
+    """Two spellings of a target would be two volumes."""
+    with pytest.raises(VolumeRefused):
+        checked_target(target)
+
+
+def test_a_capability_that_cannot_be_kept_is_refused() -> None:
+    """A pod would start with a volume that is not what it asks for."""
+    check_capability(is_mount=True, options=["ro", "nodev"])
+    for is_mount, options in ((False, ()), (True, ["rw"]), (True, ["ro", "exec"])):
+        with pytest.raises(VolumeRefused):
+            check_capability(is_mount=is_mount, options=options)
+
+
+@pytest.mark.parametrize(
+    ("rights", "namespace", "account", "expected"),
+    [
+        ({}, "team-a", "runner", ()),
+        ({"team-a": "etl-*"}, "team-a", "runner", ("etl-*",)),
+        ({"team-a": "etl-*"}, "team-ab", "runner", ()),
+        ({"team-*": ["a", "b"], "*": "public-*"}, "team-a", "", ("a", "b", "public-*")),
+        ({"team-a/runner": "x", "team-a/*": "y", "*/other": "z"}, "team-a", "runner", ("x", "y")),
+        ({"team-a/runner": "x"}, "team-a", "", ()),
+    ],
+)
+def test_rights_of_all_keys_that_match_add_up(
+    rights: dict[str, str | list[str]], namespace: str, account: str, expected: tuple[str, ...]
+) -> None:
+    """A namespace would read what is another's."""
+    assert expected == patterns_for(rights, namespace, account)
+
+
+def test_a_pod_gets_what_its_namespace_may_have() -> None:
+    """A pod would get the bundles of others, or one without a name would get any."""
+    rights = {"team-a": "env-*"}
+    check_rights(rights, wanted_volume("v", "/t", POD | {"bundle": "env-43"}))
+    for context in (POD | {"bundle": "model-1"}, {"bundle": "env-43"}):
+        with pytest.raises(VolumeRefused) as refused:
+            check_rights(rights, wanted_volume("v", "/t", context))
+        assert Refusal.DENIED is refused.value.why
+
+
+def test_the_token_of_our_audience_is_taken() -> None:
+    """A pod would be refused although it proves who it is, or by its token for another service."""
+    tokens = json.dumps({"torrentdist": {"token": "t1", "expirationTimestamp": "x"}, "vault": {"token": "t2"}})
+
+    assert "t1" == token_for(tokens, "torrentdist")
+    for text in ("", "{}", '{"torrentdist": "t1"}', "["):
+        with pytest.raises(VolumeRefused):
+            token_for(text, "torrentdist")
+
+
+TABLE = rf"""
+22 1 254:1 / / rw,relatime shared:1 - ext4 /dev/vda rw
+30 22 254:1 /pods /var/lib/kubelet rw master:2 shared:7 - ext4 /dev/vda rw
+31 30 254:1 /td/objects/{DIGEST}/content /var/lib/kubelet/pods/1/my\040mount ro,nosuid shared:7 - ext4 /dev/vda rw
+32 30 254:1 /td/objects/{DIGEST}/content/lib/a /var/lib/kubelet/pods/2/mount rw - ext4 /dev/vda rw
+33 30 254:1 /td/objects/{DIGEST}/content//deleted /var/lib/kubelet/pods/3/mount ro - ext4 /dev/vda rw
+34 30 0:33 / /var/lib/kubelet/pods/4/mount ro - tmpfs tmpfs rw
+nonsense
+35 30 0:33 /
+"""
+
+
+def test_the_kernels_table_is_read() -> None:
+    """A volume would be mounted twice, or be taken for unmounted."""
+    mounts = parse_mounts(TABLE)
+    at = "/var/lib/kubelet/pods"
+    places = ("1/my mount", "2/mount", "3/mount", "4/mount")
+    one, part, gone, other = (mounted_at(mounts, f"{at}/{place}")[0] for place in places)
+
+    assert [True, False, True, True] == [mount.read_only for mount in (one, part, gone, other)]
+    assert [DIGEST, DIGEST, DIGEST, None] == [mount.digest for mount in (one, part, gone, other)]
+    assert [False, False, True, False] == [mount.is_gone for mount in (one, part, gone, other)]
+    assert {one.target, part.target, gone.target} == volume_mounts(mounts).keys()
+    around = surrounding(mounts, f"{at}/9")
+    assert around is not None
+    assert ("/var/lib/kubelet", True) == (around.target, around.shared)
+    assert "/" == getattr(surrounding(mounts, "/var/lib/kubelet2"), "target", None)
+
+
+def test_words_say_how_far_a_bundle_is_and_what_is_wrong_with_a_volume() -> None:
+    """The events of a pod would say nothing of why it waits."""
+    moving = TransferView(digest=DIGEST, phase=TransferPhase.FETCHING, size=4_000_000, done=1_000_000)
+    view = HostBundleView(id=BundleId("env"), digest=DIGEST, state=HostState.FETCHING)
+    hold = HoldView(name="n", bundle=BundleId("env"), digest=DIGEST, target="/t", taken_at=1.0, content="/c")
+    sound = Mount("/t", "/", read_only=True)
+
+    assert "bundle env is being fetched" == progress(view)
+    seen = HostBundleView(id=view.id, digest=DIGEST, state=view.state, transfer=moving)
+    assert "bundle env is being fetched: 25 % of 4.0 MB" == progress(seen)
+    assert "" == condition(sound, hold)
+    bad = HoldView(name="n", bundle=hold.bundle, digest=DIGEST, target="/t", taken_at=1.0)
+    wrong = [condition(Mount("/t", "/x//deleted", True), hold), condition(sound, None), condition(sound, bad)]
+    assert ["deleted", "does not know", "damaged"] == [
+        word for word, text in zip(("deleted", "does not know", "damaged"), wrong, strict=True) if word in text
+    ]

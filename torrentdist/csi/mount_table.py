@@ -1,0 +1,72 @@
+"""Reads the kernel's table of mounts, /proc/self/mountinfo.
+
+Pure: text in, values out. A line that is not understood is left out.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from torrentdist.model.ids import Digest
+
+_CONTENT = re.compile(r"/objects/([0-9a-f]{64})/content(?:/(.*))?", re.DOTALL)
+_ESCAPE = re.compile(r"\\([0-7]{3})")
+DELETED = "//deleted"
+
+
+@dataclass(frozen=True)
+class Mount:
+    target: str
+    root: str
+    """The directory of its file system that is mounted."""
+    read_only: bool
+    shared: bool = False
+    """Whether what is mounted below it appears in other mount namespaces, too."""
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the mounted directory was deleted, so that the mount is empty for ever."""
+        return self.root.endswith(DELETED)
+
+    @property
+    def digest(self) -> Digest | None:
+        """The bundle whose content is mounted; None: something else is."""
+        found = _CONTENT.search(self.root.removesuffix(DELETED))
+        return Digest(found[1]) if found else None
+
+
+def parse_mounts(table: str) -> list[Mount]:
+    """Returns the mounts in the order of the table: of two at one place, the later one hides the
+    other."""
+    return [mount for line in table.splitlines() if (mount := _mount(line.split(" "))) is not None]
+
+
+def _mount(fields: Sequence[str]) -> Mount | None:
+    if len(fields) < 7 or "-" not in fields[6:]:
+        return None
+    optional = fields[6 : fields.index("-", 6)]
+    return Mount(
+        target=_unescaped(fields[4]),
+        root=_unescaped(fields[3]),
+        read_only="ro" in fields[5].split(","),
+        shared=any(field.startswith("shared:") for field in optional),
+    )
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPE.sub(lambda found: chr(int(found[1], 8)), text)
+
+
+def mounted_at(mounts: Iterable[Mount], target: str) -> list[Mount]:
+    return [mount for mount in mounts if mount.target == target]
+
+
+def volume_mounts(mounts: Iterable[Mount]) -> dict[str, Mount]:
+    """Returns the mounts of bundles, by target. The last one counts where several are stacked."""
+    return {mount.target: mount for mount in mounts if mount.digest is not None}
+
+
+def surrounding(mounts: Iterable[Mount], path: str) -> Mount | None:
+    """Returns the mount in which a path lies."""
+    around = [mount for mount in mounts if path == mount.target or path.startswith(mount.target.rstrip("/") + "/")]
+    return max(around, key=lambda mount: len(mount.target), default=None)
