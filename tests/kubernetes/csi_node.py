@@ -45,6 +45,7 @@ class CsiNode:
 
     @property
     def kubelet(self) -> Path:
+        """The kubelet's directory of pods."""
         return self.work / "kubelet"
 
     @property
@@ -117,7 +118,7 @@ class CsiNode:
             raise CallFailed(exc.code().name, exc.details()) from exc
 
     def target(self, pod: str) -> Path:
-        return self.kubelet / "pods" / pod / "volumes" / "kubernetes.io~csi" / "env" / "mount"
+        return self.kubelet / pod / "volumes" / "kubernetes.io~csi" / "env" / "mount"
 
     def publish(
         self,

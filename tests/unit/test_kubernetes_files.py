@@ -15,12 +15,14 @@ import pytest
 import yaml
 from deployment_site import COMPOSE
 
+from torrentdist.csi.csi_services import DRIVER
 from torrentdist.model.configuration.settings import combine, toml_layer
 
 ROOT = Path(__file__).parent.parent.parent
 FOLDER = ROOT / "deploy/kubernetes"
 SCHEMA = json.loads((ROOT / "tests/servicemonitor.schema.json").read_text())
 KUBERNETES = "1.29"
+FILES = [("masters.yaml", "master.toml"), ("supervisors.yaml", "supervisor.toml"), ("csi.yaml", "csi.toml")]
 
 
 def documents(name: str) -> list[dict[str, Any]]:
@@ -32,7 +34,7 @@ def of_kind(kind: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("name", ["masters.yaml", "supervisors.yaml"])
+@pytest.mark.parametrize("name", ["masters.yaml", "supervisors.yaml", "csi.yaml"])
 def test_the_api_of_kubernetes_takes_the_manifests(name: str) -> None:
     """If this fails, kubectl refuses the file, or silently drops a misspelt field."""
     for document in documents(name):
@@ -84,7 +86,7 @@ def test_prometheus_calls_a_master_by_a_name_in_its_certificate() -> None:
     assert f"{name}.default.svc:{service['spec']['ports'][0]['port']}" == target
 
 
-@pytest.mark.parametrize(("name", "key"), [("masters.yaml", "master.toml"), ("supervisors.yaml", "supervisor.toml")])
+@pytest.mark.parametrize(("name", "key"), FILES)
 def test_the_daemons_accept_their_configuration(name: str, key: str) -> None:
     """If this fails, every pod ends with an unknown key."""
     (config,) = (d for d in documents(name) if d["kind"] == "ConfigMap")
@@ -104,6 +106,29 @@ def test_a_pod_mounts_what_it_names_and_runs_as_the_images_user(kind: str) -> No
     assert 10001 == pod["securityContext"]["runAsUser"]
     assert all(c["securityContext"]["capabilities"]["drop"] == ["ALL"] for c in containers)
     assert spec["selector"]["matchLabels"].items() <= spec["template"]["metadata"]["labels"].items()
+
+
+def test_the_csi_driver_reaches_its_supervisor_and_the_kubelet() -> None:
+    """If this fails, no volume is ever mounted, or mounts do not reach the pods."""
+    (driver,) = (d for d in documents("csi.yaml") if d["kind"] == "CSIDriver")
+    (daemons,) = (d for d in documents("csi.yaml") if d["kind"] == "DaemonSet")
+    (config,) = (d for d in documents("csi.yaml") if d["kind"] == "ConfigMap")
+    settings = combine([toml_layer(tomllib.loads(config["data"]["csi.toml"]), "csi.toml")]).config
+    pod = daemons["spec"]["template"]["spec"]
+    container, registrar = pod["containers"]
+    mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
+    paths = {volume["name"]: volume["hostPath"]["path"] for volume in pod["volumes"] if "hostPath" in volume}
+
+    assert (DRIVER, settings.kubernetes.audience) == (
+        driver["metadata"]["name"],
+        driver["spec"]["tokenRequests"][0]["audience"],
+    )
+    assert "Bidirectional" == mounts[settings.kubernetes.kubelet_dir]["mountPropagation"]
+    assert settings.kubernetes.kubelet_dir == paths[mounts[settings.kubernetes.kubelet_dir]["name"]]
+    assert settings.supervisor.data_dir == paths[mounts[settings.supervisor.data_dir]["name"]]
+    assert f"--kubelet-registration-path={paths['socket']}/csi.sock" in registrar["args"]
+    assert (True, "http://127.0.0.1:7070") == (pod["hostNetwork"], settings.client.supervisor)
+    assert not registrar["securityContext"].get("privileged")
 
 
 def test_a_node_holds_no_secret_of_the_masters() -> None:

@@ -323,8 +323,8 @@ class KubernetesConfig(Section, frozen=True, kw_only=True):
     issuer: str = ""
     """The issuer that tokens must name; empty: any that these keys have signed."""
     audience: str = "torrentdist"
-    kubelet_dir: str = "/var/lib/kubelet"
-    """The kubelet's directory, below which volumes are mounted."""
+    kubelet_dir: str = "/var/lib/kubelet/pods"
+    """The kubelet's directory of pods, below which volumes are mounted."""
 
 
 class Config(Section, frozen=True, kw_only=True):
