@@ -112,8 +112,8 @@ class AsyncClient:
         timeout: float = TIMEOUT_SECS,
         progress: Progress[UploadProgress] = None,
     ) -> UploadView:
-        """Puts a directory or a file into the cluster as a bundle. Returns once enough masters hold
-        it.
+        """Puts a directory or a file into the cluster as a bundle, or the objects below a URL such
+        as `s3://bucket/prefix`. Returns once enough masters hold it.
 
         `id`: the bundle's name; by default derived from the path and the content. `min_replicas`:
         how many masters must hold it; by default as many as the cluster wants. `sign`: the file of
@@ -128,7 +128,12 @@ class AsyncClient:
         async with self._call(progress) as (config, client, show), traced_upload(config.traces) as trace:
             signer = None if sign is None else read_signer(Path(sign), config.trust)
             wanted = UploadWanted(min_replicas=min_replicas, timeout=timeout, signer=signer, swarm=config.client_swarm)
-            view = await upload_bundle(client, Path(path), name, wanted, progress=show, trace=trace)
+            if isinstance(path, str) and "://" in path:
+                from torrentdist.client.storage.object_upload import upload_objects
+
+                view = await upload_objects(client, path, name, wanted, progress=show)
+            else:
+                view = await upload_bundle(client, Path(path), name, wanted, progress=show, trace=trace)
             await expect_replicas(client, view)
             return view
 

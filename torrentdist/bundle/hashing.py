@@ -93,6 +93,22 @@ def hash_files(
             pending, failed = [], None
 
 
+def hash_stream(parts: Iterable[bytes], size: int, piece_length: int) -> FileHash:
+    """Returns the hash of a file whose bytes come in parts. Each but the last is whole blocks."""
+    blocks: list[bytes] = []
+    pieces: list[bytes] = []
+    per_piece = piece_length // merkle.BLOCK
+    for part in parts:
+        blocks += merkle.leaves(memoryview(part))
+        if size > piece_length:
+            whole = len(blocks) // per_piece * per_piece
+            pieces += [merkle.piece_hash(blocks[i : i + per_piece], piece_length) for i in range(0, whole, per_piece)]
+            del blocks[:whole]
+    if size <= piece_length:
+        return _combine([merkle.root(blocks)] if blocks else [], size, piece_length)
+    return _combine(pieces + ([merkle.piece_hash(blocks, piece_length)] if blocks else []), size, piece_length)
+
+
 def stopped_unless(go_on: Callable[[], bool]) -> Progress:
     """Returns a `progress` that ends the hashing with HashingStopped once `go_on` says no."""
 

@@ -75,6 +75,13 @@ def make_metafile_and_recipe(
     return _make(path, piece_length, progress, RecipeMaker() if can_cut() else None, packed)
 
 
+def metafile_of(found: Scan, hashes: Sequence[FileHash], piece_length: int) -> Metafile:
+    """Returns the metafile of files that were hashed already."""
+    raw = _encoded(found, hashes, piece_length, encode_runs((file.mode, file.executable) for file in found.files))
+    _check_size(Path(os.fsdecode(found.top)), len(raw))
+    return parse_metafile(raw)
+
+
 def _make(
     path: Path, piece_length: int | None, progress: Progress | None, maker: RecipeMaker | None, packed: bool
 ) -> tuple[Metafile, bytes | None]:

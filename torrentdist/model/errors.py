@@ -86,6 +86,7 @@ ERRORS: Mapping[str, ErrorKind] = {
     "no_supervisor_matches": ErrorKind(3, 404, "no supervisor {what}", "`torrentdist supervisor ls` lists them with their labels."),
     "events_not_found": ErrorKind(3, 404, "there are no events at {path}: {detail}", "Give a directory, file or URI that Spark can read, such as <data_dir>/events; docs/events.md says who writes them."),
     "no_events": ErrorKind(3, 404, "{path} holds no events yet", "Give the events of daemons that run or ran with events.enabled: files called *.jsonl. With an object store, only files that a daemon has closed are there."),
+    "storage_failed": ErrorKind(5, 503, "{url} cannot be read: {detail}", "Check the address and the credentials; fsspec's library for this storage takes them from its usual variables and files (docs/s3.md). Then run the same command again."),
     "report_failed": ErrorKind(5, 503, "Spark could not make the report of {path}: {detail}", "For another file system than this host's, name its jar and credentials with --conf, as in --conf spark.jars.packages=org.apache.hadoop:hadoop-aws:VERSION."),
     "ca_missing": ErrorKind(3, 404, "there is no CA in {path}", "`torrentdist ca init {path}` makes one."),
     # not allowed

@@ -1,6 +1,9 @@
 """`torrentdist upload`: makes a directory or a file a bundle of the cluster."""
 
+from __future__ import annotations
+
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,9 +16,24 @@ from torrentdist_cli.frame.progress_bar import transfer_display
 from torrentdist_cli.frame.rendering import DURATION, duration, facts, show, size
 from torrentdist_cli.frame.terminal import say
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+
+class Place(click.ParamType["Path | str"]):
+    """A path of this host, or a URL."""
+
+    name = "path"
+
+    def convert(self, value: Path | str, param: click.Parameter | None, ctx: click.Context | None) -> Path | str:
+        return value if isinstance(value, Path) or "://" in value else Path(value)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return click.Path(path_type=Path).shell_complete(ctx, param, incomplete)
+
 
 @click.command(cls=Command)
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("path", type=Place())
 @click.option("--id", metavar="ID", help="The bundle's name; by default derived from the path and the content.")
 @click.option(
     "--min-replicas",
@@ -28,13 +46,16 @@ from torrentdist_cli.frame.terminal import say
 @dry_run_option
 def upload(
     session: Session,
-    path: Path,
+    path: Path | str,
     id: str | None,
     min_replicas: int | None,
     timeout: float,
     sign: Path | None,
 ) -> None:
     """Put a directory or a file into the cluster as a bundle.
+
+    A URL, such as s3://bucket/prefix, stands for the objects below it. They stream into the
+    cluster, and none is kept on this host.
 
     Files that the masters have in any other bundle are not sent again.
 
@@ -60,7 +81,10 @@ def _show(session: Session, view: UploadView) -> None:
     _warn(view)
 
 
-def _preview(session: Session, path: Path, id: str | None) -> None:
+def _preview(session: Session, path: Path | str, id: str | None) -> None:
+    if isinstance(path, str):
+        raise click.UsageError("--dry-run is for a directory or a file, since objects are read to be hashed")
+
     def show_preview(view: UploadPreview) -> None:
         show(session, view, value=view.id, table=lambda: reuse_line(view.new_bytes, view.size, view.reused_from))
         _warn(view)

@@ -9,6 +9,7 @@ Never: hold more than one chunk in memory.
 import os
 from asyncio import sleep, to_thread
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 from torrentdist.bundle.metafile import Metafile
@@ -27,11 +28,17 @@ MAX_PROOFS = 8
 """How often content is shown from the beginning, because leaders change meanwhile."""
 
 
+Read = Callable[[int, int], bytes]
+"""Returns bytes of the content from an offset on, with all files joined in the torrent's order, and
+at most as many as asked for. It blocks."""
+
+
 async def send_content(
-    client: MasterClient, meta: Metafile, path: Path, progress: Callable[[int], None] = lambda offset: None
+    client: MasterClient, meta: Metafile, source: Path | Read, progress: Callable[[int], None] = lambda offset: None
 ) -> BundleView:
     """Sends the missing part of the open upload of `meta`, and finishes the upload. The content is
-    at `path`."""
+    at a path, or is read by `source`."""
+    read = _reader(meta, source)
     steps_back = 0
     while True:
         told = await client.upload_offset(meta.digest)
@@ -42,7 +49,7 @@ async def send_content(
                 told = await client.upload_offset(meta.digest)
                 continue
             length = CHUNK_BYTES if told.until is None else min(CHUNK_BYTES, told.until - offset)
-            data = await to_thread(read_chunk, meta, path, offset, length)
+            data = await to_thread(read, offset, length)
             told = await client.put_bytes(meta.digest, offset, data)
             steps_back += told.offset <= offset
             if steps_back > MAX_STEPS_BACK:
@@ -61,7 +68,7 @@ async def opened_with_proof(
     client: MasterClient,
     bundle_id: BundleId,
     meta: Metafile,
-    path: Path,
+    source: Path | Read,
     progress: Callable[[int], None],
     attempt: Callable[[], Awaitable[BundleView]],
 ) -> BundleView:
@@ -74,7 +81,7 @@ async def opened_with_proof(
             if error.code != "proof_needed":
                 raise
         try:
-            await _show_content(client, bundle_id, meta, path, progress)
+            await _show_content(client, bundle_id, meta, _reader(meta, source), progress)
         except TorrentdistError as error:
             if error.code != "not_found":  # another leader, which has not seen the beginning
                 raise
@@ -82,13 +89,13 @@ async def opened_with_proof(
 
 
 async def _show_content(
-    client: MasterClient, bundle_id: BundleId, meta: Metafile, path: Path, progress: Callable[[int], None]
+    client: MasterClient, bundle_id: BundleId, meta: Metafile, read: Read, progress: Callable[[int], None]
 ) -> None:
     """Sends all bytes to the leader, which hashes them, because the cluster has the content under
     ids that this sender may not read."""
     offset = steps_back = 0
     while offset < meta.size:
-        data = await to_thread(read_chunk, meta, path, offset)
+        data = await to_thread(read, offset, CHUNK_BYTES)
         try:
             told = (await client.prove(bundle_id, meta.digest, offset, data)).offset
         except TorrentdistError as error:
@@ -100,6 +107,10 @@ async def _show_content(
                 raise
         offset = told
         progress(offset)
+
+
+def _reader(meta: Metafile, source: Path | Read) -> Read:
+    return partial(read_chunk, meta, source) if isinstance(source, Path) else source
 
 
 def read_chunk(meta: Metafile, path: Path, offset: int, length: int = CHUNK_BYTES) -> bytes:

@@ -1,0 +1,101 @@
+"""Lists the objects below a URL that fsspec can read, as the files of a bundle.
+
+Always: a name that no bundle can hold is refused before anything is read. Two equal listings mean
+that no object was written in between, as far as the storage tells.
+Never: read an object's content.
+"""
+
+import importlib.util
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torrentdist.bundle import safe_paths
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.wording import cause_text
+
+MOST_OBJECTS = 1_000_000
+_VERSIONS = ("ETag", "etag", "md5", "LastModified", "mtime", "modificationTime", "created")
+"""What storages call the mark that changes with the content; the first one that is there counts."""
+
+
+@dataclass(frozen=True)
+class StoredObject:
+    path: str
+    """Below the URL; the name of the object if the URL is one object."""
+    location: str
+    """As the storage calls it."""
+    size: int
+    version: str
+    """Changes with the content; empty if the storage does not tell."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    url: str
+    storage: Any
+    """The file system of fsspec."""
+    objects: tuple[StoredObject, ...]
+    """In the order of a file tree."""
+    single: bool
+
+    @property
+    def size(self) -> int:
+        return sum(found.size for found in self.objects)
+
+
+def is_url(text: str) -> bool:
+    return "://" in text
+
+
+def list_objects(url: str) -> Listing:
+    """Lists what is there. Blocks."""
+    if importlib.util.find_spec("fsspec") is None:
+        detail = "a URL is read by fsspec, which is not installed"
+        raise TorrentdistError("missing_dependency", detail=detail, package="torrentdist[fsspec]")
+    import fsspec
+
+    try:
+        storage, root = fsspec.core.url_to_fs(url)
+        storage.invalidate_cache()
+        found = storage.find(root, detail=True)
+    except ImportError as exc:
+        raise TorrentdistError("missing_dependency", detail=cause_text(exc), package="s3fs") from exc
+    except FileNotFoundError:
+        raise TorrentdistError("path_not_found", path=url) from None
+    except PermissionError as exc:
+        raise TorrentdistError("forbidden", detail=f"{url} cannot be read: {cause_text(exc)}") from exc
+    except ValueError as exc:  # fsspec knows no such storage
+        raise TorrentdistError("usage", detail=f"{url}: {cause_text(exc)}") from exc
+    except Exception as exc:  # a storage has errors of its own library
+        raise TorrentdistError("storage_failed", url=url, detail=cause_text(exc)) from exc
+    return listing_of(url, storage, root, found)
+
+
+def listing_of(url: str, storage: Any, root: str, found: Mapping[str, Mapping[str, Any]]) -> Listing:
+    """Makes the listing from what `find` returned."""
+    single = list(found) == [root.rstrip("/")]
+    objects = list(_objects(root.rstrip("/"), found, single))
+    if not objects:
+        raise TorrentdistError("path_not_found", path=url)
+    if len(objects) > MOST_OBJECTS:
+        raise TorrentdistError("too_large", what=url, size=f"{len(objects)} objects", limit=f"{MOST_OBJECTS} objects")
+    _check_names(objects)
+    return Listing(url, storage, tuple(sorted(objects, key=lambda each: each.path.encode().split(b"/"))), single)
+
+
+def _objects(root: str, found: Mapping[str, Mapping[str, Any]], single: bool) -> Iterator[StoredObject]:
+    for location, info in found.items():
+        path = root.rpartition("/")[2] if single else location[len(root) :].lstrip("/")
+        if info.get("type") == "directory" or not path or location.endswith("/"):
+            continue  # S3's marks of empty directories
+        version = next((str(info[name]) for name in _VERSIONS if info.get(name)), "")
+        yield StoredObject(path, location, int(info["size"]), version)
+
+
+def _check_names(objects: Sequence[StoredObject]) -> None:
+    for each in objects:
+        if (problem := safe_paths.path_problem(each.path.encode())) is not None:
+            raise TorrentdistError("bad_name", path=each.path, detail=problem)
+    if (problem := safe_paths.find_layout_problem([each.path for each in objects], [], [])) is not None:
+        raise TorrentdistError("bad_name", path=objects[0].location, detail=problem)
