@@ -14,10 +14,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 START_SECS = 60.0
 MOTO = "from moto.server import main; import sys; main(sys.argv[1:])"
+
+
+class S3Server(NamedTuple):
+    process: subprocess.Popen[bytes]
+    url: str
 
 
 def free_ports(count: int) -> list[int]:
@@ -31,8 +36,8 @@ def free_ports(count: int) -> list[int]:
 
 
 @contextmanager
-def s3_server(work: Path) -> Iterator[str]:
-    """Yields the URL of a server that keeps its objects in `work`."""
+def s3_server(work: Path) -> Iterator[S3Server]:
+    """Yields a server that keeps its objects in `work`."""
     weed = shutil.which("weed")
     port, *others = free_ports(8)
     command = [sys.executable, "-c", MOTO, "-H", "127.0.0.1", "-p", str(port)]
@@ -41,13 +46,13 @@ def s3_server(work: Path) -> Iterator[str]:
         ports = [f"-{name}={number}" for name, number in zip(names, others, strict=False)]
         grpc = f"-s3.port.grpc={others[6]}"
         command = [weed, "server", "-s3", f"-s3.port={port}", grpc, "-ip=127.0.0.1", f"-dir={work}", *ports]
-        command += ["-volume.max=10", "-master.volumeSizeLimitMB=64", "-s3.iam=false"]
+        command += ["-volume.max=100", "-master.volumeSizeLimitMB=64", "-s3.iam=false"]
     with (work / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "NO_PROXY": "127.0.0.1"})
     url = f"http://127.0.0.1:{port}"
     try:
         _wait(process, port, work / "log")
-        yield url
+        yield S3Server(process, url)
     finally:
         process.kill()
         process.wait()

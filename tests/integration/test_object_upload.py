@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import secrets
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,8 +22,8 @@ TREE = {"big.bin": some_bytes(9_000_000, 1), "a/small": b"x" * 10, "a/b/middle":
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with s3_server(tmp_path_factory.mktemp("s3")) as url:
-        yield url
+    with s3_server(tmp_path_factory.mktemp("s3")) as server:
+        yield server.url
 
 
 @pytest.fixture
@@ -48,6 +50,17 @@ def test_a_prefix_becomes_a_bundle(cluster: Cluster, bucket: tuple[Any, str], tm
     assert make_metafile(tmp_path / "source", packed=False).digest == view["digest"] == again["digest"]
     assert (3, True, 4) == (view["replicas"], view["achieved"], view["files"])
     assert picture(tmp_path / "source") == picture(tmp_path / "got")
+
+
+def test_the_page_begins_with_commands_that_work(cluster: Cluster, bucket: tuple[Any, str], tmp_path: Path) -> None:
+    """The first thing that a reader tries would fail."""
+    page = (Path(__file__).parents[2] / "docs" / "s3.md").read_text()
+    session = re.findall(r"(?m)^    torrentdist (.*)$", page)
+    places = {"s3://models/bert": bucket[1], "./bert-7": str(tmp_path / "bert-7")}
+    for line in session:
+        cluster.run(*(places.get(word, word) for word in shlex.split(line))).ok()
+
+    assert picture(tmp_path / "source") == picture(tmp_path / "bert-7")
 
 
 @pytest.mark.parametrize(
