@@ -40,7 +40,7 @@ def bucket(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tupl
 
 
 def test_a_prefix_becomes_a_bundle(cluster: Cluster, bucket: tuple[Any, str], tmp_path: Path) -> None:
-    """Whoever keeps data in S3 would have to copy all of it to a disk first. It takes long because
+    """A user with data in S3 would have to copy all of it to a disk first. It takes long because
     the S3 server starts."""
     _, url = bucket
     view = cluster.run("upload", url, "--id", "of-s3", "--min-replicas", 3).ok()

@@ -106,20 +106,12 @@ pytestmark = as_root
 
 
 def test_executors_of_two_hosts_run_the_environment(hosts: Hosts) -> None:
-    """An application would run with the Python of its hosts, or its executors would fail. It takes
-    long because Spark starts."""
-    run = hosts.submit(
-        "--env",
-        "env-43",
-        "--master",
-        hosts.url,
-        *small_app(),
-        "--bundle",
-        "model-7",
-        hosts.dir / "app.py",
-        "--env",
-        "x",
-    )
+    """The command of docs/standalone.md would run with the Python of its hosts, or its executors
+    would fail. It takes long because Spark starts."""
+    page = (Path(__file__).parents[2] / "docs" / "standalone.md").read_text()
+    [line] = re.findall(r"(?m)^    torrentdist spark-submit (.*) app\.py$", page)
+    written = [hosts.url if word.startswith("spark://") else word for word in shlex.split(line)]
+    run = hosts.submit(*written, *small_app(), hosts.dir / "app.py", "--env", "x")
     name, arguments, tasks = answer(run)
 
     assert ("of the bundle", ["--env", "x"]) == (name, arguments)
