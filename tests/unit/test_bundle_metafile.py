@@ -214,6 +214,15 @@ def test_two_layers_cannot_be_exchanged(top: Tree) -> None:
     assert "does not hash" in refusal(top)
 
 
+@pytest.mark.parametrize("layer", [7, b"x" * 64])
+def test_a_layer_that_fits_no_file_is_refused(top: Tree, layer: object) -> None:
+    """A hostile metafile would end a request with a bug."""
+    [root] = top[b"piece layers"]
+    top[b"piece layers"][root] = layer
+
+    assert "does not fit" in refusal(top)
+
+
 def test_two_sizes_of_one_root_are_refused(top: Tree) -> None:
     """One piece layer would stand for two files of different lengths."""
     files = top[b"info"][b"file tree"]

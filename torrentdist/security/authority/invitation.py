@@ -36,7 +36,7 @@ def parse_invitation(text: str, path: str) -> Invitation:
     encoded = text.strip().removeprefix(PREFIX)
     try:
         if not text.strip().startswith(PREFIX):
-            raise ValueError(text[:20])
+            raise ValueError(PREFIX)
         data = base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))
         return decode_json(data, Invitation)
     except (ValueError, msgspec.MsgspecError) as exc:
