@@ -34,7 +34,7 @@ from torrentdist.supervisor.process.launching import Surroundings
 from torrentdist.supervisor.process.worker_homes import Homes
 from torrentdist.supervisor.worker.heartbeat_files import HeartbeatWatch
 from torrentdist.supervisor.worker.worker_life import after_end, after_exit
-from torrentdist.supervisor.worker.worker_types import Key, Life
+from torrentdist.supervisor.worker.worker_types import Barrier, Key, Life
 
 log = get_logger()
 
@@ -58,11 +58,12 @@ class WorkerStarts:
         self._starts: set[asyncio.Task[None]] = set()
 
     def begin(self, key: Key) -> None:
-        """Starts the worker in a new task. The worker counts as running immediately."""
+        """Starts the worker in a new task. The worker counts as running immediately. Does nothing
+        if its barrier or its place was lost since the plan was made."""
         place = placement.place_of(self._table.local.state, key)
         session = self._leases.barriers.session
-        assert place is not None
-        assert session is not None
+        if place is None or session is None or self._leases.barriers.state_of(resource_of(key)) is not Barrier.HELD:
+            return
         facts = self._table.local.state.jobs[place.job]
         run = launching.new_run(facts, session)
         self._table.running.begin(key, run, self._homes.guard(key))
