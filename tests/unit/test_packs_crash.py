@@ -12,6 +12,7 @@ import pytest
 
 from torrentdist.bundle.content_check import remove_wrong_packs, verify_content, verify_packs
 from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.bundle.packs.arriving_files import ArrivingFiles
 from torrentdist.bundle.packs.pack_files import read_pack, write_files, write_packs
 from torrentdist.bundle.packs.pack_update import apply_update, make_update
 from torrentdist.bundle.reuse.store_reuse import StoreReuse
@@ -25,7 +26,7 @@ KINDS = ("open", "rename", "unlink", "mkdir", "chmod", "symlink", "link")
 VICTIM = """
 import os, sys
 from pathlib import Path
-from test_packs_crash import bring, bring_by_update
+from test_packs_crash import WAYS
 
 kind, top, data, nth = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4])
 left = [nth]
@@ -42,7 +43,7 @@ def begin():
     for name in sys.argv[5:]:
         setattr(os, name, counted(getattr(os, name)))
 
-{"bring": bring, "bring_by_update": bring_by_update}[kind](top, data, begin)
+WAYS[kind](top, data, begin)
 print(nth - left[0])
 """
 
@@ -80,6 +81,24 @@ def bring_by_update(top: Path, data: Path, begin: Callable[[], None]) -> None:
     store.close()
 
 
+def bring_in_pieces(top: Path, data: Path, begin: Callable[[], None]) -> None:
+    """Publishes `old` as the swarm brings it: half of its files while it arrives."""
+    meta = make_metafile(top / "old")
+    begin()
+    store = Store.open(data)
+    if store.get(meta.digest) is None:
+        home = store.begin(meta)
+        write_packs(meta, top / "old", home)
+        files = ArrivingFiles(meta, home)
+        files.write([number % 2 == 0 for number in range(meta.num_pieces)], lambda: True)
+        files.write_rest()
+        store.publish(meta.digest)
+    store.close()
+
+
+WAYS = {"bring": bring, "bring_by_update": bring_by_update, "bring_in_pieces": bring_in_pieces}
+
+
 def killed_at(how: str, top: Path, data: Path, nth: int) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", VICTIM, how, str(top), str(data), str(nth), *KINDS]
     env = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
@@ -87,20 +106,20 @@ def killed_at(how: str, top: Path, data: Path, nth: int) -> subprocess.Completed
 
 
 @pytest.mark.case("N2")
-@pytest.mark.parametrize("how", ["bring", "bring_by_update"])
+@pytest.mark.parametrize("how", list(WAYS))
 def test_a_process_that_dies_at_any_step_loses_and_publishes_nothing_wrong(tmp_path: Path, how: str) -> None:
     """A host that loses power would keep a bundle with files that nobody uploaded, or never finish
     it. It takes long: each step needs a process of its own."""
     write_tree(tmp_path / "old", TREE)
     write_tree(tmp_path / "new", NEXT)
-    metas = [make_metafile(tmp_path / name) for name in (["old"] if how == "bring" else ["old", "new"])]
+    metas = [make_metafile(tmp_path / name) for name in (["old", "new"] if how == "bring_by_update" else ["old"])]
     steps = int(killed_at(how, tmp_path, tmp_path / "whole", 1_000_000).stdout)
     places = sorted({1 + number * steps // 7 for number in range(7)})
     ends = []
     for nth in places:
         data = tmp_path / str(nth)
         code = killed_at(how, tmp_path, data, nth).returncode
-        {"bring": bring, "bring_by_update": bring_by_update}[how](tmp_path, data, lambda: None)
+        WAYS[how](tmp_path, data, lambda: None)
         store = Store.open(data)
         homes = [store.object_dir(meta.digest) for meta in metas]
         damage = [

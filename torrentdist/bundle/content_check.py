@@ -4,6 +4,7 @@ comparing content with the metafile.
 Always: if no damage is found, the content equals the upload: no entry is missing or extra. No
 symlink is followed. A shortage of descriptors or memory is an error, not damage.
 Never: decide what to do about damage, or run on an event loop: every function blocks.
+Longer than most files: finishing and checking must agree on what belongs where.
 """
 
 import errno
@@ -48,10 +49,11 @@ class _Layout:
         return EntryKind.DIRECTORY if path in self.directories else None
 
 
-def finish_content(meta: Metafile, content_dir: Path) -> None:
+def finish_content(meta: Metafile, content_dir: Path) -> dict[str, os.stat_result]:
     """Adds what a swarm cannot transfer: symlinks, empty files, empty directories and modes.
 
-    Removes entries that are not in the bundle, and turns zeros into holes.
+    Removes entries that are not in the bundle, and turns zeros into holes. Returns what the system
+    says of the files that it left as they were.
     """
     try:
         top = os.fsencode(content_dir)
@@ -59,32 +61,52 @@ def finish_content(meta: Metafile, content_dir: Path) -> None:
             os.mkdir(top)
         if not stat.S_ISDIR(os.lstat(top).st_mode):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), top)
-        _finish(meta, _Layout(meta), top)
+        return _finish(meta, _Layout(meta), top)
     except OSError as exc:
         raise disk_failure(exc, content_dir) from exc
 
 
-def _finish(meta: Metafile, layout: _Layout, top: bytes) -> None:
+def _finish(meta: Metafile, layout: _Layout, top: bytes) -> dict[str, os.stat_result]:
     # After the walk no foreign entry remains, so every path below consists of real directories.
-    _set_mode(top, DIRECTORY_MODE)
-    for _, entries in walk(top):
-        for found in list(entries):
-            if layout.kind(found.path) is not found.kind or _is_other_link(layout, top, found):
-                _remove(_join(top, found.path), found.kind)
-                entries.remove(found)
+    found = _without_foreign(layout, top)
     for directory in sorted(layout.directories):
-        if not os.path.lexists(_join(top, directory)):
+        if directory not in found:
             os.mkdir(_join(top, directory))
         _set_mode(_join(top, directory), DIRECTORY_MODE)
     for path, target in layout.links.items():
-        if not os.path.lexists(_join(top, path)):
+        if path not in found:
             os.symlink(target, _join(top, path))
-    punch_holes(meta, Path(os.fsdecode(top)))
+    with_holes = punch_holes(meta, Path(os.fsdecode(top)))
+    left: dict[str, os.stat_result] = {}
     for path, file in layout.files.items():
-        if file.size == 0 and not os.path.lexists(_join(top, path)):
+        info, mode = found.get(path), EXECUTABLE_MODE if file.executable else FILE_MODE
+        if info is not None and stat.S_IMODE(info.st_mode) == mode:
+            left[file.path] = info
+        elif info is not None:
+            os.chmod(_join(top, path), mode)
+        elif file.size == 0:
             os.close(os.open(_join(top, path), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
-        if os.path.lexists(_join(top, path)):
-            _set_mode(_join(top, path), EXECUTABLE_MODE if file.executable else FILE_MODE)
+            _set_mode(_join(top, path), mode)
+    for changed in with_holes:
+        left.pop(changed, None)
+    return left
+
+
+def _without_foreign(layout: _Layout, top: bytes) -> dict[bytes, os.stat_result]:
+    """Removes what is not in the bundle. Returns the entries that are left."""
+    left: dict[bytes, os.stat_result] = {}
+    _set_mode(top, DIRECTORY_MODE)
+    for _, entries in walk(top):
+        foreign = [
+            found
+            for found in entries
+            if layout.kind(found.path) is not found.kind or _is_other_link(layout, top, found)
+        ]
+        for found in foreign:
+            _remove(_join(top, found.path), found.kind)
+            entries.remove(found)
+        left.update((found.path, found.info) for found in entries)
+    return left
 
 
 def _is_other_link(layout: _Layout, top: bytes, found: FoundEntry) -> bool:

@@ -54,7 +54,11 @@ class TorrentCodeDistributor:
         wanted = parse_metafile(read_metafile(metafile))
         keep_metafile(self._data_dir, bundle_id, wanted.digest, wanted.raw)
         self._host.fetch_by_swarm(wanted, dest_dir, stall_secs=self._options.stall_secs)
-        return [_whole(f"{dest_dir}/{file.path}", file) for file in wanted.files]
+        small = {file.path for file in wanted.packed.files}  # The host writes and checks them.
+        return [
+            Path(f"{dest_dir}/{file.path}") if file.path in small else _whole(f"{dest_dir}/{file.path}", file)
+            for file in wanted.files
+        ]
 
     def get_replication_count(self, bundle_id: str) -> int:
         return len(self._host.holders(bundle_id))

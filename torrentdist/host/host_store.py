@@ -46,7 +46,8 @@ FILLS_AT_ONCE = 2
 NOBODY = "nobody"
 """Stands for the uploader of a fill that none waits for. One such fill leaves others a thread."""
 FREEING_SECS = 1.0
-"""How long after a removal its blocks are looked at once more."""
+"""How long after a publication files are indexed, and after a removal its blocks looked at once
+more."""
 TELL_SECS = 0.5
 """Shortest interval between two reports of how much of a bundle is filled."""
 
@@ -111,9 +112,13 @@ class HostStore(StoreView):
         self._reuse.may_link = may
 
     def index_soon(self) -> None:
-        """Begins `catch_up` in the background."""
+        """Begins `catch_up` in the background, after a pause for what a new bundle is used for."""
         if self._indexing is None or self._indexing.done():
-            self._indexing = asyncio.create_task(self.catch_up(), name="index files")
+            self._indexing = asyncio.create_task(self._index_after_pause(), name="index files")
+
+    async def _index_after_pause(self) -> None:
+        await self._pause(FREEING_SECS)
+        await self.catch_up()
 
     async def catch_up(self) -> None:
         """Notes which files are here now, and what each bundle takes on the disk."""

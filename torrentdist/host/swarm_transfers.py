@@ -7,13 +7,16 @@ Never: publish, or decide what this host wants.
 """
 
 import asyncio
+import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, ParamSpec
 
 from torrentdist.bundle.files.durability import disk_failures
 from torrentdist.bundle.metafile import Metafile
+from torrentdist.bundle.packs.arriving_files import ArrivingFiles
 from torrentdist.bundle.packs.pack_files import write_files
 from torrentdist.host.host_parts import AT_ONCE, ENTERED_SECS, LEFT_SECS, HostParts
 from torrentdist.host.known_swarms import KnownSwarms
@@ -25,7 +28,11 @@ from torrentdist.model.wire.transfer_messages import TransferPhase
 from torrentdist.swarm.engine.engine import Transfer
 from torrentdist.swarm.engine.preparation import ReadyTorrent, ready_to_fetch, ready_to_seed
 
+P = ParamSpec("P")
+
 STALL_SECS = 60.0
+WRITE_SECS = 0.3
+"""Interval between two looks for small files that have arrived."""
 ROOM_LOOK_SECS = 1.0
 FIRST_PEERS_SECS = 0.3
 """How long a fetch waits for its first peers. Peers passed with a torrent are dialled at once,
@@ -111,7 +118,8 @@ class SwarmTransfers:
         if transfer is None:
             have = self._have.pop(meta.digest, None)
             if have and all(have):
-                await self._write_files(meta, home)
+                if meta.packed.files:
+                    await _written(home, meta, write_files, meta, home)
                 self._verified.add(meta.digest)
                 return
             peers = await self._first_peers(meta)
@@ -124,12 +132,15 @@ class SwarmTransfers:
             transfer = self._engine.fetch(meta, home, peers, self._known.place(meta.digest), ready)
             transfer.limit(limit)
             self._tell_masters(ENTERED_SECS)
+        files = ArrivingFiles(meta, home) if meta.packed.files else None
         try:
-            await self._unless_stalled(transfer, stall_secs)
+            async with _meanwhile(_write_arriving(transfer, files)):
+                await self._unless_stalled(transfer, stall_secs)
         except TorrentdistError:
             await self._engine.remove(meta.digest)
             raise
-        await self._write_files(meta, home)
+        if files is not None:
+            await _written(home, meta, files.write_rest)
         self._verified.add(meta.digest)
 
     async def _unless_stalled(self, transfer: Transfer, stall_secs: float) -> None:
@@ -147,12 +158,6 @@ class SwarmTransfers:
             done.result()
         finally:
             done.cancel()
-
-    async def _write_files(self, meta: Metafile, home: Path) -> None:
-        """Writes the small files of a bundle whose packs are here."""
-        if meta.packed.files:
-            with disk_failures(home, needed=meta.packed_size):
-                await in_writing_thread(write_files, meta, home)
 
     async def _first_peers(self, meta: Metafile) -> list[PeerAddress]:
         if peers := self._peers_at_hand(meta.digest):
@@ -194,3 +199,41 @@ class SwarmTransfers:
     async def stop_seeding(self, digest: Digest) -> None:
         await self._engine.remove(digest)
         self._tell_masters(LEFT_SECS)
+
+
+async def _written(home: Path, meta: Metafile, write: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+    """Writes small files of a bundle whose packs are here."""
+    with disk_failures(home, needed=meta.packed_size):
+        await in_writing_thread(write, *args, **kwargs)
+
+
+@asynccontextmanager
+async def _meanwhile(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
+    """Runs `work` beside the block. When the block ends, `work` is cancelled and has ended."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+async def _write_arriving(transfer: Transfer, files: ArrivingFiles | None) -> None:
+    """Writes small files as their pieces arrive. When it returns, also by being cancelled, no
+    thread writes there any more.
+
+    If the disk fails here, what is left is written at the end, and fails with a reason.
+    """
+    stop = threading.Event()
+    while files is not None:
+        await asyncio.sleep(WRITE_SECS)
+        transfer.save()
+        work = asyncio.ensure_future(in_writing_thread(files.write, transfer.have(), lambda: not stop.is_set()))
+        try:
+            await asyncio.shield(work)
+        except asyncio.CancelledError:
+            stop.set()
+            await asyncio.wait({work})
+            raise
+        except OSError:
+            return

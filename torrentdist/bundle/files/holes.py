@@ -60,9 +60,12 @@ def zero_pieces(meta: Metafile) -> list[bool]:
     return zeros
 
 
-def punch_holes(meta: Metafile, content: Path) -> None:
-    """Frees the disk blocks of zeros. Files that are missing or not writable stay as they are."""
+def punch_holes(meta: Metafile, content: Path) -> set[str]:
+    """Frees the disk blocks of zeros. Files that are missing or not writable stay as they are.
+    Returns the paths of the files with zeros."""
+    looked_at: set[str] = set()
     for file, runs in groupby(zero_runs(meta), key=lambda run: run.file):
+        looked_at.add(file.path)
         stretches = [(run.start, run.end - run.start) for run in runs]
         with suppress(OSError):
             fd = os.open(content / file.path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -72,6 +75,7 @@ def punch_holes(meta: Metafile, content: Path) -> None:
                         _libc.fallocate(fd, _PUNCH_HOLE_KEEP_SIZE, start, length)
             finally:
                 os.close(fd)
+    return looked_at
 
 
 def _is_dense(found: os.stat_result, file: WireFile, zeros: int) -> bool:

@@ -8,7 +8,6 @@ Never: follow a symlink below the top, or make anything durable: the caller sync
 
 import hashlib
 import os
-import shutil
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -18,13 +17,11 @@ from pathlib import Path
 from torrentdist.bundle import merkle
 from torrentdist.bundle.file_tree import FileEntry
 from torrentdist.bundle.hashing import FileHash
-from torrentdist.bundle.metafile import CONTENT, Metafile, WireFile
+from torrentdist.bundle.metafile import Metafile
+from torrentdist.bundle.packs.small_file_writer import SmallFileWriter
 from torrentdist.model.errors import TorrentdistError
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-FILE_MODE = 0o444
-EXECUTABLE_MODE = 0o555
 
 
 def hash_packs(
@@ -109,100 +106,35 @@ def write_files(meta: Metafile, home: Path) -> None:
 
     Raises `corrupt` if a pack does not hold the bytes that the manifest says.
     """
-    _write_files(home, meta.packs, only_right=False)
+    if meta.packed.files:
+        with SmallFileWriter(home) as target:
+            for pack, files in meta.packs:
+                write_from_pack(target, home / pack.place, files)
+
+
+def write_from_pack(target: SmallFileWriter, pack: Path, files: Sequence[FileEntry], there: bytes = b"") -> None:
+    """Writes the files of a complete pack. `there`: for each of them whether it is written
+    already; nothing if none is."""
+    data, at = pack.read_bytes(), 0
+    for number, file in enumerate(files):
+        if not (there and there[number]):
+            part = data[at : at + file.size]
+            if file.size and root_of(part) != file.root:
+                raise TorrentdistError("corrupt", path=file.path, detail="its pack holds other bytes")
+            target.write(file, part)
+        at += file.size
 
 
 def write_known_files(meta: Metafile, home: Path) -> None:
     """Writes those small files whose bytes are in the packs that were begun in `home`."""
     begun = [(pack, files) for pack, files in meta.packs if has_size(home / pack.place, pack.size)]
-    _write_files(home, begun, only_right=True)
-
-
-def _write_files(home: Path, packs: Sequence[tuple[WireFile, Sequence[FileEntry]]], *, only_right: bool) -> None:
-    if not packs:
+    if not begun:
         return
-    (home / CONTENT).mkdir(exist_ok=True)
-    target = _FileWriter(os.fsencode(home / CONTENT))
-    try:
-        for pack, files in packs:
-            data = memoryview((home / pack.place).read_bytes())
-            at = 0
+    with SmallFileWriter(home) as target:
+        for pack, files in begun:
+            data, at = (home / pack.place).read_bytes(), 0
             for file in files:
-                part = bytes(data[at : at + file.size])
+                part = data[at : at + file.size]
                 at += file.size
                 if not file.size or root_of(part) == file.root:
                     target.write(file, part)
-                elif not only_right:
-                    raise TorrentdistError("corrupt", path=file.path, detail="its pack holds other bytes")
-    finally:
-        target.close()
-
-
-class _FileWriter:
-    """The directory to write into. The directory of the last file stays open."""
-
-    def __init__(self, top: bytes) -> None:
-        self._top = top
-        self._made: set[str] = {""}
-        self._here = ""
-        self._fd = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-
-    def close(self) -> None:
-        os.close(self._fd)
-
-    def write(self, file: FileEntry, data: bytes) -> None:
-        directory, _, name = file.path.rpartition("/")
-        if directory != self._here:
-            self._enter(directory)
-        mode = EXECUTABLE_MODE if file.executable else FILE_MODE
-        try:
-            fd = os.open(name, _WRITE, mode, dir_fd=self._fd)
-        except FileExistsError:
-            if self._holds(name, data, mode):
-                return
-            self._clear(name)
-            fd = os.open(name, _WRITE, mode, dir_fd=self._fd)
-        try:
-            if data and os.write(fd, data) != len(data):
-                raise OSError(28, os.strerror(28))
-        finally:
-            os.close(fd)
-
-    def _holds(self, name: str, data: bytes, mode: int) -> bool:
-        """Whether a file is there with these bytes, as another bundle of the store has it."""
-        try:
-            fd = os.open(name, _READ, dir_fd=self._fd)
-        except OSError:
-            return False
-        try:
-            found = os.fstat(fd)
-            return found.st_mode == stat.S_IFREG | mode and os.read(fd, len(data) + 1) == data
-        finally:
-            os.close(fd)
-
-    def _clear(self, name: str) -> None:
-        try:
-            os.unlink(name, dir_fd=self._fd)
-        except IsADirectoryError:
-            shutil.rmtree(name, dir_fd=self._fd)
-
-    def _enter(self, directory: str) -> None:
-        self._make(directory)
-        path = self._top + b"/" + directory.encode()
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        os.close(self._fd)
-        self._fd, self._here = fd, directory
-
-    def _make(self, directory: str) -> None:
-        """Makes a directory and its parents. What is no directory there is removed."""
-        if directory in self._made:
-            return
-        self._make(directory.rpartition("/")[0])
-        path = self._top + b"/" + directory.encode()
-        try:
-            os.mkdir(path, 0o755)
-        except FileExistsError:
-            if not stat.S_ISDIR(os.lstat(path).st_mode):
-                os.unlink(path)
-                os.mkdir(path, 0o755)
-        self._made.add(directory)

@@ -10,10 +10,10 @@ new identities.
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -24,6 +24,7 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wire.view import decode_json
 
 _HEAD_LIMIT = 4096
+NOTHING_KNOWN: Final[Mapping[str, os.stat_result]] = {}
 
 
 class Head(Saved, frozen=True, kw_only=True):
@@ -59,14 +60,17 @@ def marked_files(meta: Metafile) -> Iterator[tuple[str, int]]:
     yield from ((file.path, file.size) for file in meta.wire_files if file.is_pack)
 
 
-def mark_files(content: Path, files: Iterable[tuple[str, int]]) -> list[FileMark]:
+def mark_files(
+    content: Path, files: Iterable[tuple[str, int]], known: Mapping[str, os.stat_result] = NOTHING_KNOWN
+) -> list[FileMark]:
     """Returns the current marks of these files, given as relative path and size.
 
-    Raises `corrupt` if a file is missing or has a different size.
+    Raises `corrupt` if a file is missing or has a different size. `known`: what the system has just
+    said of some of them.
     """
     marks = []
     for path, size in files:
-        found = os.lstat(os.path.join(content, path))
+        found = known.get(path) or os.lstat(os.path.join(content, path))
         if not stat.S_ISREG(found.st_mode) or found.st_size != size:
             raise TorrentdistError("corrupt", path=str(content / path), detail=f"it is not a file of {size} bytes")
         marks.append(_mark(path, found))

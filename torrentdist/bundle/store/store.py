@@ -231,10 +231,10 @@ class Store(StoreView):
                 raise TorrentdistError("not_found", what=f"an arriving bundle {digest}")
             content = self._objects.arriving_content(digest)
             with disk_failures(self.data_dir, needed=meta.size):
-                finish_content(meta, content)
+                known = finish_content(meta, content)
                 write_packs(meta, content, content.parent)  # those that the swarm has not brought
                 protect_packs(meta, content.parent)
-                marks = mark_files(content, marked_files(meta))
+                marks = mark_files(content, marked_files(meta), known)
                 head = Head(size=meta.size, files=len(meta.files), published_at=self._clock())
                 self._objects.seal(digest, head, marks)
                 self._checks.forget(digest)

@@ -7,6 +7,7 @@ Never: set priority 0. libtorrent considers a torrent finished when no missing p
 
 import contextlib
 import time
+from collections.abc import Sequence
 from typing import Final
 
 import libtorrent as lt
@@ -65,11 +66,16 @@ class PieceOrder:
         Pieces that have just arrived may be missing, because asking libtorrent about each of them
         would delay the caller.
         """
+        have = self.have(handle)
+        end = min(piece + most, len(have))
+        return next((p for p in range(piece, end) if not have[p]), max(piece, end)) - piece
+
+    def have(self, handle: lt.torrent_handle | None) -> Sequence[bool]:
+        """Returns whether each piece is verified, as known a moment ago. Empty: it is not known."""
         if time.monotonic() - self._looked_at > LOOK_SECS and handle is not None:
             with contextlib.suppress(RuntimeError):  # The torrent may have left the session.
                 self._note(handle.status(lt.torrent_handle.query_pieces).pieces)
-        end = min(piece + most, len(self._have))
-        return next((p for p in range(piece, end) if not self._have[p]), max(piece, end)) - piece
+        return self._have
 
     def hurry(self, piece: int, handle: lt.torrent_handle | None) -> None:
         """Fetches this piece before all others. `handle` is None for a transfer that fetches

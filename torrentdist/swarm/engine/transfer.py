@@ -141,6 +141,11 @@ class Transfer:
         seeding = self.phase is TransferPhase.SEEDING
         return most if seeding else self._pieces.run_from(piece, most, self._handle)
 
+    def have(self) -> Sequence[bool]:
+        """Returns whether each piece is verified, as known a moment ago. Some may not be in the
+        files yet. Empty: it is not known."""
+        return self._pieces.have(self._handle)
+
     def hurry(self, piece: int) -> None:
         """Fetches this piece before all others, because a reader on this host waits for it."""
         self._pieces.hurry(piece, self._handle if self.active else None)
