@@ -18,6 +18,7 @@ from torrentdist.csi.host_gateway import HostGateway
 from torrentdist.csi.mount_table import surrounding
 from torrentdist.csi.mounting import read_mounts
 from torrentdist.csi.namespace_rights import check_rights
+from torrentdist.csi.pod_proofs import PodProofs
 from torrentdist.csi.volume_keeper import VolumeKeeper
 from torrentdist.csi.volume_request import WantedVolume
 from torrentdist.host.process.daemon_process import run_daemon
@@ -44,6 +45,7 @@ class CsiDriver:
         data_dir = config.supervisor.data_dir
         self._gateway = HostGateway(self._http, config.client.supervisor, data_dir)
         self._volumes = VolumeKeeper(self._gateway, Path(data_dir).resolve())
+        self._proofs = PodProofs(config.kubernetes)
         self._order: asyncio.Task[None] | None = None
         self._server: grpc.aio.Server | None = None
 
@@ -60,6 +62,7 @@ class CsiDriver:
         log.info("csi driver started", endpoint=str(self._socket), supervisor=self._config.client.supervisor)
 
     async def _admit(self, wanted: WantedVolume) -> None:
+        await self._proofs.check(wanted)
         check_rights(self._config.kubernetes.namespaces, wanted)
 
     async def failed(self) -> None:
