@@ -16,8 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import asdict
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
+
+try:
+    from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+except ModuleNotFoundError as exc:
+    raise ImportError("the data source torrentdist needs PySpark 4.0 or later; the rest works with 3.5") from exc
 
 from torrentdist.client import job_client
 from torrentdist.client.masters.master_client import MasterClient
