@@ -116,8 +116,12 @@ def tiles(values: Sequence[tuple[str, Markup, str]]) -> Markup:
 
 
 def table(title: str, heads: Sequence[str], rows: Iterable[Sequence[Markup]], none: str = "None.") -> Markup:
-    """Returns a table, or the sentence `none` if it has no rows."""
-    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+    """Returns a table, or the sentence `none` if it has no rows. Each cell names its column, for
+    windows that are too narrow for columns."""
+    named = [f'<td data-of="{escape(name)}">' for name in heads]
+    body = "".join(
+        f"<tr>{''.join(f'{td}{cell}</td>' for td, cell in zip(named, row, strict=True))}</tr>" for row in rows
+    )
     if not body:
         return Markup(f'<p class="soft">{escape(none)}</p>')
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in heads)
