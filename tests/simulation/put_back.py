@@ -18,14 +18,18 @@ from simulation import clocks  # noqa: F401  # before the product
 from simulation.aimed_stories import STORIES
 from simulation.story_pool import Pool, end_in_order, repeat_order_of_sets
 
+import torrentdist.master.leading.gate as gate
 import torrentdist.master.replication.replicator as replicator
 import torrentdist.supervisor.exclusivity.barriers as barriers
+from torrentdist.client.masters.seen_cluster import Seen
 from torrentdist.cluster.election.elector import Elector
 from torrentdist.cluster.election.fence import Fence
+from torrentdist.cluster.records.mirror import Mirror
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.host.swarm_transfers import SwarmTransfers
 from torrentdist.master.changes.answered_requests import Requests
 from torrentdist.master.replication.fetch_attempts import FetchAttempts
+from torrentdist.master.replication.replication_plan import DropReplica
 from torrentdist.supervisor.bundles.keeper import Keeper
 from torrentdist.supervisor.exclusivity.barriers import resource_of
 from torrentdist.supervisor.exclusivity.lease_file import LeaseFile
@@ -122,6 +126,34 @@ def released_barrier_counts_as_held() -> None:
     barriers.barrier_state = held  # type: ignore[assignment]
 
 
+def reads_of_old_records() -> None:
+    """A client does not ask for records as new as those that it was told of, and a leader answers
+    before its own records show a change."""
+
+    async def at_once(self: Mirror, *args: Any) -> Any:
+        return self.snapshot
+
+    Seen.demand = lambda self: {}  # type: ignore[method-assign]
+    Mirror.sync = Mirror.sync_to = at_once  # type: ignore[method-assign,assignment]
+
+
+def missing_record_deletes() -> None:
+    """A master deletes what no record names."""
+    plan = replicator.plan  # type: ignore[attr-defined]
+
+    def careless(snapshot: Any, local: Any, *args: Any, **kwargs: Any) -> Any:
+        named = {entry.record.digest for entry in snapshot.bundles.values()}
+        unknown = [DropReplica(digest) for digest in sorted(local.published - named)]
+        return [*plan(snapshot, local, *args, **kwargs), *unknown]
+
+    replicator.plan = careless  # type: ignore[attr-defined]
+
+
+def leader_not_ready() -> None:
+    """A master leads that lacks the bundles of live jobs."""
+    gate.missing = lambda *args: []
+
+
 def leases_too_long() -> None:
     write = LeaseFile.write
 
@@ -144,6 +176,9 @@ ERRORS: dict[str, Callable[[], None]] = {
         removals_unheard,
         barriers_released_early,
         leases_too_long,
+        reads_of_old_records,
+        missing_record_deletes,
+        leader_not_ready,
         released_barrier_counts_as_held,
     )
 }
@@ -153,6 +188,8 @@ SUITED = {
     "answered twice": "retries",
     "barriers released early": "jobs",
     "leases too long": "jobs",
+    "reads of old records": "operators",
+    "leader not ready": "jobs",
     "released barrier counts as held": "jobs",
     "unfenced": "retries",
     "removals unheard": "operators",
