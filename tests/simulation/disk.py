@@ -6,12 +6,14 @@ Always: what is done for a dead process has no effect. A full disk refuses what 
 
 from __future__ import annotations
 
+import builtins
 import errno
+import io
 import os
 from collections.abc import Callable
 from typing import Any
 
-from simulation.host_process import HERE, Died
+from simulation.host_process import HERE, Died, HostProcess
 from simulation.unsynced import SyncedFileSystems, note_sync
 
 import torrentdist.bundle.files.durability
@@ -20,6 +22,7 @@ CHANGES = ("rename", "replace", "link", "symlink", "mkdir", "rmdir", "unlink", "
            "write", "pwrite", "utime", "chmod")  # fmt: skip
 NEED_ROOM = frozenset({"write", "pwrite", "mkdir", "link", "symlink", "open", "rename", "replace"})
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+STATES = {"broken": errno.EIO, "read-only": errno.EROFS}
 
 
 def replacements() -> list[tuple[Any, str, Any]]:
@@ -27,12 +30,13 @@ def replacements() -> list[tuple[Any, str, Any]]:
     changed = [(os, name, _guarded(name, getattr(os, name))) for name in CHANGES]
     sync = _guarded("fsync", note_sync)
     changed += [(os, "open", _guarded_open(os.open)), (os, "statvfs", _statvfs(os.statvfs))]
+    stream = _guarded_stream(io.open)
+    changed += [(io, "open", stream), (builtins, "open", stream)]
     library = (torrentdist.bundle.files.durability, "_libc", SyncedFileSystems)
     return [*changed, (os, "fsync", sync), (os, "fdatasync", sync), library]
 
 
-def _count_effect(name: str) -> None:
-    process = HERE.get()
+def _count_effect(process: HostProcess, name: str) -> None:
     if not process.alive:
         raise Died
     if process.effects_left is not None:
@@ -40,25 +44,59 @@ def _count_effect(name: str) -> None:
         if process.effects_left < 0:
             process.die()
             raise Died
-    if process.disk == "broken":
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
+    _count_failure(process)
+    if (code := STATES.get(process.disk)) is not None:
+        raise OSError(code, os.strerror(code))
     if process.disk == "full" and name in NEED_ROOM:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
+def _count_failure(process: HostProcess) -> None:
+    """Fails once, at the call that the story chose. Reading calls count, too."""
+    if process.fails_after is not None:
+        process.fails_after -= 1
+        if process.fails_after < 0:
+            process.fails_after = None
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
 def _guarded(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
     def act(*args: Any, **kwargs: Any) -> Any:
-        _count_effect(name)
-        return real(*args, **kwargs)
+        process = HERE.get()
+        _count_effect(process, name)
+        note = None if process.names is None else process.names.before(name, args, kwargs)
+        result = real(*args, **kwargs)
+        if note is not None:
+            note()
+        return result
 
     return act
 
 
 def _guarded_open(real: Callable[..., int]) -> Callable[..., int]:
+    make, again = _guarded("open", real), _guarded("reopen", real)
+
     def act(path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
+        if flags & os.O_CREAT:
+            return int(make(path, flags, *args, **kwargs))
         if flags & WRITES:
-            _count_effect("open" if flags & os.O_CREAT else "reopen")
+            return int(again(path, flags, *args, **kwargs))
+        _count_failure(HERE.get())
         return real(path, flags, *args, **kwargs)
+
+    return act
+
+
+def _guarded_stream(real: Callable[..., Any]) -> Callable[..., Any]:
+    make = _guarded("open", real)
+
+    def act(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+        if isinstance(file, int):
+            return real(file, mode, *args, **kwargs)
+        if any(char in mode for char in "wxa+"):
+            return make(file, mode, *args, **kwargs)
+        _count_failure(HERE.get())
+        return real(file, mode, *args, **kwargs)
 
     return act
 

@@ -14,10 +14,11 @@ FAULTS = {
     "kill": 4, "kill leader": 4, "stop": 2, "crash": 6, "pause": 2, "pause leader": 2, "expire": 3, "expire leader": 3,
     "deaf": 2, "mute": 2, "no zookeeper": 3, "cut": 3, "one way": 2, "isolate": 2, "zookeeper down": 1,
     "zookeeper frozen": 1, "slow link": 2, "reset": 2, "clock": 1, "full": 2, "slow disk": 1, "wipe": 1,
+    "follower": 2, "broken disk": 2, "power": 4, "disk error": 3, "bit flip": 1, "read-only disk": 1,
 }  # fmt: skip
 """How often each kind of fault is chosen, beside the others."""
-RARER = FAULTS | {"follower": 10, "broken disk": 6, "power": 12}
-ALONE = frozenset({"wipe", "crash", "clock"})
+RARER = FAULTS | {"follower": 10, "broken disk": 6, "power": 16, "disk error": 10, "bit flip": 5}
+ALONE = frozenset({"wipe", "crash", "clock", "disk error"})
 """Faults that are never the second of a pair."""
 
 
@@ -45,7 +46,7 @@ def faults(seed: int, hosts: list[str], masters: int, secs: float, weights: dict
 
 def _numbered(rng: random.Random, step: Step) -> Step:
     match step.kind:
-        case "crash":
+        case "crash" | "disk error":
             return replace(step, number=rng.choice([0, 1, 2, 3, 5, 8, 13, 21, 34]))
         case "clock":
             return replace(step, number=rng.choice([-86_400, -30, 30, 3600, 86_400 * 30]))

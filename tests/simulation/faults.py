@@ -8,15 +8,17 @@ from collections.abc import Callable
 from simulation.host_process import NOBODY
 from simulation.invariants import Invariants
 from simulation.kazoo_connection import ZK
+from simulation.lost_names import Names
 from simulation.simulated_cluster import SESSION_SECS, Host, SimulatedCluster
 from simulation.simulated_runs import SimulatedRunning
 from simulation.steps import Step
-from simulation.unsynced import lose_unsynced
+from simulation.unsynced import flip_bit, lose_unsynced
 
 USERS_ADDRESS = "10.0.3.1"
 LINKS = frozenset({"deaf", "mute", "no zookeeper", "cut", "one way", "isolate", "expire", "expire leader"})
 FOLLOWER_SECS = 10.0
 """Longest time until a ZooKeeper server that misses its leader drops its clients (`syncLimit`)."""
+SCRUB_SECS = 30.0
 EXPIRED_SECS = SESSION_SECS * 1.2
 
 
@@ -24,6 +26,14 @@ class Faults:
     def __init__(self, cluster: SimulatedCluster, invariants: Invariants, note: Callable[[str], None]) -> None:
         self.cluster, self._invariants, self._note = cluster, invariants, note
         self._network = cluster.loop.network
+
+    def prepare(self, steps: tuple[Step, ...]) -> None:
+        """Does once what a story's faults need from its beginning."""
+        kinds = {step.kind for step in steps}
+        if "bit flip" in kinds:
+            self.cluster.scrub_secs = SCRUB_SECS
+        for host in self.cluster.hosts if "power" in kinds else ():
+            host.names = Names(self.cluster.place / f"cellar-{host.name}")
 
     def _later(self, secs: float, act: Callable[..., object], *args: object) -> None:
         self.cluster.loop.call_later(secs, act, *args, context=NOBODY.context())
@@ -95,15 +105,24 @@ class Faults:
                 self._later(step.secs, self._network.slow_links.pop, link, None)
             case "clock":
                 host.process.wall_skew += step.number
-            case "full" | "slow disk" | "broken disk":
+            case "full" | "slow disk" | "broken disk" | "read-only disk":
                 host.process.disk = step.kind.removesuffix(" disk")
                 self._later(step.secs, self._free, host)
+            case "disk error":
+                host.process.fails_after = step.number
+            case "bit flip":
+                flipped = flip_bit(host.data_dir / "objects", cluster.rng)
+                self._invariants.excused.add(host.name)
+                host.process.rots = True
+                self._note(f"a bit turns in {'nothing' if flipped is None else flipped.relative_to(host.data_dir)}")
             case "follower":
                 cluster.zookeeper.cut_off(host.address)
                 self._later(min(step.secs, FOLLOWER_SECS), cluster.zookeeper.rejoin, host.address)
             case "power":
                 cluster.kill(host, back_after=step.secs)
                 SimulatedRunning.all_runs.host_lost(host.address)
+                lost = 0 if host.names is None else host.names.lose(cluster.rng)
+                self._note(f"{host.name} has lost {lost} names")
                 lose_unsynced(host.data_dir, cluster.rng)
             case "wipe":
                 cluster.kill(host, back_after=step.secs)
@@ -123,7 +142,7 @@ class Faults:
         zookeeper.thaw()
         for host in self.cluster.hosts:
             zookeeper.rejoin(host.address)
-            host.process.effects_left = None
+            host.process.effects_left = host.process.fails_after = None
             self._free(host)
             self.cluster.go_on(host)
             self.cluster.bring_back(host)

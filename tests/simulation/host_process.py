@@ -13,6 +13,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from simulation.lost_names import Names
 
 
 @dataclass(eq=False)
@@ -27,10 +31,16 @@ class HostProcess:
     """Descriptors that it locked. The kernel would release them at its end."""
     effects_left: int | None = None
     """It dies after this many more effects on the disk. None: it does not."""
+    fails_after: int | None = None
+    """A call to the disk fails once after this many others. None: none does."""
     wall_skew: float = 0.0
     disk: str = ""
-    """`full`: the disk refuses every write. `broken`: it answers each with EIO. `slow`: each call
-    takes a second."""
+    """`full`: the disk refuses every write. `broken`: it answers each with EIO. `read-only`: with
+    EROFS. `slow`: each call takes a second."""
+    rots: bool = False
+    """Whether a bit has turned on this disk. Bytes that were verified can be wrong then."""
+    names: Names | None = None
+    """Follows what a loss of power would undo on this disk. None: the story has none."""
     held: list[Callable[[], None]] | None = None
     """What a paused process has to do when it goes on. None: it is not paused."""
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from simulation.host_process import NOBODY, Died, HostProcess
 from simulation.kazoo_connection import ZK
+from simulation.lost_names import Names
 from simulation.simulated_zookeeper import SimulatedZooKeeper
 from simulation.virtual_loop import VirtualLoop
 
@@ -54,6 +55,8 @@ class Host:
         """The process that was told to stop."""
         self.wanted = True
         """Whether its service manager starts it again after each end."""
+        self.names: Names | None = None
+        """Follows what a loss of power would undo on its disk. None: the story has none."""
 
     @property
     def url(self) -> str:
@@ -64,9 +67,9 @@ class Host:
         return self.process.alive
 
     def start(self) -> None:
-        skew, disk = self.process.wall_skew, self.process.disk
-        self.process = HostProcess(self.name, self.address, wall_skew=skew, disk=disk)
-        process = self.process
+        process = HostProcess(self.name, self.address, names=self.names)
+        process.wall_skew, process.disk, process.rots = self.process.wall_skew, self.process.disk, self.process.rots
+        self.process = process
         process.at_death.append(lambda: self.cluster.on_death(self, process))
         context = process.context()
         task = self.cluster.loop.create_task(self._live(process), context=context)
@@ -106,10 +109,14 @@ class Host:
         if daemon is None or not process.alive:
             return
         self.stopping, context = process, process.context()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(20.0):
-                await self.cluster.loop.create_task(daemon.stop(), context=context)
-        process.die()
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(20.0):
+                    await self.cluster.loop.create_task(daemon.stop(), context=context)
+        except (TorrentdistError, OSError) as error:  # A daemon whose disk fails ends all the same.
+            self.cluster.ends.append((self.name, "os_error", str(error)))
+        finally:
+            process.die()
 
 
 class SimulatedCluster:
@@ -120,6 +127,7 @@ class SimulatedCluster:
         """Daemons that ended by themselves: name, code and message."""
         self.bugs: list[str] = []
         self.bug_errors: list[BaseException] = []
+        self.scrub_secs = StoreConfig().scrub_secs
         self.token_file = str(place / "token")
         Path(self.token_file).write_text(f"{'t' * 40}\n")
         Path(self.token_file).chmod(0o600)
@@ -160,7 +168,7 @@ class SimulatedCluster:
             master=MasterConfig(id=host.name, data_dir=data_dir) if host.is_master else MasterConfig(),
             supervisor=SupervisorConfig() if host.is_master else of_host,
             client=self.client_config(),
-            store=StoreConfig(reserve_bytes=0),
+            store=StoreConfig(reserve_bytes=0, scrub_secs=self.scrub_secs),
             jobs=JobsConfig(isolation="none", silent_secs=15.0),
             replication=ReplicationConfig(lost_secs=20.0, sync_secs=30.0),
         )

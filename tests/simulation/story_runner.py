@@ -100,6 +100,7 @@ class StoryRunner:
             cluster.add(f"supervisor-{number + 1}")
         desk = Desk(cluster.client_config(), sources, jobs, {}, self.place, [])
         users = Users(cluster, history, invariants, desk, trees, self.note)
+        faults.prepare(self.story.steps)
         await cluster.found()
         for host in cluster.hosts:
             host.start()

@@ -53,12 +53,13 @@ def test_a_change_writes_as_much_whatever_is_bound(path: Path) -> None:
     assert log_of(path).stat().st_size < 200
 
 
-def test_a_torn_line_is_as_if_it_had_never_been(path: Path) -> None:
+@pytest.mark.parametrize("torn", [b'{"bundle":"torn","digest":"22', b'{"bundle":"torn","di\0\0\0\0\0\0\0"}\n'])
+def test_a_torn_line_is_as_if_it_had_never_been(path: Path, torn: bytes) -> None:
     """A host that lost power during a write could not start again, or would misread a change."""
     catalog = Catalog.open(path)
     catalog.bind(BundleId("a"), ONE)
     with log_of(path).open("ab") as file:
-        file.write(b'{"bundle":"torn","digest":"22')
+        file.write(torn)
 
     again = Catalog.open(path)
     assert {"a": ONE} == again.bindings()

@@ -167,6 +167,14 @@ def test_interrupted_deletion_is_finished(filled: Path, meta: Metafile) -> None:
         assert list((filled / "transit").iterdir()) == []
 
 
+def test_what_an_interrupted_look_at_the_disk_left_is_removed(filled: Path) -> None:
+    """Each loss of power while a daemon starts would leave a directory for ever."""
+    (filled / "transit" / ".torrentdist-a8_bcd1f").mkdir()
+    (filled / "transit" / ".torrentdist-a8_bcd1f" / "one").write_bytes(b"1")
+    with opened(filled):
+        assert list((filled / "transit").iterdir()) == []
+
+
 def test_decided_deletion_is_carried_out(filled: Path, meta: Metafile) -> None:
     """A discarded bundle would come back as an arriving one."""
     (filled / "bundles" / meta.digest).rename(filled / "transit" / meta.digest)

@@ -143,7 +143,8 @@ class Catalog:
 class _BindingLog:
     """A log with one line per change of a binding.
 
-    An incomplete last line was never acknowledged, so it is dropped.
+    A last line that cannot be read was never acknowledged, so it is dropped. After a loss of power
+    it may have its end and lack its middle.
     """
 
     def __init__(self, path: Path) -> None:
@@ -154,12 +155,17 @@ class _BindingLog:
     def read(self) -> list[_Binding]:
         if not self._path.exists():
             return []
-        whole, _, _ = self._path.read_bytes().rpartition(b"\n")
-        try:
-            changes = [decode_json(line, _Binding) for line in whole.splitlines()]
-        except msgspec.MsgspecError as exc:
-            raise TorrentdistError("disk_error", path=str(self._path), detail=f"damaged: {exc}") from exc
-        self._end, self.lines = len(whole) + 1 if whole else 0, len(changes)
+        whole, end, _ = self._path.read_bytes().rpartition(b"\n")
+        lines = (whole + end).splitlines(keepends=True)
+        changes: list[_Binding] = []
+        for line in lines:
+            try:
+                changes.append(decode_json(line, _Binding))
+            except msgspec.MsgspecError as exc:
+                if len(changes) + 1 == len(lines):
+                    break
+                raise TorrentdistError("disk_error", path=str(self._path), detail=f"damaged: {exc}") from exc
+        self._end, self.lines = sum(map(len, lines[: len(changes)])), len(changes)
         return changes
 
     def append(self, change: _Binding) -> None:

@@ -25,7 +25,7 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
 
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
-_TEMPORARY = re.compile(r"[0-9a-f]{64}\.[0-9a-f]{16}", re.ASCII)
+_TEMPORARY = re.compile(r"[0-9a-f]{64}\.[0-9a-f]{16}|\.torrentdist-[a-z0-9_]+", re.ASCII)
 _TORN = re.compile(r"\.(store\.json|catalog\.json|metafile|recipe|index|set-aside)\.[0-9a-f]{12}\.tmp", re.ASCII)
 """Temporary files of `write_durably` that a killed process left unfinished."""
 
