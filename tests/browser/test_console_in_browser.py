@@ -66,7 +66,7 @@ WIDEST = (
     "Math.max(...[document.documentElement, ...document.querySelectorAll('.table')]"
     ".map(e => innerWidth - e.clientWidth + e.scrollWidth))"
 )
-"""The width of the page, or of the widest table, as if nothing had to be moved from side to side."""
+"""The width of the page, or of the widest table if that has to be moved from side to side."""
 DONE = "document.querySelector('[data-live] .tiles dd').innerText"
 
 
