@@ -14,7 +14,7 @@ MAPPED ?= tests/unit tests/property
 DURATIONS := --durations=25 --durations-min=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast breaks coverage-map lint style format docs site bench bench-short bench-spark bench-versions swarm chaos night kubernetes simulate cases size property fuzz wheel deb lock sbom clean
+.PHONY: help setup demo test test-fast engines breaks coverage-map lint style format docs site bench bench-short bench-spark bench-versions swarm chaos night kubernetes simulate cases size property fuzz wheel deb lock sbom clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.* ## /  make \1 \t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -36,6 +36,10 @@ test: style ## style, then types and every ring of tests, the fastest first
 
 test-fast: lint ## lint, then the rings that need no cluster, unit and property: about two minutes
 	@$(PY) -m pytest -q -n 2 --dist worksteal -m "not alone" $(DURATIONS) $(PYTEST_ARGS) tests/unit tests/property
+
+engines: setup ## Spark on real HDFS and YARN, on hosts in namespaces: needs root, fetches 65 MB once
+	@scripts/engines
+	@PYTHONPATH=tests $(PY) -m engines.ring $(PYTEST_ARGS)
 
 breaks: setup ## break the code on purpose, and see that a test notices: make breaks [COUNT=100] [SEED=n] [WORDS=conductor] [KIND=deciding]
 	@$(PY) -m scripts.breaks $(WORDS) --count $(or $(COUNT),100) $(if $(SEED),--seed $(SEED)) $(if $(KIND),--kind $(KIND))

@@ -196,6 +196,11 @@ class Lab:
         _run("tc", "qdisc", "replace", "dev", host.link, *rule.split())
         _run("tc", "-n", host.name, "qdisc", "replace", "dev", "eth0", *rule.split())
 
+    def unshape(self, host: Host) -> None:
+        """Ends the effect of shape()."""
+        _run("tc", "qdisc", "del", "dev", host.link, "root")
+        _run("tc", "-n", host.name, "qdisc", "del", "dev", "eth0", "root")
+
     def cut(self, host: Host) -> None:
         """Pulls the host's cable."""
         _ip([f"link set {host.link} down"])
@@ -217,7 +222,7 @@ class Lab:
     ) -> subprocess.Popen[bytes]:
         """Starts a process on a host, or on the bridge (None), which has no rate limit. Its log is
         NAME.log."""
-        within = ["ip", "netns", "exec", host.name] if host else []
+        within = self.entering(host) if host else []
         with (self.dir / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
                 [*within, *command],
@@ -229,6 +234,10 @@ class Lab:
             )
         self._processes[name] = process
         return process
+
+    def entering(self, host: Host) -> list[str]:
+        """Returns the command that runs another one on a host."""
+        return ["ip", "netns", "exec", host.name]
 
     def stop(self, names: Sequence[str]) -> None:
         processes = [self._processes.pop(name) for name in names]

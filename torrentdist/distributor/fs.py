@@ -31,6 +31,7 @@ from torrentdist.distributor.plugin_files import (
     read_metafile,
     read_options,
 )
+from torrentdist.distributor.storage_answers import bound_requests, reason_of
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import bundle_id as checked_bundle_id
 from torrentdist.model.ids import digest as checked_digest
@@ -45,11 +46,11 @@ class FsOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Location of the bundles, the same on every host: `s3://bucket/prefix`, `hdfs://host/path`,
     `file:///path`."""
     storage_options: dict[str, Any] = {}
-    """Options passed unchanged to fsspec. A synchronous file system (hdfs, file) has timeouts of
-    its own."""
+    """Options passed unchanged to fsspec. Of the synchronous file systems, webhdfs gets
+    `stall_secs`; others (hdfs, file) have timeouts of their own."""
     stall_secs: float = 60.0
-    """Seconds after which an unanswered request fails. Applies to asynchronous storage: s3, gcs,
-    http."""
+    """Seconds after which an unanswered request fails. Applies to asynchronous storage (s3, gcs,
+    http) and to webhdfs."""
     threads: int = 8
     """Objects in progress at once. Each takes up to 8 MiB of memory."""
 
@@ -83,6 +84,8 @@ class FsCodeDistributor:
         settings |= {"use_listings_cache": False, "skip_instance_cache": True, **self._options.storage_options}
         self._fs, root = fsspec.url_to_fs(self._options.url, **settings)
         self._root = str(root).rstrip("/")
+        if not isinstance(self._fs, AsyncFileSystem):
+            bound_requests(self._fs, self._options.stall_secs)
         self._timeout = {"timeout": self._options.stall_secs} if isinstance(self._fs, AsyncFileSystem) else {}
 
     def upload(self, dir_path: Path, bundle_id: str) -> Path:
@@ -198,7 +201,7 @@ class FsCodeDistributor:
         except TorrentdistError:
             raise
         except Exception as exc:
-            detail = f"{self._options.url} answers {type(exc).__name__}: {exc}"
+            detail = f"{self._options.url} answers {reason_of(exc)}"
             raise TorrentdistError("bundle_unavailable", id=bundle_id, detail=detail) from exc
 
 

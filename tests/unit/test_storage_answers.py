@@ -1,0 +1,52 @@
+"""What the plug-in `fs` makes of the answers of WebHDFS, without one. tests/engines has the real
+one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torrentdist.distributor.storage_answers import bound_requests, reason_of
+
+
+class Refusal(Exception):
+    def __init__(self, body: Any) -> None:
+        super().__init__("403 Client Error")
+        self.response = self
+        self._body = body
+
+    def json(self) -> Any:
+        return self._body
+
+
+class Session:
+    def request(self, url: str, timeout: float | None = None) -> tuple[str, float | None]:
+        return url, timeout
+
+
+class Storage:
+    def __init__(self) -> None:
+        self.session = Session()
+
+
+def test_the_reason_in_the_body_of_a_refusal_is_told() -> None:
+    """If this fails, a user whose quota is reached reads of a bare 403."""
+    body = {"RemoteException": {"exception": "NSQuotaExceededException", "message": "The quota is exceeded"}}
+
+    assert reason_of(Refusal(body)) == "NSQuotaExceededException: The quota is exceeded (Refusal: 403 Client Error)"
+
+
+def test_other_bodies_hide_no_error() -> None:
+    """If this fails, a strange body replaces the failure by one of ours."""
+    bodies: list[Any] = [None, [], {}, {"RemoteException": None}, {"RemoteException": {}}]
+    for body in bodies:
+        assert reason_of(Refusal(body)) == "Refusal: 403 Client Error"
+    assert reason_of(OSError("gone")) == "OSError: gone"
+
+
+def test_requests_get_a_timeout() -> None:
+    """If this fails, a fetch waits for ever for a DataNode that says nothing."""
+    storage = Storage()
+    bound_requests(storage, 3.0)
+    bound_requests(object(), 3.0)
+
+    assert storage.session.request("http://w1:9864/") == ("http://w1:9864/", 3.0)
