@@ -4,14 +4,17 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 from masters_in_process import Enter, InProcess
 from records_of import digest_of
-from zookeeper_fixtures import Connect
+from zookeeper_fixtures import Connect, eventually_async
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.records.mirror import Mirror, of_supervisor
 from torrentdist.master.changes import removal_notice
+from torrentdist.master.changes.removal_notice import NOTICE_SCHEMA
+from torrentdist.model.errors import required
 from torrentdist.model.ids import BundleId, SupervisorId
 from torrentdist.model.records import BundleRecord, BundleState, encode
 from torrentdist.model.removals import removal_mark
@@ -102,3 +105,29 @@ async def test_a_new_leader_names_the_newest(enter: Enter, host: Mirror, monkeyp
     await second.leads()
 
     await host.wait_for(lambda s: {*s.removals} == {mark_of(f"etl-{number}") for number in (2, 3, 4)}, 10.0)
+
+
+async def test_there_is_no_notice_before_every_daemon_knows_it(enter: Enter, host: Mirror, connect: Connect) -> None:
+    """If this fails, a master of the last release that starts again during a rolling upgrade finds
+    an ACL that it does not know, and ends; or removals of that time are told to nobody."""
+    zk = await connect()
+    record = required(host.snapshot.cluster, "not_ready")
+
+    async def use(schema: int) -> None:
+        await zk.set(paths.CLUSTER, msgspec.json.encode(msgspec.structs.replace(record, schema=schema)))
+
+    await use(NOTICE_SCHEMA - 1)
+    leader = await enter("m1")
+    await put(leader, "etl", BundleState.REMOVED)
+    await leader.leads()
+
+    async def has_begun() -> bool:
+        return bool(await zk.children(paths.REQUESTS))
+
+    await eventually_async(has_begun)
+    await asyncio.sleep(0.5)
+    before = await zk.exists(paths.REMOVALS)
+    await use(NOTICE_SCHEMA)
+
+    await host.wait_for(lambda s: s.removals == (mark_of("etl"),), 10.0)
+    assert before is None

@@ -16,6 +16,8 @@ from torrentdist.model.ids import BundleId
 from torrentdist.model.records import encode
 from torrentdist.model.removals import RemovalsRecord, removal_mark
 
+NOTICE_SCHEMA: Final = 2
+"""The schema of clusters all of whose daemons know the notice."""
 MOST_MARKS: Final = 100
 """A host that misses more removals at once asks the masters about each of its bundles."""
 
@@ -30,7 +32,9 @@ class RemovalNotice:
         self, snapshot: ClusterSnapshot, news: Changes | None, tombstones: Collection[BundleId], fence: Fence
     ) -> None:
         """Writes the notice, if it has changed."""
-        among = tombstones if news is None else {*self._newest, *news.bundles}.intersection(tombstones)
+        among = tombstones
+        if news is not None and self._written is not None:
+            among = {*self._newest, *news.bundles}.intersection(tombstones)
         age = lambda bundle: (snapshot.bundles[bundle].mtime, bundle)  # noqa: E731
         self._newest = heapq.nlargest(MOST_MARKS, among, key=age)
         marks = tuple(removal_mark(bundle, snapshot.bundles[bundle].record.digest) for bundle in self._newest)

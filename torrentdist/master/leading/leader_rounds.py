@@ -21,7 +21,7 @@ from torrentdist.cluster.session.znode_operations import Delete, NoNode, Op, Set
 from torrentdist.log import get_logger
 from torrentdist.master.changes.answered_requests import RequestTrimmer, make_buckets
 from torrentdist.master.changes.record_loop import LOOK_SECS, RecordLoop
-from torrentdist.master.changes.removal_notice import RemovalNotice
+from torrentdist.master.changes.removal_notice import NOTICE_SCHEMA, RemovalNotice
 from torrentdist.master.leading import gate
 from torrentdist.master.leading.leader_duties import (
     UNFINISHED,
@@ -96,12 +96,12 @@ class LeaderRounds:
         """time.monotonic() of the next look at all tombstones."""
         self._removals = RemovalNotice()
         self._needed: frozenset[BundleId] = frozenset()
-        self._tree_is_whole = False
+        self._tree_is_whole = self._has_notice = False
         self._loop = RecordLoop(session.mirror, "what is due for bundles")
 
     def begin_term(self) -> None:
         """To be called when this master is elected."""
-        self._tree_is_whole = False
+        self._tree_is_whole = self._has_notice = False
 
     async def once(self, office: Office) -> None:
         """Does what is due, then waits until something may be due again."""
@@ -122,12 +122,19 @@ class LeaderRounds:
         return min([LOOK_SECS, *(wait for wait in waits if wait is not None)])
 
     async def _tell_removals(self, fence: Fence, snapshot: ClusterSnapshot, news: Changes | None) -> None:
+        """Names the newest tombstones, once every daemon knows the notice: a master of the release
+        before takes its ACL for a foreign one, and does not start."""
+        if snapshot.schema < NOTICE_SCHEMA:
+            return
+        if not self._has_notice:
+            await self._zookeeper.ensure(paths.REMOVALS)
+            self._has_notice = True
         await self._removals.tell(snapshot, news, self._tombstones.of(snapshot), fence)
 
     async def _complete_tree(self, fence: Fence) -> None:
         """Makes what a tree of an older release lacks."""
         if not self._tree_is_whole:
-            for path in (paths.BUNDLES, paths.ASSIGNMENTS, paths.SUPERVISORS, *paths.LATER_PARENTS, paths.REMOVALS):
+            for path in (paths.BUNDLES, paths.ASSIGNMENTS, paths.SUPERVISORS, *paths.LATER_PARENTS):
                 await self._zookeeper.ensure(path)
             await make_buckets(self._zookeeper, fence)
             self._tree_is_whole = True
