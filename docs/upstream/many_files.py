@@ -68,7 +68,7 @@ def begin(
 
 
 def seed(torrent: bytes, home: Path, port: Queue[int], ready: Any) -> None:
-    ours, handle = begin(torrent, home, {}, port)
+    _, handle = begin(torrent, home, {}, port)
     while not handle.status().is_seeding:
         time.sleep(0.05)
     ready.set()
