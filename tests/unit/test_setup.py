@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 TOOLS = ("sh", "cat", "cmp", "dirname", "rm", "id", "sed", "grep", "tr", "sleep", "kill")
-TEST_TOOLS = ("bwrap", "mkfs.xfs", "mkfs.btrfs", "lintian", "chromium")
+TEST_TOOLS = ("bwrap", "spin", "mkfs.xfs", "mkfs.btrfs", "lintian", "chromium")
 
 
 @pytest.fixture
