@@ -31,6 +31,7 @@ async def test_an_ensemble_outlives_its_leader(tmp_path: Path, chroot: str) -> N
         leader = next(s for s in ensemble.servers if "Mode: leader" in s.command("srvr"))
         leader.kill()
         await eventually(lambda: sum(s.serves() for s in ensemble.servers) == 2)
+        assert await zk.exists("/before") is not None  # It may still have been connected to a dead server.
         await zk.create("/after")
         found = await zk.children("/")
         await zk.close()

@@ -140,8 +140,8 @@ def test_the_list_says_it_in_short() -> None:
     listed = bundles_table(views)
 
     assert "goes next" in listed
-    assert "<td>stays</td>" in listed
-    assert "<td>may go</td>" in listed
+    assert '<td data-of="For room">stays</td>' in listed
+    assert '<td data-of="For room">may go</td>' in listed
     assert "unknown" in bundles_table([bundle_line(views[0], None)])
 
 

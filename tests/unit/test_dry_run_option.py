@@ -19,12 +19,14 @@ READS = {
 WITHOUT = {
     "ca init": "it writes new files into a directory, and refuses one that has them",
     "ca issue": "it writes new files, and refuses to replace any",
+    "csi": "it is a daemon",
     "dev down": "it ends what `dev status` shows",
     "dev up": "it makes a cluster in a directory of its own",
     "ha backup": "it writes one file, and changes nothing of the cluster",
     "host join": "it may be run again, and the same invitation gives the same certificate",
     "key generate": "it writes a new file, and refuses to replace one",
     "master": "it is a daemon",
+    "spark-submit": "its --print shows the command and runs nothing",
     "unpack": "it makes a new directory, and refuses to replace one",
     "report": "it writes pages about a log, and changes nothing of the cluster",
 }

@@ -186,7 +186,7 @@ async def test_long_metadata_holds_up_nothing(tmp_path: Path, quick_callbacks: l
     texts = "A:\n" * (archives.MOST_METADATA // 3), "Name: x\n\n" + "text\n" * (archives.MOST_METADATA // 5 - 2)
     for number, text in enumerate(texts):
         with zipfile.ZipFile(tmp_path / f"x-{number}-py3-none-any.whl", "w", zipfile.ZIP_DEFLATED) as archive:
-            archive.writestr("x-1.dist-info/METADATA", text)
+            await asyncio.to_thread(archive.writestr, "x-1.dist-info/METADATA", text)
     meta, metadata = make_metafile(tmp_path), DistributionMetadata()
     content = HostContent(meta, tmp_path, lambda: True, lambda: None, lambda: None, sound)
 
