@@ -80,6 +80,8 @@ class DevSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Further configuration for every daemon, by section."""
     simulate: int = 0
     """Number of simulated hosts (simulated_hosts.py)."""
+    zones: tuple[str, ...] = ()
+    """The zones of the supervisors, in turn; none: they have no label `zone`."""
     tls: bool = False
     """Whether the daemons prove themselves to each other by certificates of a CA of their own."""
 
@@ -424,11 +426,13 @@ class DevCluster:
         if role == "master":
             sections["api"]["port"] = port
         else:
-            own = {
+            own: dict[str, object] = {
                 "gateway_port": port,
                 "launcher": str(self.launcher_socket),
                 "ids_dir": str(self.dir / f"{name}-ids"),
             }
+            if zones := self.spec.zones:
+                own["labels"] = {"zone": zones[int(name.rpartition("-")[2]) % len(zones)]}
             sections["supervisor"] |= own
             sections["client"] = {"masters": self.masters()}
         secure = {} if self._certificates is None else self._certificates.daemon_sections(name)

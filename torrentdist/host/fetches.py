@@ -130,7 +130,7 @@ class Fetches:
             download.prepared(filled, self.brought(meta.digest))
             if not keeps_limits(self._plugin):  # It may move files, and knows no packs.
                 with disk_failures(home, needed=meta.packed_size):
-                    await in_writing_thread(write_known_files, meta, home)
+                    await in_writing_thread(lambda go_on: write_known_files(meta, home, go_on))
             await self._run_plugin(bundle_id, home, plugin_metafile)
             if not self._transfers.is_verified(meta.digest):
                 self._brought[meta.digest] = Sources(plugin=meta.size - filled)
@@ -229,7 +229,8 @@ class Fetches:
         """Publishes content that its uploader sent over HTTP, and gives it first to a plug-in that
         does not have it yet."""
         with disk_failures(self._store.data_dir, needed=meta.packed_size):
-            await in_writing_thread(write_files, meta, self._store.object_dir(meta.digest))
+            home = self._store.object_dir(meta.digest)
+            await in_writing_thread(lambda go_on: write_files(meta, home, go_on))
         await self._verify(meta)
         if not joins_uploads(self._plugin):
             await self._hand_to_plugin(bundle_id, self._store.object_dir(meta.digest))
@@ -276,10 +277,16 @@ class Fetches:
                 async with asyncio.timeout(until - time.monotonic()):
                     await begun.wait()
 
-    async def clean_up(self, bundle_id: BundleId) -> None:
-        """Lets the plug-in forget a removed bundle. If it fails, the removal goes on without it."""
+    async def clean_up(self, bundle_id: BundleId, digest: Digest) -> None:
+        """Lets the plug-in forget a removed bundle. If it fails, the removal goes on without it.
+
+        Content that another bundle has, too, is seeded on, although the plug-in may not know that
+        one.
+        """
+        has_others = self._store.get(digest) is not None and self._store.names(digest) != {bundle_id}
+        staying = digest if has_others else None
         try:
-            with plugin_failures(self._plugin, bundle_id, self._store.data_dir):
+            with self._transfers.staying(staying), plugin_failures(self._plugin, bundle_id, self._store.data_dir):
                 await asyncio.to_thread(self._plugin.cleanup, bundle_id)
         except TorrentdistError as error:
             log.warning("the plug-in did not forget a bundle", bundle=bundle_id, error=error.code, detail=error.message)
@@ -289,16 +296,13 @@ class Fetches:
         self._failures[meta.digest] = meta.size, error
         self._tell_masters(AT_ONCE)
 
-    def cancel(self, digest: Digest) -> asyncio.Task[StoredBundle] | None:
-        """Cancels the fetch of this digest and returns its task."""
+    async def stop(self, digest: Digest) -> None:
+        """Ends a fetch, and leaves the swarm. The content that has arrived stays, and nothing is
+        written there any more."""
         task = self._tasks.get(digest)
         if task is not None:
             task.cancel()
-        return task
-
-    async def stop(self, digest: Digest) -> None:
-        """Ends a fetch. The content that has arrived stays."""
-        task = self.cancel(digest)
+        await self._transfers.leave([digest])  # The plug-in's thread may wait for it.
         if task is not None:
             await asyncio.wait({task}, timeout=STOP_SECS)  # Until then it may still start a transfer.
         await self._engine.remove(digest)
@@ -312,6 +316,7 @@ class Fetches:
     async def close(self) -> None:
         for task in self._tasks.values():
             task.cancel()
+        await self._transfers.leave()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         await self._store.settled()
         self._threads.shutdown(wait=False, cancel_futures=True)

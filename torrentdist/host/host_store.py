@@ -34,9 +34,10 @@ from torrentdist.bundle.store.store import (
     StoreUsage,
     StoreView,
     claim_everything,
+    held_by_nobody,
     keep_everything,
 )
-from torrentdist.host.process.heavy_work import in_heavy_thread
+from torrentdist.host.process.heavy_work import in_heavy_thread, until_ended
 from torrentdist.host.process.shared_slots import SharedSlots
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
@@ -210,7 +211,7 @@ class HostStore(StoreView):
                 return await asyncio.shield(work)
             except asyncio.CancelledError:
                 stop.set()
-                await asyncio.wait({work})
+                await until_ended(work)
                 raise
 
     async def publish(self, digest: Digest) -> StoredBundle:
@@ -219,8 +220,8 @@ class HostStore(StoreView):
     async def abandon(self, digest: Digest) -> None:
         await asyncio.to_thread(self._store.abandon, digest)
 
-    async def discard(self, digest: Digest) -> None:
-        await asyncio.to_thread(self._store.discard, digest)
+    async def discard(self, digest: Digest, is_held: Callable[[], bool] = held_by_nobody) -> bool:
+        return await asyncio.to_thread(self._store.discard, digest, is_held)
 
     async def evict(self, digest: Digest) -> bool:
         return await asyncio.to_thread(self._store.evict, digest, self._claims)

@@ -61,6 +61,11 @@ class KnownSwarms:
         swarm = self._swarm(digest)
         return swarm.place if swarm else None
 
+    def flows(self, digest: Digest) -> list[int]:
+        """Returns the flows that this host fetches across the border of its zone."""
+        swarm = self._swarm(digest)
+        return swarm.flows if swarm else []
+
     def replicas_elsewhere(self, digest: Digest) -> int | None:
         """Returns how many live masters hold the bundle, or None if no master has said."""
         swarm = self._swarm(digest)

@@ -15,7 +15,7 @@ from torrentdist.distributor.protocol import Holder
 from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.host.received_updates import ReceivedUpdates
 from torrentdist.http.access import AccessRule
-from torrentdist.http.api_calls import decode
+from torrentdist.http.api_calls import decode, error_in
 from torrentdist.http.asking_in_turn import first_sound
 from torrentdist.http.connection_pool import Http
 from torrentdist.http.http_values import Answer, HttpError, Patience
@@ -107,6 +107,18 @@ class MasterLinks:
         """Returns the recipe of a digest that another master has."""
         return await self._first(f"/v1/recipes/{digest}", self._urls())
 
+    async def flow_source(self, digest: Digest, flow: int, attempt: int) -> str:
+        """Returns the URL at which a host outside this zone gives the pieces of a flow."""
+        path = f"/v1/flows/{digest}/{flow}?for={self._me}&attempt={attempt}"
+        return await self._answer(path, self._urls(), lambda told: told.headers["location"])
+
+    async def pieces(self, url: str) -> bytes:
+        """Returns what the host at this URL gives of a flow. Raises what it answers instead."""
+        answer = await self._http.request("GET", url, patience=_GIVERS, anonymously=True)
+        if (refusal := error_in(answer)) is not None:
+            raise refusal
+        return answer.content
+
     async def plugin_metafile(self, digest: Digest, first: Iterable[str] = ()) -> bytes:
         urls = list(dict.fromkeys([*first, *self._urls()]))
         return await self._first(f"/v1/metafiles/{digest}/plugin", urls)
@@ -116,6 +128,24 @@ class MasterLinks:
         for url in self._urls():
             with contextlib.suppress(HttpError):
                 await self._http.request("PUT", f"{url}/v1/metafiles/{digest}", content=raw)
+
+    async def exists(self, bundle: BundleId) -> bool:
+        """Whether a bundle can be downloaded, as the first master says that answers."""
+
+        async def read(told: Answer) -> bool:
+            return True
+
+        try:
+            return await first_sound(self._http, self._urls(), f"/v1/bundles/{bundle}", read, _is_unknown)
+        except TorrentdistError as error:
+            if _is_unknown(error):
+                return False
+            raise
+
+    async def bundles(self, after: str, limit: int) -> list[BundleView]:
+        """Returns the bundles of the cluster that follow this id, as one master lists them."""
+        path = f"/v1/bundles?limit={limit}&after={after}"
+        return await self._answer(path, self._urls(), lambda told: decode(told, list[BundleView]))
 
     async def holders(self, bundle: BundleId) -> list[Holder]:
         """Returns the live masters that hold a bundle, according to any one master."""
@@ -143,6 +173,10 @@ class MasterLinks:
         """Returns the first answer that `read` accepts. `read` runs in a thread, because a metafile
         may be large."""
         return await first_sound(self._http, urls, path, lambda answer: in_heavy_thread(read, answer))
+
+
+def _is_unknown(error: TorrentdistError) -> bool:
+    return error.code == "bundle_not_found"
 
 
 def _metafile_or_answer(response: Answer) -> Metafile | Answer:

@@ -11,6 +11,7 @@ import asyncio
 import ssl
 import threading
 from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import CancelledError as FutureCancelled
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,8 +81,8 @@ class LoopServices:
         except FutureTimeout:
             future.cancel()
             raise TorrentdistError("timed_out", what=what, seconds=seconds or 0) from None
-        except asyncio.CancelledError:
-            raise TorrentdistError("closing", what="this host") from None
+        except (asyncio.CancelledError, FutureCancelled):
+            raise TorrentdistError("closing", what=what) from None
 
     def holders(self, bundle_id: str) -> list[Holder]:
         return self._call(self._sources.holders(BundleId(bundle_id)), f"listing the holders of {bundle_id}")

@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 from msgspec.structs import replace
 
 from torrentdist.bundle.files.durability import is_shortage
+from torrentdist.bundle.store.store import held_by_nobody
 from torrentdist.host.fetches import Fetches
 from torrentdist.host.host_parts import AT_ONCE, LEFT_SECS, HostParts
 from torrentdist.host.known_swarms import KnownSwarms, PeerlessTransfers
@@ -119,18 +120,20 @@ class HostRuntime:
 
     # removing and checking
 
-    async def drop(self, digest: Digest) -> None:
-        """Leaves the swarm and deletes the bundle, whatever its state."""
-        self.fetches.cancel(digest)
-        await self.engine.remove(digest)
+    async def drop(self, digest: Digest, is_held: Callable[[], bool] = held_by_nobody) -> bool:
+        """Leaves the swarm and deletes the bundle, whatever its state, unless it is published and
+        held by now. Returns whether it did. `is_held` is called in another thread."""
+        await self.fetches.stop(digest)
+        if self.store.get(digest) is None:
+            await self.store.abandon(digest)
+        elif not await self.store.discard(digest, is_held):
+            await self.transfers.seed(digest)
+            return False
         self.fetches.forget(digest)
         self._peerless.forget(digest)
-        if self.store.get(digest) is not None:
-            await self.store.discard(digest)
-        else:
-            await self.store.abandon(digest)
         self.store.index_soon()
         self._tell_masters(LEFT_SECS)
+        return True
 
     async def evict(self, digest: Digest) -> bool:
         """Deletes a published bundle and leaves its swarm, unless something claims it by now.

@@ -2,17 +2,18 @@
 published.
 
 Always: the engine has verified every byte of a finished fetch. A stalled transfer ends with
-`timed_out`, and the content that has arrived stays on disk.
+`timed_out`, and the content that has arrived stays on disk. When a fetch has ended, also by being
+cancelled, no thread writes files of it any more.
 Never: publish, or decide what this host wants.
+Longer than most files: fetching and seeding share the table of transfers.
 """
 
 import asyncio
-import threading
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import NamedTuple, ParamSpec
+from typing import NamedTuple
 
 from torrentdist.bundle.files.durability import disk_failures
 from torrentdist.bundle.metafile import Metafile
@@ -20,7 +21,8 @@ from torrentdist.bundle.packs.arriving_files import ArrivingFiles
 from torrentdist.bundle.packs.pack_files import write_files
 from torrentdist.host.host_parts import AT_ONCE, ENTERED_SECS, LEFT_SECS, HostParts
 from torrentdist.host.known_swarms import KnownSwarms
-from torrentdist.host.process.heavy_work import in_heavy_thread, in_writing_thread
+from torrentdist.host.process.heavy_work import GoOn, in_heavy_thread, in_writing_thread, until_ended
+from torrentdist.log import get_logger
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
 from torrentdist.model.wire.swarm_messages import PeerAddress
@@ -28,9 +30,11 @@ from torrentdist.model.wire.transfer_messages import TransferPhase
 from torrentdist.swarm.engine.engine import Transfer
 from torrentdist.swarm.engine.preparation import ReadyTorrent, ready_to_fetch, ready_to_seed
 
-P = ParamSpec("P")
+log = get_logger()
 
 STALL_SECS = 60.0
+LEAVE_SECS = 10.0
+"""How long a fetch that is given up may take to end."""
 WRITE_SECS = 0.3
 """Interval between two looks for small files that have arrived."""
 ROOM_LOOK_SECS = 1.0
@@ -61,6 +65,9 @@ class SwarmTransfers:
         self._limits: dict[Digest, int] = {}
         self._joining: dict[Digest, Joining] = {}
         self._have: dict[Digest, Sequence[bool]] = {}
+        self._fetching: dict[Digest, set[asyncio.Task[None]]] = {}
+        self._staying: list[Digest] = []
+        """Swarms that this host does not leave now."""
 
     @property
     def joining(self) -> Mapping[Digest, Joining]:
@@ -110,6 +117,29 @@ class SwarmTransfers:
 
         Raises `timed_out` if nothing arrives for `stall_secs`. The content that has arrived stays.
         """
+        task = asyncio.create_task(self._fetch(meta, home, stall_secs), name=f"fetch {meta.digest[:12]}")
+        tasks = self._fetching.setdefault(meta.digest, set())
+        tasks.add(task)
+        try:
+            await asyncio.shield(task)
+        finally:
+            task.cancel()
+            await until_ended(task)
+            tasks.discard(task)
+            if not tasks:
+                self._fetching.pop(meta.digest, None)
+
+    async def leave(self, digests: Iterable[Digest] | None = None) -> None:
+        """Ends the fetches of these bundles (None: all). When it returns, no thread writes there
+        any more, unless a disk does not answer."""
+        chosen = list(self._fetching) if digests is None else digests
+        tasks = [task for digest in chosen for task in self._fetching.get(digest, ())]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=LEAVE_SECS)
+
+    async def _fetch(self, meta: Metafile, home: Path, stall_secs: float) -> None:
         transfer = self._engine.transfer(meta.digest)
         if transfer is not None and transfer.phase is TransferPhase.SEEDING and self._store.get(meta.digest) is None:
             # It seeds what was evicted for room since. The files that are there now are others.
@@ -119,7 +149,7 @@ class SwarmTransfers:
             have = self._have.pop(meta.digest, None)
             if have and all(have):
                 if meta.packed.files:
-                    await _written(home, meta, write_files, meta, home)
+                    await _written(home, meta, lambda go_on: write_files(meta, home, go_on))
                 self._verified.add(meta.digest)
                 return
             peers = await self._first_peers(meta)
@@ -132,7 +162,7 @@ class SwarmTransfers:
             transfer = self._engine.fetch(meta, home, peers, self._known.place(meta.digest), ready)
             transfer.limit(limit)
             self._tell_masters(ENTERED_SECS)
-        files = ArrivingFiles(meta, home) if meta.packed.files else None
+        files = await in_heavy_thread(ArrivingFiles, meta, home) if meta.packed.files else None
         try:
             async with _meanwhile(_write_arriving(transfer, files)):
                 await self._unless_stalled(transfer, stall_secs)
@@ -196,44 +226,56 @@ class SwarmTransfers:
             self._engine.seed(meta, directory, ready)
             self._tell_masters(AT_ONCE)
 
+    @contextmanager
+    def staying(self, digest: Digest | None) -> Iterator[None]:
+        """Within the block, this host does not stop seeding this content. None: it may."""
+        if digest is None:
+            yield
+            return
+        self._staying.append(digest)
+        try:
+            yield
+        finally:
+            self._staying.remove(digest)
+
     async def stop_seeding(self, digest: Digest) -> None:
+        if digest in self._staying:
+            return
         await self._engine.remove(digest)
         self._tell_masters(LEFT_SECS)
 
 
-async def _written(home: Path, meta: Metafile, write: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+async def _written(home: Path, meta: Metafile, write: Callable[[GoOn], None]) -> None:
     """Writes small files of a bundle whose packs are here."""
     with disk_failures(home, needed=meta.packed_size):
-        await in_writing_thread(write, *args, **kwargs)
+        await in_writing_thread(write)
 
 
 @asynccontextmanager
 async def _meanwhile(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
-    """Runs `work` beside the block. When the block ends, `work` is cancelled and has ended."""
+    """Runs `work` beside the block. When the block ends, `work` is cancelled and has ended. Its
+    failure is only logged."""
     task = asyncio.create_task(work)
     try:
         yield
     finally:
         task.cancel()
-        await asyncio.wait({task})
+        await until_ended(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("small files are written at the end only", exc_info=error)
 
 
 async def _write_arriving(transfer: Transfer, files: ArrivingFiles | None) -> None:
-    """Writes small files as their pieces arrive. When it returns, also by being cancelled, no
-    thread writes there any more.
+    """Writes small files as their pieces arrive.
 
     If the disk fails here, what is left is written at the end, and fails with a reason.
     """
-    stop = threading.Event()
     while files is not None:
         await asyncio.sleep(WRITE_SECS)
         transfer.save()
-        work = asyncio.ensure_future(in_writing_thread(files.write, transfer.have(), lambda: not stop.is_set()))
+        have = transfer.have()
         try:
-            await asyncio.shield(work)
-        except asyncio.CancelledError:
-            stop.set()
-            await asyncio.wait({work})
-            raise
-        except OSError:
+            await in_writing_thread(lambda go_on, have=have: files.write(have, go_on))  # type: ignore[misc]
+        except OSError as exc:
+            log.warning("small files are written at the end only", digest=transfer.digest, reason=str(exc))
             return

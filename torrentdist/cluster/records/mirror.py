@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -243,12 +243,10 @@ class Mirror:
         while work:
             left, found = set(work), set[Look]()
             try:
-                async with asyncio.TaskGroup() as group:
-                    for look in work:
-                        group.create_task(self._look(look, room, left, found))
-            except ExceptionGroup as exc:
+                await _all(self._look(look, room, left, found) for look in work)
+            except Exception:
                 self._stale |= left | found
-                raise exc.exceptions[0] from None
+                raise
             work = found
         zxid = self._zk.last_zxid
         self._publish()
@@ -360,3 +358,21 @@ class Mirror:
                     await self._advanced.wait()
         except TimeoutError:
             raise TorrentdistError("zookeeper_unavailable", detail="the records could not be read in time") from None
+
+
+async def _all(reads: Iterable[Coroutine[None, None, None]]) -> None:
+    """Does all of these. Raises the first failure, once all others have ended.
+
+    Not a TaskGroup: in the first releases of Python 3.11, such as Debian 12's, one with a failure
+    leaves its task marked as cancelled, and the next timeout would end the mirror.
+    """
+    tasks = [asyncio.create_task(read) for read in reads]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+    finally:
+        for task in tasks:
+            task.cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+    for result in results:
+        if isinstance(result, Exception):
+            raise result

@@ -13,6 +13,7 @@ from typing import Final
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from torrentdist.host.http.web import PEER, PRINCIPAL, json_response
@@ -62,13 +63,28 @@ def holder_of(scope: Scope) -> Principal | None:
     return certificate_holder(peer.identity) if isinstance(peer, PeerCertificate) else None
 
 
+ErrorAnswer = Callable[[str, TorrentdistError], Response]
+"""Returns the answer that tells an error to who asked for this path."""
+
+
+def as_json(_: str, error: TorrentdistError) -> Response:
+    """Tells an error as our own API does."""
+    return json_response(error.to_wire(), status=error.http_status)
+
+
 async def refuse(
-    scope: Scope, receive: Receive, send: Send, error: TorrentdistError, audit: Audit | None, sender: Principal
+    scope: Scope,
+    receive: Receive,
+    send: Send,
+    error: TorrentdistError,
+    audit: Audit | None,
+    sender: Principal,
+    told: ErrorAnswer = as_json,
 ) -> None:
     """Answers with the error, and tells the audit. `sender`: as far as it is known."""
     if audit is not None:
         audit.refused(_refusal(scope, error, sender))
-    await json_response(error.to_wire(), status=error.http_status)(scope, receive, send)
+    await told(scope["path"], error)(scope, receive, send)
 
 
 def _refusal(scope: Scope, error: TorrentdistError, sender: Principal) -> AccessAudited:

@@ -11,13 +11,17 @@ import os
 import stat
 import time
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from email.utils import formatdate
 from pathlib import Path
+from typing import Any, BinaryIO
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
+from torrentdist.host.http.file_sending import SEND_FILE, SendFile
 from torrentdist.host.http.http_conditions import (
     FIELDS,
     Failed,
@@ -36,6 +40,10 @@ from torrentdist.model.wire.headers import DIGEST
 FILE_TYPE = "application/octet-stream"
 CHUNK = 1024 * 1024
 """Bytes per read. Each read costs a thread switch."""
+SENT_BYTES = 256 * 1024
+"""Bytes of the shortest part that the kernel sends. A shorter one costs less to read."""
+HELD_BACK = 4096
+"""Bytes at the end of a part that are sent once nobody has written to the others."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +55,10 @@ class Selection:
     """The position after the last byte. It means nothing if the size is unknown."""
     status: int
     headers: dict[str, str]
+
+    @property
+    def is_long(self) -> bool:
+        return self.end - self.start >= SENT_BYTES
 
 
 def select(request: Request, shown: Representation, digest: Digest) -> Selection | Response:
@@ -118,23 +130,77 @@ def path_response(request: Request, path: Path, shown: Representation, digest: D
     chosen = select(request, shown, digest)
     if isinstance(chosen, Response):
         return chosen
-    body = no_body() if request.method == "HEAD" else read_part(path, chosen.start, chosen.end)
-    return StreamedAnswer(body, status_code=chosen.status, headers=chosen.headers, media_type=media_type)
+    return part_response(request, path, chosen, media_type)
+
+
+def part_response(request: Request, path: Path, chosen: Selection, media_type: str) -> Response:
+    """Answers with the chosen part of a file."""
+    more: dict[str, Any] = {"status_code": chosen.status, "headers": chosen.headers, "media_type": media_type}
+    return StreamedAnswer(no_body(), **more) if request.method == "HEAD" else FileAnswer(path, chosen, **more)
+
+
+class FileAnswer(StreamedAnswer):
+    """An answer with a part of a file. A long one is sent by the kernel, where the connection can
+    do that.
+
+    A file that is written to meanwhile is noticed before the last bytes are sent, and the answer is
+    cut off.
+    """
+
+    def __init__(self, path: Path, chosen: Selection, **more: Any) -> None:
+        super().__init__(read_part(path, chosen.start, chosen.end), **more)
+        self._path, self._chosen = path, chosen
+        self._send_file: SendFile | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._chosen.is_long:
+            self._send_file = scope.get("state", {}).get(SEND_FILE)
+        await super().__call__(scope, receive, send)
+
+    async def stream_response(self, send: Send) -> None:
+        if self._send_file is None:
+            await super().stream_response(send)
+            return
+        start, last = self._chosen.start, self._chosen.end - HELD_BACK
+        async with _opened(self._path) as stream:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            await self._send_file(stream.fileno(), start, last)
+            data = await stream.read(last, HELD_BACK)
+            await send({"type": "http.response.body", "body": data, "more_body": False})
 
 
 async def read_part(path: Path, start: int, end: int) -> AsyncIterator[bytes]:
     """Yields the bytes from `start` to `end`. Raises an error if the file ends before `end`, or is
     written to meanwhile."""
+    async with _opened(path) as stream:
+        while start < end:
+            yield (data := await stream.read(start, min(CHUNK, end - start)))
+            start += len(data)
+
+
+class _OpenFile:
+    """A file that nobody may write to while it is read."""
+
+    def __init__(self, stream: BinaryIO, path: Path) -> None:
+        self.fileno = stream.fileno
+        self._path = path
+        self._written_at = os.fstat(stream.fileno()).st_mtime_ns
+
+    async def read(self, start: int, count: int) -> bytes:
+        """Returns bytes that are as they were when the file was opened. Raises `corrupt` if there
+        are none."""
+        data = await asyncio.to_thread(os.pread, self.fileno(), count, start)
+        if not data:
+            raise TorrentdistError("corrupt", path=str(self._path), detail=f"it ends at {start}")
+        if os.fstat(self.fileno()).st_mtime_ns != self._written_at:
+            raise TorrentdistError("corrupt", path=str(self._path), detail="it was written to while it was read")
+        return data
+
+
+@asynccontextmanager
+async def _opened(path: Path) -> AsyncIterator[_OpenFile]:
     try:
         with await asyncio.to_thread(open, path, "rb") as stream:
-            opened = os.fstat(stream.fileno())
-            while start < end:
-                data = await asyncio.to_thread(os.pread, stream.fileno(), min(CHUNK, end - start), start)
-                if not data:
-                    raise TorrentdistError("corrupt", path=str(path), detail=f"it ends at {start}")
-                if os.fstat(stream.fileno()).st_mtime_ns != opened.st_mtime_ns:
-                    raise TorrentdistError("corrupt", path=str(path), detail="it was written to while it was read")
-                yield data
-                start += len(data)
+            yield _OpenFile(stream, path)
     except OSError as exc:
         raise TorrentdistError("disk_error", path=str(path), detail=exc.strerror or str(exc)) from exc

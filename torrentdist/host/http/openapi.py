@@ -54,6 +54,7 @@ _ERRORS = {
     "description": "an error of the error table",
     "content": {"application/json": {"schema": {"$ref": _REF.format(name="Error")}}},
 }
+_FOREIGN_ERRORS = {"description": "an error in the form of the protocol that the path is for", "content": {"*/*": {}}}
 _WITHOUT_BODY = (204, 304, 307)
 
 
@@ -120,7 +121,7 @@ def _operation(op: Operation, path: str, by_type: dict[str, Any]) -> dict[str, A
         ],
         "responses": {
             **{str(status): answer(status) for status in op.statuses},
-            **dict.fromkeys(("4XX", "5XX"), _ERRORS),
+            **dict.fromkeys(("4XX", "5XX"), _FOREIGN_ERRORS if op.foreign_errors else _ERRORS),
         },
     }
     if op.max_body:

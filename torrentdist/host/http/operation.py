@@ -81,6 +81,8 @@ class Operation:
     """Whether the answer is a list that `after` and `limit` cut into pages."""
     statuses: tuple[int, ...] = (200,)
     """Statuses of its answers that are no errors of the table."""
+    foreign_errors: bool = False
+    """Whether its errors have the form of another protocol than ours."""
     dry_runs: bool = False
     """Whether it can also be tried: then its handler checks everything and changes nothing."""
     target: Target | None = None

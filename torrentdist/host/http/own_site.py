@@ -9,6 +9,7 @@ console do.
 """
 
 import ipaddress
+import re
 import socket
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -16,7 +17,7 @@ from typing import Final
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from torrentdist.host.http.authentication import refuse
+from torrentdist.host.http.authentication import ErrorAnswer, as_json, refuse
 from torrentdist.host.telemetry.audit_log import Audit
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wire.headers import CLIENT, REQUEST_ID
@@ -26,6 +27,9 @@ HEALTH_PATHS: Final = frozenset({"/livez", "/readyz", "/leaderz", "/metrics"})
 """What a load balancer and a monitor ask for, under names of their own. None changes anything."""
 _SIMPLE_TYPES: Final = frozenset({"text/plain", "application/x-www-form-urlencoded", "multipart/form-data"})
 """What a page of any site may send without asking back."""
+_HARMLESS: Final = re.compile(r"/v2/.+/blobs/uploads/?|/s3(/.*)?", re.ASCII | re.DOTALL)
+"""Clients of registries begin an upload with a bare POST. What it begins is used by a PUT, which no
+page of another site can send. Every POST of S3 is refused in S3's own words."""
 
 
 def names_of(addresses: Iterable[str]) -> frozenset[str]:
@@ -33,7 +37,7 @@ def names_of(addresses: Iterable[str]) -> frozenset[str]:
     return frozenset(name.lower() for name in (socket.gethostname(), *addresses))
 
 
-def foreign_sign(method: str, headers: Mapping[str, str], names: frozenset[str]) -> str:
+def foreign_sign(method: str, headers: Mapping[str, str], names: frozenset[str], path: str = "") -> str:
     """Returns what shows that a request comes from another site; empty if nothing does."""
     host = headers.get("host", "")
     if host and not _is_own(_name_in(host), names):
@@ -45,7 +49,7 @@ def foreign_sign(method: str, headers: Mapping[str, str], names: frozenset[str])
     is_visit = method in ("GET", "HEAD") and mode == "navigate"
     if site in ("cross-site", "same-site") and not is_visit:
         return "a page of another site has sent it"
-    if method == "POST" and not _is_deliberate(headers):
+    if method == "POST" and _HARMLESS.fullmatch(path) is None and not _is_deliberate(headers):
         return f"it has neither Content-Type: application/json nor {CLIENT}: 1, so any page could have sent it"
     return ""
 
@@ -74,18 +78,20 @@ def _is_deliberate(headers: Mapping[str, str]) -> bool:
 
 
 class OwnSite:
-    """Lets requests pass that no page of another site has made. `names`: see `names_of`."""
+    """Lets requests pass that no page of another site has made. `names`: see `names_of`. `told`
+    makes the answer of a refusal."""
 
-    def __init__(self, app: ASGIApp, names: frozenset[str], audit: Audit) -> None:
+    def __init__(self, app: ASGIApp, names: frozenset[str], audit: Audit, told: ErrorAnswer = as_json) -> None:
         self._app = app
+        self._told = told
         self._names = names
         self._audit = audit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] not in HEALTH_PATHS:
-            sign = foreign_sign(scope["method"], Headers(scope=scope), self._names)
+            sign = foreign_sign(scope["method"], Headers(scope=scope), self._names, scope["path"])
             if sign:
                 error = TorrentdistError("foreign_site", detail=sign)
-                await refuse(scope, receive, send, error, self._audit, STRANGER)
+                await refuse(scope, receive, send, error, self._audit, STRANGER, self._told)
                 return
         await self._app(scope, receive, send)

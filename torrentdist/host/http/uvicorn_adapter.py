@@ -18,6 +18,7 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from torrentdist.host.http.file_sending import sending_files
 from torrentdist.host.http.secure_port import TwoWayPort, naming_peers
 from torrentdist.log import get_logger
 from torrentdist.model.errors import TorrentdistError
@@ -76,7 +77,7 @@ class BoundedConnection(H11Protocol):
         super().connection_lost(exc)
 
     def on_response_complete(self) -> None:
-        if self.conn.their_state is h11.SEND_BODY and self._body_is_long():
+        if self.conn.their_state is h11.SEND_BODY and (self._body_is_long() or self._body_may_stay_away()):
             self._hang_up()
         else:
             super().on_response_complete()
@@ -111,6 +112,11 @@ class BoundedConnection(H11Protocol):
     def _body_is_long(self) -> bool:
         declared = dict(self.headers).get(b"content-length", b"")
         return not declared.isdigit() or int(declared) > UNWANTED_BYTES
+
+    def _body_may_stay_away(self) -> bool:
+        """Whether the client asked before it sent its body. Once it is refused, it may begin the
+        next request instead, and nobody can tell the two apart."""
+        return dict(self.headers).get(b"expect", b"").lower() == b"100-continue"
 
     def _hang_up(self) -> None:
         """Ends the answer for the client, and reads no more. The client gets time to read it."""
@@ -196,7 +202,7 @@ class WebServer:
             log_config=None,
             access_log=False,
             lifespan="off",
-            http=BoundedConnection,
+            http=sending_files(BoundedConnection),
             ws="none",
             server_header=False,
             date_header=False,

@@ -1,1 +1,1 @@
-"""Running a daemon process: start, loops, watchdog, logs, and stop."""
+"""Running a daemon process: start, loops, logs, and stop."""

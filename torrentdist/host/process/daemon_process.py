@@ -16,8 +16,9 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-from torrentdist.host.process.slow_callbacks import watched_if_asked
-from torrentdist.host.process.watchdog import Watchdog
+from torrentdist.host.event_loop.short_collections import short_collections
+from torrentdist.host.event_loop.slow_callbacks import watched_if_asked
+from torrentdist.host.event_loop.watchdog import Watchdog
 from torrentdist.log import get_logger
 from torrentdist.model.errors import TorrentdistError
 
@@ -117,7 +118,7 @@ def run_daemon(make: Callable[[], Daemon], *, shutdown_secs: float) -> None:
     """Runs until a signal arrives, or raises the daemon's failure. Each attempt to start calls
     `make` for a new daemon."""
     try:
-        with watched_if_asked():
+        with watched_if_asked(), short_collections():
             asyncio.run(_live(make, shutdown_secs))
     except TorrentdistError:
         raise

@@ -24,6 +24,7 @@ import msgspec
 from starlette.types import ASGIApp
 
 from torrentdist import __version__
+from torrentdist.bundle.files.durability import remove_begun
 from torrentdist.bundle.store.retention import StoreMarks
 from torrentdist.bundle.store.store import KeepReason, Store, StoreUsage
 from torrentdist.bundle.store.store_readers import OWNER, admit_readers
@@ -37,6 +38,7 @@ from torrentdist.host.fetches import Fetches
 from torrentdist.host.hand_outs import HandOuts
 from torrentdist.host.host_parts import HostParts
 from torrentdist.host.host_store import HostStore
+from torrentdist.host.http.authentication import ErrorAnswer, as_json
 from torrentdist.host.http.own_site import OwnSite, names_of
 from torrentdist.host.http.uvicorn_adapter import WebServer
 from torrentdist.host.known_swarms import KnownSwarms
@@ -259,11 +261,25 @@ class HostDaemon:
         """Calls `close` at the end, before everything opened so far is closed."""
         self._closing.push_async_callback(close)
 
-    async def serve(self, app: ASGIApp, sock: socket.socket, audit: Audit, tls: LiveTls | None = None) -> WebServer:
-        """Answers requests on this socket until the daemon closes."""
+    async def serve(
+        self,
+        app: ASGIApp,
+        sock: socket.socket,
+        audit: Audit,
+        tls: LiveTls | None = None,
+        told: ErrorAnswer = as_json,
+    ) -> WebServer:
+        """Answers requests on this socket until the daemon closes. `told` makes the answers to
+        those that pages of other sites send."""
         names = names_of([self.identity.address, *self.config.api.hosts])
-        counted = AnswerCounts(OwnSite(app, names, audit), self.metrics)
-        web = WebServer(counted, sock, tls=tls, plain_too=self.guard.plain_too)
+        return await self.serve_anywhere(OwnSite(app, names, audit, told), sock, tls, plain_too=self.guard.plain_too)
+
+    async def serve_anywhere(
+        self, app: ASGIApp, sock: socket.socket, tls: LiveTls | None, *, plain_too: bool = False
+    ) -> WebServer:
+        """Answers requests that call this host by any name, such as that of a Service. `app` may
+        trust nobody for where a request comes from."""
+        web = WebServer(AnswerCounts(app, self.metrics), sock, tls=tls, plain_too=plain_too)
         await web.start()
         self.close_later(web.stop)
         return web
@@ -341,6 +357,8 @@ def _open_store(config: Config, identity: HostIdentity) -> Store:
     except TorrentdistError:
         store.close()
         raise
+    with contextlib.suppress(OSError):  # The next start tries again.
+        remove_begun(store.data_dir)
     return store
 
 
@@ -355,5 +373,7 @@ def _open_plugin(config: Config, data_dir: Path, services: HostServices) -> Code
     """Loads and prepares the plug-in that the configuration names."""
     plugin_dir = data_dir / "distributor"
     plugin_dir.mkdir(mode=0o700, exist_ok=True)
+    with contextlib.suppress(OSError):  # The next start tries again.
+        remove_begun(plugin_dir)
     conf = {"options": config.codedistributor.options, "data_dir": str(plugin_dir), "host": services}
     return load_distributor(config.codedistributor.class_, conf)

@@ -29,12 +29,14 @@ class AuditLog:
     def __init__(self, keep: Callable[[AccessAudited], None]) -> None:
         self._keep = keep
         self._refusals = RefusalCounts()
+        self._refused = asyncio.Event()
 
     def changed(self, fact: AccessAudited) -> None:
         self._keep(fact)
 
     def refused(self, fact: AccessAudited) -> None:
         self._refusals.add(fact, time.monotonic())
+        self._refused.set()
 
     def pending(self) -> list[AccessAudited]:
         """Returns the refusals that are counted and not kept yet."""
@@ -43,6 +45,9 @@ class AuditLog:
     async def run(self) -> None:
         """Keeps the counted refusals, for ever."""
         while True:
+            if not self._refusals.pending():
+                self._refused.clear()
+                await self._refused.wait()
             await asyncio.sleep(LOOK_SECS)
             for fact in self._refusals.due(time.monotonic()):
                 self._keep(fact)

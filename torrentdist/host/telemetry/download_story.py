@@ -102,6 +102,7 @@ class Download:
             "peers": self._most_peers,
             "hash_failures": self._last.hash_failures,
             "sources": self._sources,
+            "outside": sources.outside,
         }
 
     def progress(self) -> DownloadProgress:

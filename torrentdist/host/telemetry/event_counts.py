@@ -44,7 +44,7 @@ class EventCounts:
         self._fetches: dict[str, _Progress] = {}
         """By digest."""
         metrics.has("fetch_seconds", "fetch_first_byte_seconds", "fetch_ends_total", "fetched_bytes_total")
-        metrics.has("holder_copies_total", "hash_failures_total")
+        metrics.has("holder_copies_total", "hash_failures_total", "outside_bytes_total")
 
     def hear(self, fact: Fact) -> None:
         match fact:
@@ -96,6 +96,7 @@ class EventCounts:
         self._metrics.observe("fetch_first_byte_seconds", fact.wait_secs)
         for source, count in (("masters", fact.from_masters), ("peers", fact.from_peers), ("local", fact.local)):
             self._metrics.count("fetched_bytes_total", count, source=source)
+        self._metrics.count("outside_bytes_total", fact.outside)
         if fact.size:
             self._metrics.count("holder_copies_total", fact.from_masters / fact.size)
 

@@ -22,6 +22,8 @@ from torrentdist.model.events import EventsDropped, Fact, Writer, line_of
 log = get_logger()
 
 LOOK_SECS = 1.0
+IDLE_LOOK_SECS = 5.0
+"""The same while no file is open."""
 MAX_PER_SECOND = 2000
 """Most events written per second. More would push out the events that explain them."""
 COMPLAIN_SECS = 60.0
@@ -81,7 +83,7 @@ class EventLog:
     async def run(self) -> None:
         """Closes files that are large or old enough, and deletes expired ones."""
         while True:
-            await asyncio.sleep(LOOK_SECS)
+            await asyncio.sleep(IDLE_LOOK_SECS if self._fd is None else LOOK_SECS)
             if self._fd is not None and self._is_due():
                 await asyncio.to_thread(self._attempt, self._publish_and_trim, *self._let_go())
 

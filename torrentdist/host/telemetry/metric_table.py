@@ -118,6 +118,7 @@ _EVERY: Final = [
                 "Bytes of finished fetches by source; `local`: already on this host",
                 {"source": ("masters", "peers", "local")},
             ),
+            "outside_bytes_total": "Bytes of finished fetches that came from other zones",
             "http_answers_total": (
                 "Answers to HTTP requests, without health checks, by class of status",
                 {"status": ("2xx", "3xx", "4xx", "5xx")},

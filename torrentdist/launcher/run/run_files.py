@@ -15,11 +15,12 @@ RUN_MARK = "TORRENTDIST_RUN"
 
 
 def write_whole(path: str, data: bytes) -> None:
-    """Replaces the content of a file. The new content need not survive a crash of the host.
+    """Replaces the content of a file that only this process writes. The new content need not
+    survive a crash of the host; what was half written then goes with the next call.
 
     On a full disk, the old file is overwritten in place, which takes no room. A reader may then see
     half of it and has to read again."""
-    temporary = f"{path}.{os.getpid()}.tmp"
+    temporary = begun(path)
     try:
         with open(temporary, "wb") as file:
             file.write(data)
@@ -30,6 +31,11 @@ def write_whole(path: str, data: bytes) -> None:
         if exc.errno not in (errno.ENOSPC, errno.EDQUOT) or not os.path.exists(path):
             raise
         _overwrite(path, data)
+
+
+def begun(path: str) -> str:
+    """Returns where the new content of a file is written first."""
+    return f"{path}.tmp"
 
 
 def _overwrite(path: str, data: bytes) -> None:
