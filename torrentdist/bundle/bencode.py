@@ -90,6 +90,11 @@ def decode_at(data: bytes, pos: int, *, most: int | None = None, depth: int = MA
     return _value(data, pos, MAX_DEPTH + 1 - depth, _Budget(MAX_TOKENS if most is None else most))
 
 
+def decode_single(data: bytes | None) -> Value | None:
+    """Decodes a value that contains no others. Returns None for a list or a dictionary."""
+    return None if data is None or data.startswith((b"l", b"d")) else decode(data, most=1)
+
+
 def spans(data: bytes, start: int = 0) -> tuple[dict[bytes, tuple[int, int]], int]:
     """Returns where the values of the dictionary at `start` begin and end, and where the dictionary
     ends.

@@ -39,6 +39,12 @@ class FileEntry(msgspec.Struct, frozen=True, gc=False):
     """The Merkle root of its content; empty for an empty file."""
     executable: bool
 
+    @property
+    def tag(self) -> str:
+        """Returns a tag of its content for HTTP. It does not look like a hash that other programs
+        know, such as an MD5: they would compare it with what they have on disk."""
+        return f"v2-{self.root.hex() or 'empty'}"
+
 
 class _Directory:
     """A directory that is being read. `prefix`: its path with a slash; empty for the top."""

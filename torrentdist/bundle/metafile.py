@@ -303,25 +303,20 @@ def _dict_parts(data: bytes, what: str) -> dict[bytes, bytes]:
     return bencode.parts(data)
 
 
-def _single(data: bytes | None) -> Value | None:
-    """Decodes a value that contains no others. Returns None for a list or a dictionary."""
-    return None if data is None or data[:1] in (b"l", b"d") else bencode.decode(data, most=1)
-
-
 def _flat(data: bytes) -> Value:
     """Decodes a list or a dictionary whose values contain no others."""
     return bencode.decode(data, most=2 * safe_paths.MAX_ENTRIES, depth=2)
 
 
 def _as_flag(data: bytes) -> bool:
-    value = _single(data)
+    value = bencode.decode_single(data)
     if not isinstance(value, int) or value not in (0, 1):
         raise refused("a flag of the manifest is neither 0 nor 1")
     return value == 1
 
 
 def _text(data: bytes | None, what: str) -> str:
-    value = _single(data)
+    value = bencode.decode_single(data)
     if not isinstance(value, bytes):
         raise refused(f"{what} is missing or no string")
     if problem := safe_paths.name_problem(value):
@@ -340,11 +335,11 @@ def _info(encoded: bytes) -> dict[bytes, bytes]:
     info = _dict_parts(encoded, "the info dictionary")
     if _V1_KEYS & info.keys():
         raise refused("it is a v1 or hybrid torrent, and only v2 alone is used")
-    if _single(info.get(b"meta version")) != 2:
+    if bencode.decode_single(info.get(b"meta version")) != 2:
         raise refused("its meta version is not 2")
     if b"torrentdist" not in info:
         raise refused("it has no torrentdist manifest")
-    if _single(info.get(b"private")) != 1:
+    if bencode.decode_single(info.get(b"private")) != 1:
         raise refused("it is not marked private")
     if unknown := info.keys() - _INFO_KEYS:
         raise refused(f"its info dictionary has the unknown key {shown(min(unknown))}")
@@ -354,10 +349,10 @@ def _info(encoded: bytes) -> dict[bytes, bytes]:
 def _manifest(top: dict[bytes, bytes], info: dict[bytes, bytes]) -> tuple[dict[bytes, bytes], bool]:
     """Returns the values of the manifest, still encoded, and whether the bundle has packs."""
     manifest = _dict_parts(info[b"torrentdist"], "the manifest")
-    schema = _single(manifest.get(b"schema"))
+    schema = bencode.decode_single(manifest.get(b"schema"))
     if schema == PACKED_SCHEMA:
         beside = top.get(b"manifest", b"")
-        if manifest.keys() != {b"manifest", b"schema"} or hashlib.sha256(beside).digest() != _single(
+        if manifest.keys() != {b"manifest", b"schema"} or hashlib.sha256(beside).digest() != bencode.decode_single(
             manifest[b"manifest"]
         ):
             raise refused("its manifest is not the one that its info dictionary names")
@@ -373,7 +368,7 @@ def _manifest(top: dict[bytes, bytes], info: dict[bytes, bytes]) -> tuple[dict[b
 
 
 def _piece_length(encoded: bytes | None) -> int:
-    length = _single(encoded)
+    length = bencode.decode_single(encoded)
     if not isinstance(length, int) or not MIN_PIECE_LENGTH <= length <= MAX_PIECE_LENGTH or length & (length - 1):
         raise refused(f"its piece length is no power of two from {MIN_PIECE_LENGTH} to {MAX_PIECE_LENGTH}")
     return length
@@ -468,7 +463,7 @@ def _check_whole(metafile: Metafile) -> None:
     roots: dict[bytes, int] = {}
     sizes = [(file.root, file.size) for file in metafile.files]
     for root, size in (*sizes, *((file.root, file.size) for file in metafile.wire_files)):
-        if root and roots.setdefault(root, size) != size:
+        if roots.setdefault(root, size) != size:
             raise refused("two files of different sizes have one root")
     links = {link.path: link.target for link in metafile.symlinks}
     if problem := safe_paths.find_layout_problem((file.path for file in metafile.files), links, metafile.empty_dirs):

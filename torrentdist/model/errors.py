@@ -40,6 +40,7 @@ ERRORS: Mapping[str, ErrorKind] = {
     # usage and config
     "usage": ErrorKind(2, 400, "{detail}", "See --help."),
     "invalid_id": ErrorKind(2, 400, "{kind} {text!r} is not valid", "Use 1 to 128 letters, digits, '.', '_' and '-', starting with a letter or digit."),
+    "invalid_image": ErrorKind(2, 400, "{text!r} is no image's name with a tag", "Give NAME:TAG, such as team/app:1. Names have lower-case letters, digits, '.', '_', '-' and '/'."),
     "invalid_pattern": ErrorKind(2, 400, "{text!r} is no pattern of bundle ids", "Use letters, digits, '.', '_', '-', '*' for any text and '?' for one character, as in 'etl-*'. Quote it for the shell."),
     "invalid_digest": ErrorKind(2, 400, "{text!r} is not a digest", "A digest is 64 lower-case hex digits, as `bundle show` prints it."),
     "invalid_request": ErrorKind(2, 400, "the request is not understood: {detail}", "docs/protocol.md and /openapi.json describe every request."),
@@ -62,6 +63,7 @@ ERRORS: Mapping[str, ErrorKind] = {
     "plugin_invalid": ErrorKind(2, 400, "codedistributor.class {name!r} cannot be used: {detail}", "Give the name of an installed plug-in, such as torrent, or package.module:Class; docs/plugins.md shows how to write and test one."),
     "validator_invalid": ErrorKind(2, 400, "jobs.validator {name!r} cannot be used: {detail}", "Give it as package.module:Class; the class needs a method validate(job, bundle)."),
     "missing_dependency": ErrorKind(2, 500, "{detail}", "Install what is missing: pip install '{package}'."),
+    "skopeo_missing": ErrorKind(2, 500, "an image is read by skopeo, which is not installed", "Install it (on Debian: apt-get install skopeo), or upload the directory of an OCI layout as a bundle."),
     "java_missing": ErrorKind(2, 500, "{what} needs Java 11 or later, and there is no `java`", "Install one (on Debian: apt-get install openjdk-17-jre-headless), or set JAVA_HOME."),
     "insecure_listen": ErrorKind(2, 400, "refusing to listen on {address} {lack}", "Set tls.mode = \"mutual\" (docs/security.md), or listen on 127.0.0.1. Without TLS, beyond loopback, both api.token_file and api.insecure_listen = true are needed, and everybody on the way reads along."),
     "jobs_not_isolated": ErrorKind(2, 500, "this host runs no jobs, since it cannot isolate them: {detail}", "Make the user and start torrentdist-launcher as root, as in docs/security.md; `torrentdist doctor` on the host says whether it helped."),
@@ -86,6 +88,7 @@ ERRORS: Mapping[str, ErrorKind] = {
     "no_supervisor_matches": ErrorKind(3, 404, "no supervisor {what}", "`torrentdist supervisor ls` lists them with their labels."),
     "events_not_found": ErrorKind(3, 404, "there are no events at {path}: {detail}", "Give a directory, file or URI that Spark can read, such as <data_dir>/events; docs/events.md says who writes them."),
     "no_events": ErrorKind(3, 404, "{path} holds no events yet", "Give the events of daemons that run or ran with events.enabled: files called *.jsonl. With an object store, only files that a daemon has closed are there."),
+    "image_unreadable": ErrorKind(5, 503, "the image {source} cannot be read: {detail}", "Check its name and your credentials: `skopeo inspect {source}` reads it the same way."),
     "storage_failed": ErrorKind(5, 503, "{url} cannot be read: {detail}", "Check the address and the credentials; fsspec's library for this storage takes them from its usual variables and files (docs/s3.md). Then run the same command again."),
     "report_failed": ErrorKind(5, 503, "Spark could not make the report of {path}: {detail}", "For another file system than this host's, name its jar and credentials with --conf, as in --conf spark.jars.packages=org.apache.hadoop:hadoop-aws:VERSION."),
     "ca_missing": ErrorKind(3, 404, "there is no CA in {path}", "`torrentdist ca init {path}` makes one."),
@@ -103,6 +106,9 @@ ERRORS: Mapping[str, ErrorKind] = {
     "not_for_host": ErrorKind(4, 403, "the host {name!r} may not have bundle {id}", "It may have what is assigned to it (`bundle distribute`, a job's workers) and what matches its pattern. `torrentdist host allow {name} --bundles PATTERN` sets the pattern."),
     "token_expired": ErrorKind(4, 401, "the token {name!r} has expired", "Ask an operator for a new one: `torrentdist token create`."),
     "token_revoked": ErrorKind(4, 401, "the token {name!r} was revoked", "Ask an operator for a new one: `torrentdist token create`."),
+    "url_invalid": ErrorKind(4, 401, "a URL for pods needs a capability that this cluster has signed", "Ask for a new URL: `torrentdist url ID`."),
+    "url_expired": ErrorKind(4, 401, "the URL {name!r} has expired", "Ask for a new one: `torrentdist url ID --ttl T`."),
+    "url_revoked": ErrorKind(4, 401, "the URL {name!r} was revoked", "Ask for a new one: `torrentdist url ID`."),
     "job_refused": ErrorKind(4, 403, "job {id!r} is refused: {detail}", "The cluster's own rules (jobs.validator) say so: change the job, or ask the operator."),
     "invitation_invalid": ErrorKind(4, 403, "the invitation for {id!r} is refused: {detail}", "Ask the operator for a new one: `torrentdist host invite {id} --role ROLE --address ADDRESS`."),
     "host_revoked": ErrorKind(4, 403, "the certificate of {id!r} was revoked", "`torrentdist host invite {id} --role ROLE --address ADDRESS` lets it join again."),
@@ -134,6 +140,8 @@ ERRORS: Mapping[str, ErrorKind] = {
     "closing": ErrorKind(5, 503, "{what} is shutting down", _RETRY),
     "spark_unreachable": ErrorKind(5, 503, "no Spark master answers at {master}: {detail}", "Check the URL, that the master runs, and that this host gets to its port; --spark-master 'local[*]' runs Spark on this host alone."),
     "spark_failed": ErrorKind(5, 503, "Spark did not start: {detail}", "Check --spark-master, --conf and JAVA_HOME."),
+    "yarn_unavailable": ErrorKind(5, 503, "YARN cannot be asked: {detail}", "Check that the ResourceManager runs, and that this host reaches its web interface, as yarn-site.xml names it. The job goes on by itself."),
+    "earlier_application": ErrorKind(5, 503, "job {job!r} waits for an application of an earlier run: {detail}", "It is being killed. The job starts by itself when YARN says that it has ended."),
     # timed out
     "timed_out": ErrorKind(6, 504, "{what} was not done within {seconds:g} s", "What has arrived is kept: run it again to go on."),
     # content
@@ -149,6 +157,7 @@ ERRORS: Mapping[str, ErrorKind] = {
     # conflict
     "distribution_over": ErrorKind(9, 409, "the distribution of bundle {id!r} is {state} already", "`torrentdist bundle distributions` lists those that run. To free hosts of the bundle, distribute it with --keep, or `torrentdist bundle rm`."),
     "distribution_standing": ErrorKind(9, 409, "bundle {id!r} has a standing order for hosts with {labels}", "`torrentdist bundle cancel {id}` ends it; or give the same labels."),
+    "tag_taken": ErrorKind(9, 409, "the tag {tag!r} stands for another image: {detail}", "A tag never moves, so that every host runs the same image. Push under a tag of its own, or delete this one first."),
     "conflict": ErrorKind(9, 409, "the id {id!r} belongs to other content ({existing})", "Bundles never change: choose another id."),
     "key_exists": ErrorKind(9, 409, "{path} exists already", "A key is never overwritten. Choose another file."),
     "too_many_signatures": ErrorKind(9, 409, "bundle {id!r} has {count} signatures already, the most that are kept", "Upload it under another id to sign it anew."),

@@ -118,6 +118,8 @@ class DownloadEnd(BundleFact, frozen=True, kw_only=True):
     """Largest number of peers connected at once."""
     hash_failures: int
     sources: list[Source]
+    outside: int = 0
+    """Bytes that came from other zones."""
 
 
 class DownloadFinished(DownloadEnd, frozen=True, kw_only=True, tag="download_finished"):
@@ -164,6 +166,8 @@ class DistributionEnded(BundleFact, frozen=True, kw_only=True, tag="distribution
     local: int
     failures: list[LackingHost]
     """The hosts that lack it, with their reasons; of many, 20."""
+    outside: int = 0
+    """Bytes that hosts fetched from other zones."""
 
 
 class ReadStalled(Fact, frozen=True, kw_only=True, tag="read_stalled"):

@@ -4,9 +4,13 @@ Always: a mark tells nothing to those who do not know the bundle's id and its di
 """
 
 import hashlib
+from typing import Final
 
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.records import Record
+
+REMOVED_KEEPS_ID: Final = "that bundle was removed, and keeps its id"
+"""The note of a `conflict` about an id whose bundle was removed."""
 
 
 class RemovalsRecord(Record, frozen=True, kw_only=True):

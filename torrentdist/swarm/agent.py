@@ -199,6 +199,7 @@ class SwarmAgent:
                 port=port,
                 tls_port=tls_port,
                 swarms=self._peer.swarms(),
+                ranges=True,
                 addresses=master.answer.addresses_tag if master.answer else "",
                 known=master.answer.tag if master.answer else "",
                 **msgspec.structs.asdict(self._peer.condition()),

@@ -13,7 +13,6 @@ import msgspec
 
 from torrentdist.model.ids import Digest
 from torrentdist.model.rendezvous import rendezvous
-from torrentdist.model.swarm_place import SwarmPlace
 from torrentdist.model.wire.swarm_messages import PeerAddress, SwarmAnswer, SwarmPeers
 
 FIRST_INTERVAL_SECS: Final = 0.5
@@ -46,8 +45,9 @@ def merge(by_master: Mapping[str, SwarmAnswer], before: SwarmPicture) -> SwarmPi
     for answer in answers:
         for digest, said in answer.swarms.items():
             swarms[digest] = _both(swarms[digest], said) if digest in swarms else said
-    for digest in [digest for digest, said in swarms.items() if said.place]:
-        swarms[digest] = msgspec.structs.replace(swarms[digest], place=_place(digest, by_master))
+    for digest in [digest for digest, said in swarms.items() if said.place or said.flows]:
+        plan = _plan(digest, by_master)
+        swarms[digest] = msgspec.structs.replace(swarms[digest], place=plan.place, flows=plan.flows)
     return SwarmPicture(
         masters=tuple(dict.fromkeys(url for answer in answers for url in answer.masters)),
         addresses=frozenset(host for answer in answers for host in answer.addresses),
@@ -58,11 +58,11 @@ def merge(by_master: Mapping[str, SwarmAnswer], before: SwarmPicture) -> SwarmPi
     )
 
 
-def _place(digest: Digest, by_master: Mapping[str, SwarmAnswer]) -> SwarmPlace | None:
-    """Returns this peer's place in the plan that all members follow: the plan of the first master,
-    by rendezvous order, that has one."""
+def _plan(digest: Digest, by_master: Mapping[str, SwarmAnswer]) -> SwarmPeers:
+    """Returns the answer whose plan all members follow: that of the first master, by rendezvous
+    order, that has one."""
     said = (by_master[url].swarms.get(digest) for url in rendezvous(by_master, digest))
-    return next((peers.place for peers in said if peers and peers.place), None)
+    return next(peers for peers in said if peers and (peers.place or peers.flows))
 
 
 def _both(one: SwarmPeers, other: SwarmPeers) -> SwarmPeers:
@@ -77,4 +77,5 @@ def _both(one: SwarmPeers, other: SwarmPeers) -> SwarmPeers:
         pinned=one.pinned or other.pinned,
         replicas=max(one.replicas, other.replicas),
         place=one.place or other.place,
+        flows=one.flows or other.flows,
     )

@@ -5,12 +5,13 @@ Always: when a function returns, its change is on disk as far as the kernel can 
 crash or an error, the old or the new content is in its place. On a file system that cannot
 exchange two names, a crash between two renames leaves the old content at `aside`.
 Never: call these functions on an event loop, because every one of them blocks; or delete
-anything.
+anything but what write_durably() had begun.
 """
 
 import ctypes
 import errno
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from torrentdist.model.errors import TorrentdistError
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+_BEGUN = re.compile(r"\..{1,64}\.[0-9a-f]{12}\.tmp")
 
 
 def sync_filesystem(path: Path) -> None:
@@ -59,6 +61,14 @@ def write_durably(path: Path, data: bytes, mode: int = 0o644) -> None:
         temporary.unlink(missing_ok=True)
         raise
     fsync_dir(path.parent)
+
+
+def remove_begun(folder: Path) -> None:
+    """Removes the files that write_durably() had begun in this directory when its process died.
+    Nobody else may write there meanwhile."""
+    for name in os.listdir(folder):
+        if _BEGUN.fullmatch(name):
+            (folder / name).unlink()
 
 
 def disk_failure(error: OSError, path: Path, needed: int = 0) -> TorrentdistError:

@@ -8,15 +8,13 @@ Never: publish, or write a file twice.
 
 import os
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, takewhile
 from pathlib import Path
 
 from torrentdist.bundle.metafile import FileEntry, Metafile, WireFile
-from torrentdist.bundle.packs.pack_files import root_of, write_from_pack
+from torrentdist.bundle.packs.pack_files import GoOn, root_of, to_the_end, write_from_pack
 from torrentdist.bundle.packs.small_file_writer import SmallFileWriter
-
-GoOn = Callable[[], bool]
 
 
 class ArrivingPack:
@@ -27,6 +25,8 @@ class ArrivingPack:
         self.files = files
         self.there = bytearray(len(files))
         """For each file whether it is written."""
+        self.empty = [number for number, file in enumerate(files) if not file.size]
+        """The empty files that are not written. They wait for no piece."""
         self._length = piece_length
         self.pieces = -(-pack.size // piece_length)
         self._starts = list(accumulate((file.size for file in files), initial=0))
@@ -79,25 +79,34 @@ class ArrivingFiles:
 
     def write(self, have: Sequence[bool], go_on: GoOn) -> int:
         """Writes the files whose pieces have arrived since the last call. Returns how many.
-        `have`: which pieces of the torrent are here."""
+        `have`: which pieces of the torrent are here; empty if that is not known."""
         written = 0
+        if not have:
+            return written
         with SmallFileWriter(self._home) as target:
-            for first, arriving in self._packs:
-                if not go_on():
-                    break
+            for first, arriving in takewhile(lambda _: go_on(), self._packs):
                 if numbers := arriving.ready(have[first : first + arriving.pieces]):
-                    written += self._write(target, arriving, numbers)
+                    written += self._write_empty(target, arriving) + self._write(target, arriving, numbers)
         return written
 
-    def write_rest(self) -> None:
-        """Writes the files that are left. Every pack is complete. Raises `corrupt` if one does not
-        hold the bytes that the manifest says."""
+    def write_rest(self, go_on: GoOn = to_the_end) -> None:
+        """Writes the files that are left, until `go_on` says to stop. Every pack is complete.
+        Raises `corrupt` if one does not hold the bytes that the manifest says."""
         left = [arriving for _, arriving in self._packs if not all(arriving.there)]
         if not left:
             return
         with SmallFileWriter(self._home) as target:
-            for arriving in left:
-                write_from_pack(target, self._home / arriving.pack.place, arriving.files, bytes(arriving.there))
+            for arriving in takewhile(lambda _: go_on(), left):
+                self._write_empty(target, arriving)
+                if not all(arriving.there):
+                    write_from_pack(target, self._home / arriving.pack.place, arriving.files, bytes(arriving.there))
+
+    def _write_empty(self, target: SmallFileWriter, arriving: ArrivingPack) -> int:
+        numbers, arriving.empty = arriving.empty, []
+        for number in numbers:
+            target.write(arriving.files[number], b"")
+            arriving.there[number] = 1
+        return len(numbers)
 
     def _write(self, target: SmallFileWriter, arriving: ArrivingPack, numbers: Sequence[int]) -> int:
         written = 0

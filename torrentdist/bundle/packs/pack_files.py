@@ -9,9 +9,9 @@ Never: follow a symlink below the top, or make anything durable: the caller sync
 import hashlib
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, takewhile
 from pathlib import Path
 
 from torrentdist.bundle import merkle
@@ -21,7 +21,13 @@ from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.packs.small_file_writer import SmallFileWriter
 from torrentdist.model.errors import TorrentdistError
 
+GoOn = Callable[[], bool]
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def to_the_end() -> bool:
+    """Goes on: for a caller that never stops."""
+    return True
 
 
 def hash_packs(
@@ -101,14 +107,15 @@ def has_size(path: Path, size: int) -> bool:
     return stat.S_ISREG(found.st_mode) and found.st_size == size
 
 
-def write_files(meta: Metafile, home: Path) -> None:
-    """Writes the small files below `home`/content, from the packs that are complete in `home`.
+def write_files(meta: Metafile, home: Path, go_on: GoOn = to_the_end) -> None:
+    """Writes the small files below `home`/content, from the packs that are complete in `home`. It
+    stops before the pack at which `go_on` says so.
 
     Raises `corrupt` if a pack does not hold the bytes that the manifest says.
     """
     if meta.packed.files:
         with SmallFileWriter(home) as target:
-            for pack, files in meta.packs:
+            for pack, files in takewhile(lambda _: go_on(), meta.packs):
                 write_from_pack(target, home / pack.place, files)
 
 
@@ -125,13 +132,14 @@ def write_from_pack(target: SmallFileWriter, pack: Path, files: Sequence[FileEnt
         at += file.size
 
 
-def write_known_files(meta: Metafile, home: Path) -> None:
-    """Writes those small files whose bytes are in the packs that were begun in `home`."""
+def write_known_files(meta: Metafile, home: Path, go_on: GoOn = to_the_end) -> None:
+    """Writes those small files whose bytes are in the packs that were begun in `home`. It stops
+    before the pack at which `go_on` says so."""
     begun = [(pack, files) for pack, files in meta.packs if has_size(home / pack.place, pack.size)]
     if not begun:
         return
     with SmallFileWriter(home) as target:
-        for pack, files in begun:
+        for pack, files in takewhile(lambda _: go_on(), begun):
             data, at = (home / pack.place).read_bytes(), 0
             for file in files:
                 part = data[at : at + file.size]

@@ -14,10 +14,8 @@ from typing import NamedTuple
 from torrentdist.bundle.files.durability import disk_failure
 from torrentdist.bundle.files.file_cloner import link_file
 from torrentdist.bundle.metafile import CONTENT, FileEntry, Metafile, WireFile
-from torrentdist.bundle.packs.pack_files import read_small, root_of
+from torrentdist.bundle.packs.pack_files import GoOn, read_small, root_of
 from torrentdist.bundle.reuse.part_filling import right_pieces
-
-GoOn = Callable[[], bool]
 
 
 class SmallSource(NamedTuple):

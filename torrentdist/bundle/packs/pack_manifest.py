@@ -90,7 +90,7 @@ def parse_packed(parts: dict[bytes, bytes]) -> PackedFiles:
 
 
 def _column(encoded: bytes, key: bytes) -> bytes:
-    value = None if encoded[:1] in (b"l", b"d") else bencode.decode(encoded, most=1)
+    value = bencode.decode_single(encoded)
     if not isinstance(value, bytes):
         raise refused(f"the {key.decode()} of its packs are no string")
     return value

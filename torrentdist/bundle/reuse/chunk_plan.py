@@ -94,8 +94,8 @@ def share(wanted: Iterable[Chunk], known: FileRecipe) -> tuple[list[Copy], list[
         if source is None:
             lacking.append(chunk)
             continue
-        last = found[-1] if found else Copy(-1, 0, -1)
-        if (last.start + last.length, last.source_start + last.length) == (chunk.offset, source):
+        last = found[-1] if found else None
+        if last and (last.start + last.length, last.source_start + last.length) == (chunk.offset, source):
             found[-1] = Copy(last.start, last.length + chunk.length, last.source_start)
         else:
             found.append(Copy(chunk.offset, chunk.length, source))

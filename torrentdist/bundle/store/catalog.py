@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import threading
+import zlib
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -40,6 +41,20 @@ class _Binding(msgspec.Struct, frozen=True):
     bundle: BundleId
     digest: Digest | None
     """None: the id is no longer bound."""
+    crc: int | None = None
+    """The checksum of the other fields. None: an older release wrote this line."""
+
+
+def _crc(change: _Binding) -> int:
+    return zlib.crc32(f"{change.bundle} {change.digest}".encode())
+
+
+def _is_whole(line: bytes) -> bool:
+    """Whether these bytes are a line that was written to its end."""
+    with suppress(msgspec.MsgspecError):
+        change = decode_json(line, _Binding)
+        return change.crc == _crc(change)
+    return False
 
 
 class Catalog:
@@ -143,8 +158,8 @@ class Catalog:
 class _BindingLog:
     """A log with one line per change of a binding.
 
-    A last line that cannot be read was never acknowledged, so it is dropped. After a loss of power
-    it may have its end and lack its middle.
+    A loss of power may leave the beginning of a last line, or zeros where its blocks were not
+    written. Such a line was never acknowledged, so it is dropped. Any other damage is refused.
     """
 
     def __init__(self, path: Path) -> None:
@@ -155,22 +170,30 @@ class _BindingLog:
     def read(self) -> list[_Binding]:
         if not self._path.exists():
             return []
-        whole, end, _ = self._path.read_bytes().rpartition(b"\n")
-        lines = (whole + end).splitlines(keepends=True)
-        changes: list[_Binding] = []
-        for line in lines:
-            try:
-                changes.append(decode_json(line, _Binding))
-            except msgspec.MsgspecError as exc:
-                if len(changes) + 1 == len(lines):
-                    break
-                raise TorrentdistError("disk_error", path=str(self._path), detail=f"damaged: {exc}") from exc
-        self._end, self.lines = sum(map(len, lines[: len(changes)])), len(changes)
+        *lines, rest = self._path.read_bytes().split(b"\n")
+        if lines and not rest and b"\0" in lines[-1]:
+            lines.pop()
+        changes = [self._change(line) for line in lines]
+        if b"\0" not in rest and _is_whole(rest[:-1]):
+            raise self._damaged("a line has no end")
+        self._end, self.lines = sum(len(line) + 1 for line in lines), len(lines)
         return changes
+
+    def _change(self, line: bytes) -> _Binding:
+        try:
+            change = decode_json(line, _Binding)
+        except msgspec.MsgspecError as exc:
+            raise self._damaged(str(exc)) from exc
+        if change.crc not in (None, _crc(change)):
+            raise self._damaged(f"the line of {change.bundle} has another checksum")
+        return change
+
+    def _damaged(self, detail: str) -> TorrentdistError:
+        return TorrentdistError("disk_error", path=str(self._path), detail=f"damaged: {detail}")
 
     def append(self, change: _Binding) -> None:
         """Writes after the last complete line, over the rest of a failed write."""
-        line = msgspec.json.encode(change) + b"\n"
+        line = msgspec.json.encode(msgspec.structs.replace(change, crc=_crc(change))) + b"\n"
         fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             os.ftruncate(fd, self._end)

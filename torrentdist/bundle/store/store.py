@@ -44,6 +44,7 @@ __all__ = [
     "StoreView",
     "StoredBundle",
     "claim_everything",
+    "held_by_nobody",
 ]
 
 MakeRoom = Callable[[int, StoreUsage], None]
@@ -66,6 +67,11 @@ def keep_everything(_: int, __: StoreUsage) -> None:
 def nothing_shared() -> Mapping[Digest, int]:
     """Returns nothing: a caller that never shares blocks uses it as OwnBytes."""
     return {}
+
+
+def held_by_nobody() -> bool:
+    """Returns no: a caller that deletes a bundle whoever uses it gives it as `is_held`."""
+    return False
 
 
 class Store(StoreView):
@@ -247,15 +253,20 @@ class Store(StoreView):
             if digest in self._state.arriving():
                 self._remove(digest)
 
-    def discard(self, digest: Digest) -> None:
-        """Deletes a bundle, published or arriving, pinned or not. Its names stay bound.
+    def discard(self, digest: Digest, is_held: Callable[[], bool] = held_by_nobody) -> bool:
+        """Deletes a bundle, published or arriving, pinned or not, unless it is published and held
+        by now. Its names stay bound. Returns whether it is gone.
 
         The next `open` finishes an interrupted deletion.
         """
         with self._state.alone(digest):
-            if self.get(digest) is not None or digest in self._state.arriving():
+            is_published = self.get(digest) is not None
+            if is_published and is_held():
+                return False
+            if is_published or digest in self._state.arriving():
                 self._remove(digest)
                 self._catalog.unpin(digest)
+            return True
 
     def evict(self, digest: Digest, claims: Claims) -> bool:
         """Deletes a published bundle unless something claims it by now. Returns whether it did."""
@@ -267,8 +278,8 @@ class Store(StoreView):
             return True
 
     def settled(self, digest: Digest) -> StoredBundle | None:
-        """Returns a published bundle once no thread changes it. What was claimed before this call
-        is not evicted after it."""
+        """Returns a published bundle once no thread changes it. What was claimed or held before
+        this call is neither evicted nor discarded after it."""
         with self._state.alone(digest):
             return self.get(digest)
 

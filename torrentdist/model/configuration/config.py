@@ -32,6 +32,9 @@ class ClientConfig(Section, frozen=True, kw_only=True):
     it."""
     deadline_secs: float = 60.0
     """How long a request searches for a leader."""
+    pod_gateway: str = "http://127.0.0.1:7073"
+    """How the URLs of `torrentdist url` begin: where pods reach the gateway of their node. A
+    Service with internalTrafficPolicy: Local has the same name on every node."""
 
 
 class MasterConfig(Section, frozen=True, kw_only=True):
@@ -68,6 +71,13 @@ class SupervisorConfig(Section, frozen=True, kw_only=True):
     """Users of this host, by name or number, who may use the gateway. A list: they may read every
     bundle; an empty one: so may all users. A table: each user to true, false, a pattern of bundles
     or a list of patterns; nobody else may."""
+    pod_listen: str = ""
+    """Address at which the gateway answers pods whose URL has a capability (`torrentdist url`),
+    such as the node's. Empty: none."""
+    pod_port: int = 7073
+    """Port of the gateway for pods; 0: any free port."""
+    pod_tls: bool = False
+    """Serve pods by HTTPS, with the host's certificate. It needs tls.mode."""
     port: int = 0
     """Port on api.listen at which `job logs` on other hosts reads its workers' output; 0: any free
     port."""
@@ -161,6 +171,11 @@ class SwarmConfig(Section, frozen=True, kw_only=True):
     """Interval at which a fetching peer announces."""
     seeding_secs: float = 15.0
     """Interval at which an idle seeder announces."""
+    most_peers: int = 150_000
+    """Peers for which a master's directory has room. It asks others to wait."""
+    zones: dict[str, str] = {}
+    """On masters: the zone of each network, such as 10.1.0.0/16, for hosts without a label `zone`.
+    A bundle enters each zone about once. Empty: only labels count."""
     tls: str = ""
     """on: peers prove by certificate that they are members, and encrypt what they exchange. off:
     every program at an admitted address can take part, stock BitTorrent clients too. both: seeds

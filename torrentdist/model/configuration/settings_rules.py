@@ -96,6 +96,7 @@ RULES: dict[str, Rule] = {
         lambda url: not url or _is_url(url), "a URL without a path, http(s)://HOST:PORT, or empty"
     ),
     "client.deadline_secs": PERIOD,
+    "client.pod_gateway": Rule(_is_url, "a URL without a path, http(s)://HOST:PORT"),
     "master.id": Rule(_is_id(master_id), "a valid id: letters, digits, '.', '_' and '-'"),
     "master.data_dir": NOT_EMPTY,
     "master.upgrade_after_secs": SECONDS,
@@ -106,6 +107,7 @@ RULES: dict[str, Rule] = {
     "supervisor.data_dir": NOT_EMPTY,
     "supervisor.slots": SIZE,
     "supervisor.gateway_port": PORT,
+    "supervisor.pod_port": PORT,
     "supervisor.port": PORT,
     "supervisor.log_keep_secs": SECONDS,
     "supervisor.log_bytes": COUNT,
@@ -130,6 +132,7 @@ RULES: dict[str, Rule] = {
     "swarm.download_limit": SIZE,
     "swarm.fetching_secs": PERIOD,
     "swarm.seeding_secs": PERIOD,
+    "swarm.most_peers": Rule(lambda peers: 100 <= peers <= 10_000_000, "from 100 to 10,000,000"),
     "swarm.tls": Rule(lambda text: text in ("", "on", "off", "both"), "on, off, both or empty"),
     "swarm.nice": Rule(lambda nice: 0 <= nice <= 19, "from 0 to 19"),
     "store.limit_bytes": SIZE,

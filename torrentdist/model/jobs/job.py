@@ -15,7 +15,7 @@ import msgspec
 from torrentdist.model import ids
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
-from torrentdist.model.jobs.spark_job import SparkSpec, spark_problems
+from torrentdist.model.jobs.spark_job import DeployMode, SparkSpec, spark_problems
 from torrentdist.model.wording import toml_complaint
 
 FILE_NAME = "job.toml"
@@ -104,6 +104,16 @@ class JobSpec(JobTable, frozen=True, kw_only=True):
     """Seconds for which a killed job stays deactivated before it is removed. `job kill -w`
     overrides it."""
 
+    @property
+    def drives_here(self) -> bool:
+        """Whether its worker is the driver of a Spark application."""
+        return self.kind is JobKind.SPARK and self.spark.deploy_mode is DeployMode.CLIENT
+
+    @property
+    def drives_in_yarn(self) -> bool:
+        """Whether its worker submits a driver to YARN."""
+        return self.kind is JobKind.SPARK and self.spark.deploy_mode is DeployMode.CLUSTER
+
 
 def parse_job(text: str, *, origin: str) -> JobSpec:
     """Parses a job. The error `job_invalid` names `origin`, the key and, if possible, the line."""
@@ -173,6 +183,7 @@ def problems_of(spec: JobSpec) -> list[tuple[str, str]]:
         ("max_wait_secs", not (max_wait == -1 or 0 <= max_wait < math.inf), NO_WAIT),
         ("command", any("\0" in part for part in spec.command), "must not hold a NUL character"),
         ("command", spec.command[:1] == ("",), "begins with the name of a program"),
+        ("heartbeat_secs", spec.drives_in_yarn and spec.heartbeat_secs > 0, "a driver in YARN has no file to touch"),
         *((name or "env", not name or "=" in name, f"{name!r} cannot be the name of a variable") for name in spec.env),
         *((name, "\0" in name + value, "must not hold a NUL character") for name, value in spec.env.items()),
     ]
@@ -219,7 +230,12 @@ def with_choices(detail: str) -> str:
     return f"{detail} (one of {', '.join(_CHOICES[key])})" if known else detail
 
 
-_CHOICES: dict[str, list[str]] = {"kind": [*JobKind], "policy": [*RestartPolicy], "on_isolation": [*OnIsolation]}
+_CHOICES: dict[str, list[str]] = {
+    "kind": [*JobKind],
+    "policy": [*RestartPolicy],
+    "on_isolation": [*OnIsolation],
+    "deploy_mode": [*DeployMode],
+}
 
 
 def place_in(text: str, origin: str, key: str) -> str:

@@ -12,6 +12,8 @@ import msgspec
 
 UI_PORT = 4040
 """Spark's default port for its web page."""
+OURS_IN_YARN = ("spark.yarn.maxAppAttempts", "spark.yarn.submit.waitAppCompletion")
+"""Settings that a driver in YARN has from us."""
 MAIN_KINDS = (".py", ".jar")
 PYTHON_KINDS = (".py", ".zip", ".egg")
 ONE_WORKER = (
@@ -30,8 +32,18 @@ class Delivery(StrEnum):
     """The driver sends files in Spark's own way, for clusters whose hosts have no supervisor."""
 
 
-class SparkSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DeployMode(StrEnum):
+    """Where the driver runs."""
+
+    CLIENT = "client"
+    """As a process of the job's worker."""
+    CLUSTER = "cluster"
+    """In YARN. The worker submits it and follows it there."""
+
+
+class SparkSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     master: str = "local[*]"
+    deploy_mode: DeployMode = DeployMode.CLIENT
     class_: str = msgspec.field(name="class", default="")
     """The main class; then the job's command begins with its jar."""
     conf: dict[str, str | int | float | bool] = {}
@@ -67,6 +79,14 @@ def files_of(command: Sequence[str], spark: SparkSpec) -> Iterator[tuple[str, st
             yield key, path.partition("#")[0], kinds
 
 
+def _problems_in_yarn(spark: SparkSpec) -> Iterator[tuple[str, str]]:
+    if spark.master != "yarn":
+        yield "deploy_mode", 'cluster is for master = "yarn", whose ResourceManager tells how a driver fares'
+    for key in OURS_IN_YARN:
+        if key in spark.conf:
+            yield "conf", f"{key}: torrentdist sets it, so that the job never runs twice"
+
+
 def spark_problems(
     command: Sequence[str], workers: int, memory_bytes: int, spark: SparkSpec
 ) -> Iterator[tuple[str, str]]:
@@ -81,8 +101,10 @@ def spark_problems(
         yield "class", f"is in a jar, and the command begins with {command[0]}"
     if not spark.master or spark.master.startswith("-"):
         yield "master", f"{spark.master!r} is no master of Spark"
-    if spark.conf.get("spark.submit.deployMode", "client") != "client":
-        yield "conf", "spark.submit.deployMode: the supervisor follows the driver, so it runs beside it, in client mode"
+    if "spark.submit.deployMode" in spark.conf:
+        yield "conf", "spark.submit.deployMode: it is said by `deploy_mode`, client or cluster"
+    if spark.deploy_mode is DeployMode.CLUSTER:
+        yield from _problems_in_yarn(spark)
     if "spark.master" in spark.conf:
         yield "conf", "spark.master: it is said by `master`"
     for name in spark.conf:

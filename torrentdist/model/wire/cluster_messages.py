@@ -157,7 +157,8 @@ class ClusterView(View, frozen=True, kw_only=True):
 
 
 class HealthView(View, frozen=True, kw_only=True):
-    """The answer of /readyz: the failing checks by name. It is empty if the daemon is ready."""
+    """The answer of /readyz: the failing checks by name. It is empty if the daemon is ready, or if
+    the sender may not read."""
 
     ok: bool
     failing: dict[str, str] = {}

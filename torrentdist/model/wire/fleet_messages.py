@@ -62,6 +62,15 @@ class HostProgress(ArrivalView, frozen=True, kw_only=True, gc=False):
         return self.state is HostState.WAITING and self.reason == LATER_WAVE
 
 
+class ZoneView(View, frozen=True, kw_only=True):
+    """What came into one zone of the bundle's hosts."""
+
+    zone: str
+    hosts: int
+    copies: float
+    """How often the whole bundle came in from other zones."""
+
+
 class FleetView(View, frozen=True, kw_only=True):
     """The answer of GET /v1/bundles/<id>/hosts."""
 
@@ -78,6 +87,8 @@ class FleetView(View, frozen=True, kw_only=True):
     waves: int = 0
     time_left: float | None = None
     """Seconds until all hosts have it, those of later waves included. Null: nobody knows."""
+    zones: list[ZoneView] = []
+    """The zones of these hosts, by name; empty if they are all in one."""
 
 
 class DistributionLine(View, frozen=True, kw_only=True):
@@ -112,6 +123,8 @@ class DistributeView(View, frozen=True, kw_only=True):
     seconds: float
     sources: Sources = Sources()
     """The bytes of all these hosts together."""
+    zones: list[ZoneView] = []
+    """The zones of these hosts, by name; empty if they are all in one."""
 
 
 class HostArrival(View, frozen=True, kw_only=True):

@@ -27,6 +27,8 @@ class PeerAddress(View, frozen=True, kw_only=True):
     port: int
     role: PeerRole
     complete: bool = False
+    outside: bool = False
+    """Whether it is known to be in another zone than the peer that is told of it."""
     tls_port: int = 0
     """The port for peers with TLS. 0: the peer tells none, so it has no TLS, or is of an older
     release. Equal to `port`: it has no other."""
@@ -64,7 +66,7 @@ def swarm_entry(view: TransferView, **more: Any) -> SwarmEntry:
     """Returns the report about a swarm that this process takes part in."""
     own = view.sources
     arrived = {"from_peers": own.peers, "from_masters": own.masters, "from_plugin": own.plugin, "local": own.local}
-    return view_of(SwarmEntry, view, **arrived, **more)
+    return view_of(SwarmEntry, view, **arrived, outside=own.outside, **more)
 
 
 class HostCondition(View, frozen=True, kw_only=True):
@@ -102,6 +104,8 @@ class SwarmAnnounce(View, frozen=True, kw_only=True):
     """True in the last request of a peer that leaves."""
     addresses: str = ""
     """The `addresses_tag` of this master's last answer."""
+    ranges: bool = False
+    """Whether the peer understands ranges of addresses. False: it is of an older release."""
     known: str = ""
     """The `tag` of this master's last answer."""
     full: str = ""
@@ -127,6 +131,9 @@ class SwarmPeers(View, frozen=True, kw_only=True):
     """The number of live masters that hold the bundle. If it is 0, the peer may have the last
     copy."""
     place: SwarmPlace | None = None
+    flows: list[int] = []
+    """The flows of pieces that the peer fetches from hosts outside its zone, and gives to the
+    others in it. GET /v1/flows/<digest>/<flow> leads to such a host."""
 
 
 class SwarmAnswer(View, frozen=True, kw_only=True):
@@ -138,8 +145,8 @@ class SwarmAnswer(View, frozen=True, kw_only=True):
     """The host under which the directory knows the peer."""
     swarms: dict[Digest, SwarmPeers] = {}
     addresses: list[str] = []
-    """Every address from which peers may connect. If empty, the list that the announce's tag stands
-    for is still valid."""
+    """Every address from which peers may connect, or ranges of them, such as
+    `10.0.0.1-10.0.0.9`. If empty, the list that the announce's tag stands for is still valid."""
     addresses_tag: str = ""
     masters: list[str] = []
     """The URLs of all live masters."""

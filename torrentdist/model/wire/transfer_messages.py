@@ -16,6 +16,8 @@ class Sources(View, frozen=True, kw_only=True):
     """Bytes that were on this host already."""
     plugin: int = 0
     """Bytes that a plug-in fetched by other means than a swarm."""
+    outside: int = 0
+    """Bytes among these that came from other zones."""
 
     def with_brought(self, brought: Self) -> Self:
         """Returns these figures with what came beside the swarm, which count as local here, where
@@ -24,7 +26,8 @@ class Sources(View, frozen=True, kw_only=True):
         if local < 0:
             return self
         masters, peers = self.masters + brought.masters, self.peers + brought.peers
-        return type(self)(masters=masters, peers=peers, local=local, plugin=self.plugin + brought.plugin)
+        plugin = self.plugin + brought.plugin
+        return type(self)(masters=masters, peers=peers, local=local, plugin=plugin, outside=self.outside)
 
 
 class TransferPhase(StrEnum):
@@ -67,6 +70,8 @@ class ArrivalView(View, frozen=True, kw_only=True):
     from_plugin: int = 0
     local: int = 0
     """Bytes that were there before."""
+    outside: int = 0
+    """Bytes that came from other zones."""
 
 
 class ContentView(View, frozen=True, kw_only=True):

@@ -35,6 +35,11 @@ class Limits:
     """Peers in one answer about one swarm."""
 
 
+def limits_for(peers: int) -> Limits:
+    """Returns the limits of a directory with room for so many peers."""
+    return Limits(peers_per_swarm=peers, peers_per_host=max(1, peers // 10), peers=peers, memberships=10 * peers)
+
+
 class Admission:
     def __init__(
         self, members: Memberships, limits: Limits, *, own_host: str, expire: Callable[[float], object]
@@ -115,6 +120,6 @@ class Admission:
 
 
 def _check_numbers(entry: SwarmEntry) -> None:
-    numbers = (entry.done, entry.size, entry.rate, entry.from_peers, entry.from_masters, entry.local)
+    numbers = (entry.done, entry.size, entry.rate, entry.from_peers, entry.from_masters, entry.local, entry.outside)
     if not all(0 <= number <= MAX_COUNT for number in numbers):
         raise TorrentdistError("invalid_request", detail=f"impossible numbers about swarm {entry.digest[:64]}")

@@ -4,6 +4,7 @@ refill it by themselves.
 Always: a peer that is silent for two of its own intervals is no longer handed out. A peer is never
 handed out to itself. A refused announce changes nothing.
 Pure: no I/O and no clock. Seemingly random choices are functions of ids and time.
+Longer than most files: announces and answers share one state.
 """
 
 import hashlib
@@ -35,6 +36,8 @@ from torrentdist.swarm.directory.directory_values import (
 )
 from torrentdist.swarm.directory.memberships import MAX_PROBLEM_LENGTH, Memberships
 from torrentdist.swarm.directory.roster import Draw, Peer
+from torrentdist.swarm.plan.crowd import Crowd
+from torrentdist.swarm.plan.zoned_crowds import NOWHERE
 
 __all__ = ["MAX_PROBLEM_LENGTH", "Limits", "Periods", "SwarmDirectory", "SwarmFacts", "SwarmMember", "no_facts"]
 
@@ -47,10 +50,18 @@ class SwarmDirectory:
     """The directory of one master. Call `expire` every second or so; handing out peers never waits
     for it."""
 
-    def __init__(self, *, own_host: str = "", periods: Periods | None = None, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        own_host: str = "",
+        periods: Periods | None = None,
+        limits: Limits | None = None,
+        place_of: Callable[[PeerId], str] = lambda _: NOWHERE,
+    ) -> None:
         """`own_host` is the address at which others reach this host, for peers that connect over
         loopback."""
         self._periods = periods or Periods()
+        self._place_of = place_of
         self._limits = limits or Limits()
         self._members = Memberships()
         self.revisions = self._members.revisions
@@ -83,7 +94,7 @@ class SwarmDirectory:
                 if not (
                     entry.complete
                     or request.role is PeerRole.STOCK
-                    or self._members.swarms[entry.digest].crowd.is_settled(request.peer, now)
+                    or self._crowd(entry.digest, request.peer).is_settled(request.peer, now)
                 ):
                     interval = max(
                         self._periods.unsettled_secs, self._members.fetching / self._periods.fetching_per_sec
@@ -95,13 +106,15 @@ class SwarmDirectory:
                     pinned=known.pinned,
                     replicas=known.replicas,
                     place=place,
+                    flows=self._flows(entry, request.peer),
                 )
+        allowed = self._members.hosts.addresses(frozenset(registered_hosts), now, ranges=request.ranges)
         return SwarmAnswer(
             interval=interval,
             you=host,
             swarms=swarms,
-            addresses=self.addresses(registered_hosts),
-            addresses_tag=self._members.hosts.tag,
+            addresses=allowed.addresses,
+            addresses_tag=allowed.tag,
             masters=list(masters),
         )
 
@@ -117,7 +130,7 @@ class SwarmDirectory:
         if request.left:
             self.forget(request.peer)
             return host, self._periods.seeding_secs
-        peer = self._members.arrive(request, host, now)
+        peer = self._members.arrive(request, host, now, self._place_of(request.peer))
         peer.owner = owner
         peer.period = self._period_of(peer)
         peer.alive_until = now + 2 * peer.period + self._periods.grace_secs
@@ -181,21 +194,36 @@ class SwarmDirectory:
         peers = chain(swarm.masters[False].drawn(seed), swarm.others[False].drawn(seed))
         return list(islice(Draw(self._members.peers.get(asker), now).addresses(peers, complete=False), room))
 
-    def place(self, digest: Digest, asker: PeerId, *, now: float, expected: Iterable[PeerId] = ()) -> SwarmPlace | None:
+    def place(self, digest: Digest, asker: PeerId, *, now: float, expected: Sequence[PeerId] = ()) -> SwarmPlace | None:
         """Returns the asker's place in the conductor's plan. None if it lacks nothing, or there is
         no other receiver to share with."""
         swarm = self._members.swarms.get(digest)
         if swarm is None or not swarm.is_receiver(asker):
             return None
-        to_come = (peer for peer in expected if peer not in swarm.others[True])
-        swarm.crowd.look(asker, swarm.progress, to_come, now)
-        place = swarm.crowd.place(asker)
+        swarm.crowds.expect(expected, self._place_of, swarm.others[True].__contains__)
+        crowd = self._crowd(digest, asker)
+        crowd.judge(swarm.progress, now)
+        place = crowd.place(asker)
         return SwarmPlace(number=place.number, receivers=place.receivers) if place else None
 
-    def addresses(self, registered_hosts: Iterable[str] = ()) -> list[str]:
-        """Returns every address from which peers may connect: those of all peers and of the
-        registered hosts. Host names are left out."""
-        return self._members.hosts.addresses(frozenset(registered_hosts))
+    def source(
+        self, digest: Digest, flow: int, asker: PeerId, *, attempt: int, able: Callable[[PeerId], bool]
+    ) -> PeerId | None:
+        """Returns the host from which the asker fetches a flow across the border of its zone. None:
+        there is none that is `able`, or nothing to fetch there."""
+        swarm, peer = self._members.swarms.get(digest), self._members.peers.get(asker)
+        if swarm is None or peer is None:
+            return None
+        return swarm.source(flow, peer, attempt, able)
+
+    def addresses(self, registered_hosts: Iterable[str], now: float) -> list[str]:
+        """Returns every address from which peers may connect, in ranges: those of all peers and of
+        the registered hosts. Host names are left out."""
+        return self._members.hosts.addresses(frozenset(registered_hosts), now, ranges=True).addresses
+
+    def knows_address(self, address: str) -> bool:
+        """Whether peers may connect from this address."""
+        return self._members.hosts.knows(address)
 
     # views and metrics
 
@@ -258,6 +286,12 @@ class SwarmDirectory:
             lacking = self.lacking(entry.digest, peer, now=now)
             return [address for address in lacking if address.role is PeerRole.MASTER]
         return []
+
+    def _crowd(self, digest: Digest, peer: PeerId) -> Crowd:
+        return self._members.swarms[digest].crowd_of(self._members.peers[peer])
+
+    def _flows(self, entry: SwarmEntry, peer: PeerId) -> list[int]:
+        return [] if entry.complete else self._members.swarms[entry.digest].flows(self._members.peers[peer])
 
     def _period_of(self, peer: Peer) -> float:
         """Returns the seconds until this peer's next announce."""

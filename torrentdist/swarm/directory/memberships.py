@@ -17,7 +17,9 @@ from torrentdist.model.ids import Digest, PeerId
 from torrentdist.model.wire.swarm_messages import HostCondition, PeerRole, SwarmAnnounce, SwarmEntry
 from torrentdist.swarm.directory.directory_values import HostConditions
 from torrentdist.swarm.directory.peer_addresses import Hosts
-from torrentdist.swarm.directory.roster import Peer, Swarm
+from torrentdist.swarm.directory.roster import Peer
+from torrentdist.swarm.directory.swarm import Swarm, plan_zone
+from torrentdist.swarm.plan.zoned_crowds import NOWHERE
 
 MAX_PROBLEM_LENGTH: Final = 300
 MOST_USERS: Final = 20
@@ -71,14 +73,14 @@ class Memberships:
         self._holders: dict[Digest, frozenset[PeerId]] = {}
         self._recorded: dict[PeerId, set[Digest]] = {}
 
-    def arrive(self, request: SwarmAnnounce, host: str, now: float) -> Peer:
+    def arrive(self, request: SwarmAnnounce, host: str, now: float, zone: str = NOWHERE) -> Peer:
         """Applies a checked announce. Returns the peer."""
         peer = self.peers.get(request.peer)
-        if peer is not None and peer.role is not request.role:
+        if peer is not None and (peer.role, peer.zone) != (request.role, zone):
             self.forget(peer.id)
             peer = None
         if peer is None:
-            peer = Peer(request.peer, request.role, host, request.port, now)
+            peer = Peer(request.peer, request.role, host, request.port, now, zone=zone)
             self.peers[peer.id] = peer
             self.hosts.add(host)
             for digest in self.recorded(peer.id):
@@ -156,9 +158,9 @@ class Memberships:
         peer.entries[entry.digest] = entry
         self.count += old is None
         if old is None or old.complete is not entry.complete:
-            swarm = self.swarms.setdefault(entry.digest, Swarm(entry.digest))
-            swarm.roster(peer.role, complete=not entry.complete).discard(peer)
-            swarm.roster(peer.role, complete=entry.complete).add(peer)
+            self.swarms.setdefault(entry.digest, Swarm(entry.digest)).enter(peer, complete=entry.complete)
+        elif entry.done > old.done:
+            self.swarms[entry.digest].crowds.moved(plan_zone(peer), peer.heard_at)
 
     def _fall_back(self, peer: Peer, digest: Digest) -> None:
         """Applies the records to a swarm that the peer does not name."""
@@ -172,8 +174,7 @@ class Memberships:
         self.count -= 1
         self.revisions.moved(digest)
         swarm = self.swarms[digest]
-        for complete in (True, False):
-            swarm.roster(peer.role, complete=complete).discard(peer)
+        swarm.leave(peer)
         if not len(swarm):
             del self.swarms[digest]
 

@@ -1,13 +1,22 @@
-"""The addresses of all peers, and the one list of all addresses from which peers may connect.
+"""The addresses of all peers, and the lists of all addresses from which peers may connect.
 
-Always: the list is rebuilt only when it changes. Equal lists have equal tags, so that a peer that
-names the tag of its list is not sent it again.
+Always: a list is rebuilt only when it changes, and in a large cluster not more often than every few
+seconds. Equal lists have equal tags, so that a peer that names the tag of its list is not sent it
+again. A list of ranges admits the same addresses as the list of each of them.
 Never: know a peer or a swarm.
 """
 
 import hashlib
 from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from ipaddress import IPv6Address, ip_address
+from socket import AF_INET, AF_INET6, inet_ntop, inet_pton
+from typing import Final
+
+RENEW_SECS_PER_HOST: Final = 0.00002
+FEW_HOSTS: Final = 1000
+"""With so many hosts, the lists are renewed with every change."""
+_LENGTHS: Final[dict[int, int]] = {AF_INET: 4, AF_INET6: 16}
 
 
 def address_of(text: str) -> str:
@@ -25,6 +34,32 @@ def address_of(text: str) -> str:
     return str(address)
 
 
+def ranges_of(addresses: Iterable[str]) -> list[str]:
+    """Returns these addresses, with `first-last` in place of those that follow each other."""
+    numbers: dict[int, list[int]] = {AF_INET: [], AF_INET6: []}
+    for text in addresses:
+        family = AF_INET6 if ":" in text else AF_INET
+        numbers[family].append(int.from_bytes(inet_pton(family, text)))
+    return [text for family, every in numbers.items() for text in _ranges(family, sorted(every))]
+
+
+def _ranges(family: int, numbers: list[int]) -> Iterator[str]:
+    first = 0
+    for end, number in enumerate(numbers, 1):
+        if end == len(numbers) or numbers[end] > number + 1:
+            ends = dict.fromkeys((numbers[first], number))
+            yield "-".join(inet_ntop(family, each.to_bytes(_LENGTHS[family])) for each in ends)
+            first = end
+
+
+class AddressList:
+    """A list with a tag that stands for it."""
+
+    def __init__(self, addresses: Sequence[str]) -> None:
+        self.addresses = list(addresses)
+        self.tag = hashlib.blake2b(" ".join(addresses).encode(), digest_size=8).hexdigest() if addresses else ""
+
+
 class Hosts:
     """Counts the peers at each address."""
 
@@ -34,9 +69,9 @@ class Hosts:
         self._given: frozenset[str] = frozenset()
         """The addresses among the registered hosts. Names are left out."""
         self._stale = False
-        self._list: list[str] = []
-        self.tag = ""
-        """Tag of the list that was last requested."""
+        self._renewed_at = float("-inf")
+        self._list = AddressList(())
+        self._ranges = AddressList(())
 
     def __len__(self) -> int:
         return len(self._peers)
@@ -54,14 +89,23 @@ class Hosts:
             del self._peers[host]
             self._stale |= host not in self._given
 
-    def addresses(self, registered: frozenset[str]) -> list[str]:
-        """Returns the addresses of all peers and of the registered hosts."""
+    def knows(self, host: str) -> bool:
+        return host in self._peers or host in self._given
+
+    def addresses(self, registered: frozenset[str], now: float, *, ranges: bool) -> AddressList:
+        """Returns the addresses of all peers and of the registered hosts, each by itself or in
+        ranges."""
+        pause = max(0, len(self._peers) - FEW_HOSTS) * RENEW_SECS_PER_HOST
+        if not 0 <= now - self._renewed_at < pause:
+            self._renew(registered, now)
+        return self._ranges if ranges else self._list
+
+    def _renew(self, registered: frozenset[str], now: float) -> None:
         if registered is not self._registered and registered != self._registered:
             self._registered = registered
             self._given = frozenset(host for text in registered if (host := address_of(text)))
             self._stale = True
         if self._stale:
-            self._stale = False
-            self._list = sorted(self._given.union(self._peers))
-            self.tag = hashlib.blake2b(" ".join(self._list).encode(), digest_size=8).hexdigest()
-        return self._list
+            self._stale, self._renewed_at = False, now
+            every = sorted(self._given.union(self._peers))
+            self._list, self._ranges = AddressList(every), AddressList(ranges_of(every))

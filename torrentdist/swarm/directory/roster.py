@@ -1,29 +1,22 @@
-"""The peers of one swarm, and the choice of peers to hand to a peer that asks.
+"""Lists of peers, and the choice of peers to hand to a peer that asks.
 
 Always: joining, leaving and drawing a peer cost the same, however many peers there are. The order
 of a draw depends only on its seed. A draw yields no address twice, never the asker's own, and no
 peer that has been silent for too long.
-Never: read a clock, or know more than one swarm.
+Never: read a clock.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Set
-from itertools import islice
 from math import gcd
-from typing import Final
 
 import msgspec
 
 from torrentdist.model.ids import Digest, PeerId
 from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmEntry
-from torrentdist.swarm.plan.conductor import Progress
-from torrentdist.swarm.plan.crowd import Crowd
-
-COMPLETE_NEIGHBOURS: Final = 8
-"""Complete receivers named to one of many receivers."""
-HOLDERS: Final = 8
-"""Holders named to one of many receivers, if it needs any."""
+from torrentdist.swarm.plan import border
+from torrentdist.swarm.plan.zoned_crowds import NOWHERE
 
 
 class Peer(msgspec.Struct, eq=False):
@@ -38,6 +31,8 @@ class Peer(msgspec.Struct, eq=False):
     period: float = 0.0
     """Seconds until its next announce is due."""
     alive_until: float = 0.0
+    zone: str = NOWHERE
+    """Where its host is: a zone, or a rack of one, as in border.py. Clients are nowhere."""
     owner: str = ""
     """The sender that may speak for it. Empty: any host of the cluster."""
     fetching: bool = False
@@ -45,8 +40,10 @@ class Peer(msgspec.Struct, eq=False):
     named: frozenset[Digest] = frozenset()
     """Swarms that the peer named in its last announce. The records add more swarms of a master."""
 
-    def address(self, *, complete: bool) -> PeerAddress:
-        return PeerAddress(host=self.host, port=self.port, role=self.role, complete=complete, tls_port=self.tls_port)
+    def address(self, *, complete: bool, outside: bool = False) -> PeerAddress:
+        return PeerAddress(
+            host=self.host, port=self.port, role=self.role, complete=complete, outside=outside, tls_port=self.tls_port
+        )
 
 
 class Roster:
@@ -98,65 +95,13 @@ class Roster:
             yield self._order[(start + turn * step) % size]
 
 
-class Swarm:
-    """The peers of one digest, masters and others, complete and incomplete, and the plan for its
-    receivers."""
-
-    def __init__(self, digest: Digest) -> None:
-        self.digest = digest
-        self.masters = {True: Roster(), False: Roster()}
-        """Keyed by whether they are complete."""
-        self.others = {True: Roster(), False: Roster()}
-        self.crowd = Crowd()
-
-    def near(self, asker: Peer, draw: Draw, seed: int, now: float) -> list[PeerAddress] | None:
-        """Returns the peers that one of many receivers may dial. None if there are few receivers,
-        or the asker is not one.
-
-        They are its neighbours, a few complete receivers, and holders if it needs them.
-        """
-        neighbours = self.crowd.neighbours(asker.id, self.others[False].__contains__, now)
-        if neighbours is None or asker.id not in self.others[False]:
-            return None
-        there = (self.others[False].get(peer) for peer in neighbours)
-        known = list(draw.addresses((peer for peer in there if peer is not None), complete=False))
-        known += islice(draw.addresses(self.others[True].drawn(seed), complete=True), COMPLETE_NEIGHBOURS)
-        if self.crowd.needs_holders(asker.id, _progress(asker.entries[self.digest]).done, now):
-            known += islice(draw.addresses(self.masters[True].drawn(seed), complete=True), HOLDERS)
-        return known
-
-    def is_receiver(self, peer: PeerId) -> bool:
-        """Whether the peer is here and incomplete."""
-        return peer in self.others[False] or peer in self.masters[False]
-
-    def progress(self) -> dict[PeerId, Progress]:
-        """Returns the progress of all receivers. Masters are receivers during an upload."""
-        receivers = (*self.masters[False].drawn(0), *self.others[False].drawn(0))
-        said = ((peer.id, peer.entries[self.digest]) for peer in receivers)
-        return {peer: _progress(entry) for peer, entry in said}
-
-    def roster(self, role: PeerRole, *, complete: bool) -> Roster:
-        return (self.masters if role is PeerRole.MASTER else self.others)[complete]
-
-    def count(self, *, complete: bool) -> int:
-        return len(self.masters[complete]) + len(self.others[complete])
-
-    def __len__(self) -> int:
-        return self.count(complete=True) + self.count(complete=False)
-
-
-def _progress(entry: SwarmEntry) -> Progress:
-    """Returns how much has been fetched. What a host had before says nothing about its pace."""
-    local = min(entry.local, entry.done, entry.size)
-    return Progress(entry.done - local, entry.size - local)
-
-
 class Draw:
     """One selection of peers. It remembers what it has yielded, across the groups that it draws
     from."""
 
     def __init__(self, asker: Peer | None, now: float) -> None:
         self._now = now
+        self._zone = border.zone_of(asker.zone) if asker else NOWHERE
         self._given = {(asker.host, asker.port)} if asker else set()
 
     def addresses(self, peers: Iterable[Peer], *, complete: bool) -> Iterator[PeerAddress]:
@@ -165,4 +110,6 @@ class Draw:
             if not peer.port or peer.alive_until < self._now or place in self._given:
                 continue
             self._given.add(place)
-            yield peer.address(complete=complete)
+            zone = border.zone_of(peer.zone)
+            outside = NOWHERE not in (self._zone, zone) and zone != self._zone
+            yield peer.address(complete=complete, outside=outside)

@@ -26,11 +26,28 @@ _FILTERED = 89
 
 
 def clean_addresses(addresses: Iterable[str] | None) -> frozenset[str] | None:
-    """Returns the canonical forms. Text that is no IP address is dropped, since no peer can connect
-    from it."""
+    """Returns the canonical forms of addresses and of ranges such as `10.0.0.1-10.0.0.9`. Text that
+    is neither is dropped, since no peer can connect from it."""
     if addresses is None:
         return None
-    return frozenset(canonical for address in addresses if (canonical := canonical_address(address)) is not None)
+    cleaned = (canonical_range(text) if "-" in text else canonical_address(text) for text in addresses)
+    return frozenset(canonical for canonical in cleaned if canonical is not None)
+
+
+def canonical_range(text: str) -> str | None:
+    ends = [ipaddress.ip_address(each) for each in map(canonical_address, text.split("-")) if each is not None]
+    if len(ends) != 2 or ends[0].version != ends[1].version or int(ends[0]) > int(ends[1]):
+        return None
+    return f"{ends[0]}-{ends[1]}"
+
+
+def admits(allowed: frozenset[str], host: str) -> bool:
+    """Whether an address is one of these, or in one of these ranges. All are in canonical form."""
+    if host in allowed:
+        return True
+    address = ipaddress.ip_address(host)
+    ranges = (map(ipaddress.ip_address, text.split("-")) for text in allowed if "-" in text)
+    return any(first.version == address.version and int(first) <= int(address) <= int(last) for first, last in ranges)
 
 
 def canonical_address(text: str) -> str | None:
@@ -60,8 +77,9 @@ def filter_for(allowed: frozenset[str] | None, *, but: Iterable[str] = ()) -> lt
     if allowed is not None:
         rules.add_rule("0.0.0.0", "255.255.255.255", _BLOCKED)
         rules.add_rule("::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", _BLOCKED)
-        for address in sorted(allowed):
-            rules.add_rule(address, address, 0)
+        for text in sorted(allowed):
+            first, _, last = text.partition("-")
+            rules.add_rule(first, last or first, 0)
     for address in but:
         rules.add_rule(address, address, _BLOCKED)
     return rules
@@ -116,7 +134,7 @@ class Connections:
         """Returns why a peer was disconnected. A permitted peer was only blocked briefly, by
         `disconnect`."""
         filtered = error.category().name() == "libtorrent" and error.value() == _FILTERED
-        is_allowed = self._allowed is None or host in self._allowed
+        is_allowed = self._allowed is None or admits(self._allowed, host)
         return "connecting anew" if filtered and is_allowed else str(error.message())
 
 
@@ -167,8 +185,8 @@ class TransferPeers:
     def origins(self) -> dict[Endpoint, int]:
         return self._ledger.origins()
 
-    def sources(self, *, here: int, local: int) -> Sources:
-        return self._ledger.sources(here=here, local=min(local, here))
+    def sources(self, *, here: int, local: int, put_in: int = 0) -> Sources:
+        return self._ledger.sources(here=here, local=min(local, here), put_in=put_in)
 
 
 def dial(handle: lt.torrent_handle, endpoints: Iterable[Endpoint]) -> None:

@@ -60,6 +60,7 @@ class Engine:
         """
         tell = tell or (lambda _: None)
         self._on_blocked = on_blocked
+        self._config = config
         self._session = LibtorrentSession(config)
         self._transfers = Transfers(self._session, tell)
         self._members = MemberTorrents(self._transfers, self._spawn, plain_too=config.plain_too) if config.tls else None
@@ -192,6 +193,18 @@ class Engine:
         """Sets the round-trip time to the other hosts; 0 if unknown. A long one widens the request
         limits."""
         self._rtt = seconds
+
+    @property
+    def rate_limits(self) -> tuple[int, int]:
+        """The configured limits of upload and download in bytes per second; 0: none."""
+        return self._config.upload_limit, self._config.download_limit
+
+    def set_rate(self, *, upload: int | None = None, download: int | None = None) -> None:
+        """Changes what this engine may move, because other parts of the process use a part of the
+        configured limits."""
+        for key, rate in (("upload_rate_limit", upload), ("download_rate_limit", download)):
+            if rate is not None and self._session.is_open:
+                self._session.apply({key: rate})
 
     def crowd(self, digest: Digest, receivers: int | None) -> None:
         """Sets how many receivers share a swarm (None: no longer a crowd).

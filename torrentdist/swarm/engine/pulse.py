@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from torrentdist.swarm.engine import native_process
+from torrentdist.swarm import native_process
 from torrentdist.swarm.engine.transfers import Transfers
 from torrentdist.swarm.plan.conductor import look_secs
 
@@ -70,6 +70,8 @@ class TransferPulse:
         for transfer in moving:
             if transfer.active:
                 transfer.save()
+                if not transfer.view().peers:
+                    transfer.dial()  # libtorrent gives a peer up after three refusals.
             transfer.disconnect_complete_peers()
         if (self._looking is None or self._looking.done()) and time.monotonic() - self._peers_at >= PEERS_SECS:
             self._peers_at = time.monotonic()

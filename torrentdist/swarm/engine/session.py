@@ -15,7 +15,8 @@ import libtorrent as lt
 
 from torrentdist.model.access.swarm_membership import SwarmMembership
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.swarm.engine import native_process, session_settings
+from torrentdist.swarm import native_process
+from torrentdist.swarm.engine import session_settings
 from torrentdist.swarm.engine.connections import resolve
 from torrentdist.swarm.engine.session_settings import EngineConfig
 from torrentdist.swarm.membership import wire_torrent

@@ -92,6 +92,8 @@ class SourceLedger:
 
     def __init__(self) -> None:
         self._roles: dict[Endpoint, PeerRole] = {}
+        self._outside: set[Endpoint] = set()
+        """Where peers of other zones listen."""
         self._lines: dict[Endpoint, _PeerLine] = {}
 
     def learn(self, peers: Iterable[PeerAddress]) -> None:
@@ -101,6 +103,8 @@ class SourceLedger:
             self._roles[peer.host, peer.port] = peer.role
             if peer.tls_port:
                 self._roles[peer.host, peer.tls_port] = peer.role
+            if peer.outside:
+                self._outside |= {(peer.host, peer.port), (peer.host, peer.tls_port)}
 
     def record(self, peers: Iterable[SeenPeer]) -> None:
         """Records the counters of the open connections. The bytes of ended connections stay
@@ -138,11 +142,11 @@ class SourceLedger:
                 found[origin] = found.get(origin, 0) + received
         return found
 
-    def sources(self, *, here: int, local: int) -> Sources:
+    def sources(self, *, here: int, local: int, put_in: int = 0) -> Sources:
         """Divides the `here` bytes on this host by source. `local` of them were here before the
-        transfer."""
+        transfer, and `put_in` came from other zones beside the swarm."""
         fetched = max(0, here - local)
-        masters = peers = 0
+        masters, peers = 0, put_in
         for line in self._lines.values():
             received = line.before + line.peer.received
             if self.role_of(line.peer) is PeerRole.MASTER:
@@ -151,4 +155,9 @@ class SourceLedger:
                 peers += received
         counted = masters + peers
         from_masters = fetched * masters // counted if counted else 0
-        return Sources(masters=from_masters, peers=fetched - from_masters, local=here - fetched)
+        outside = put_in + sum(line.before + line.peer.received for line in self._lines.values() if self._is_far(line))
+        return Sources(masters=from_masters, peers=fetched - from_masters, local=here - fetched, outside=outside)
+
+    def _is_far(self, line: _PeerLine) -> bool:
+        host, port = line.peer.remote
+        return (host, port) in self._outside or (host, line.peer.listening) in self._outside

@@ -28,6 +28,7 @@ from torrentdist.swarm.engine import connections
 from torrentdist.swarm.engine.connections import TransferPeers
 from torrentdist.swarm.engine.piece_order import PieceOrder
 from torrentdist.swarm.engine.traffic import Endpoint, SeenPeer, TransferPace
+from torrentdist.swarm.engine.whole_pieces import WholePieces
 
 PART_SECS: Final = 5.0
 """How long complete peers stay connected to each other."""
@@ -61,6 +62,7 @@ class Transfer:
         self._handle: lt.torrent_handle | None = None
         self._peers = TransferPeers(owner.is_own)
         self._pieces = PieceOrder(meta.piece_length)
+        self.whole = WholePieces()
         self._settled = asyncio.Event()
         self._has_peers = asyncio.Event()
         self._error: TorrentdistError | None = None
@@ -131,7 +133,17 @@ class Transfer:
         """Limits reception to `rate` bytes per second, on private networks too. 0 removes the
         limit."""
         changed, self._limit = rate != self._limit, rate
-        if changed and self._handle is not None:
+        if changed:
+            self.set_rate(rate)
+
+    @property
+    def receive_limit(self) -> int:
+        """The bytes per second that may be received; 0: no limit."""
+        return self._limit
+
+    def set_rate(self, rate: int) -> None:
+        """Changes what libtorrent may receive, because a part of the limit is used beside it."""
+        if self._handle is not None:
             with contextlib.suppress(RuntimeError):  # The torrent may have left the session.
                 self._handle.set_download_limit(rate)
 
@@ -367,7 +379,9 @@ class Transfer:
             self._settled.set()
 
     def _count_sources(self) -> None:
-        self._view = self._changed(sources=self._peers.sources(here=self._view.done, local=self._local or 0))
+        put_in = self.whole.received
+        sources = self._peers.sources(here=self._view.done, local=self._local or 0, put_in=put_in)
+        self._view = self._changed(sources=sources)
 
     def _changed(self, **fields: object) -> TransferView:
         return msgspec.structs.replace(self._view, **fields)

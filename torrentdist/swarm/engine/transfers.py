@@ -148,6 +148,7 @@ class Transfers:
             ),
             lt.torrent_error_alert: lambda alert: self._each(alert, lambda t: t.on_file_error(alert.error, "")),
             lt.state_changed_alert: self._on_state_changed,
+            lt.read_piece_alert: lambda alert: self._each(alert, lambda t: t.whole.on_read(alert)),
             lt.torrent_removed_alert: self._on_removed,
         }
 

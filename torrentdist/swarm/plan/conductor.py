@@ -126,24 +126,9 @@ def look_secs(pieces: int, pace: float, *, has_share: bool = True) -> float:
     return max(LOOK_SECS, pieces * LOOK_SECS_PER_PIECE, news)
 
 
-def places_of(lacking: Mapping[PeerId, Progress], expected: Iterable[PeerId]) -> dict[PeerId, PlanPlace]:
-    """Gives every receiver a place: the expected ones in their order, then the others in the order
-    of `lacking`.
-
-    Newcomers are appended, so that they move no other receiver. Slow receivers get places without a
-    share. A single receiver gets no place, since there is no other to share with.
-    """
-    slow = _slow(lacking)
-    quick = [peer for peer in dict.fromkeys([*expected, *lacking]) if peer not in slow]
-    last = max(SHARES, len(quick))
-    places = {peer: PlanPlace(last, last) for peer in sorted(slow)}
-    if len(quick) > 1:
-        places.update({peer: PlanPlace(number, len(quick)) for number, peer in enumerate(quick)})
-    return places
-
-
-def _slow(lacking: Mapping[PeerId, Progress]) -> set[PeerId]:
-    known = {peer: progress for peer, progress in lacking.items() if progress.secs >= JUDGED_SECS}
+def slow_among(receivers: Mapping[PeerId, Progress]) -> set[PeerId]:
+    """Returns the receivers whose pace is far below that of the others. They get no share."""
+    known = {peer: progress for peer, progress in receivers.items() if progress.secs >= JUDGED_SECS}
     if len(known) < 3:
         return set()
     middle = sorted(known.values(), key=lambda progress: progress.pace)[len(known) // 2]

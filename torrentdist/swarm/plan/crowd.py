@@ -1,24 +1,24 @@
 """A master's plan for one swarm: the place of every receiver and, in a large swarm, its neighbours.
 
-Always: the plan is renewed at most a few times per second, and less often in a large swarm, so that
-a hundred thousand receivers do not occupy a processor. A receiver that arrives in between gets the
-place reserved for it, or a place at the end.
+Always: a receiver that comes or goes changes one other place at most, and costs the same however
+many there are. A receiver that is expected has its place from the start.
 Never: decide by other rules than those of conductor.py and neighbours.py.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
-from msgspec.structs import replace
-
 from torrentdist.model.ids import PeerId
-from torrentdist.swarm.plan.conductor import SETTLED_SECS, SHARES, PlanPlace, Progress, places_of
+from torrentdist.swarm.plan.conductor import SETTLED_SECS, SHARES, PlanPlace, Progress, slow_among
 from torrentdist.swarm.plan.neighbours import FULL_MESH, neighbours
 
-RENEW_SECS: Final = 0.25
-RENEW_SECS_PER_PEER: Final = 0.0001
-"""Renewing takes about 12 µs per peer, so this limits it to an eighth of a processor."""
+JUDGE_SECS: Final = 0.25
+"""Time between two looks for slow receivers."""
+MOST_JUDGED: Final = 256
+"""Receivers that one look judges: in a larger swarm those with a share, and a sample of the
+others."""
 MORE_SECS: Final = 3.0
 """A receiver without any bytes after this long is told of holders too, whatever its place."""
 
@@ -27,54 +27,78 @@ class Crowd:
     """The receivers of one swarm, as far as the plan concerns them."""
 
     def __init__(self) -> None:
-        self._made_at = float("-inf")
-        self._places: dict[PeerId, PlanPlace] = {}
-        self._circle: list[PeerId] = []
-        """All receivers with a place, present or not, so that neighbours stay the same while others
-        arrive."""
-        self._positions: dict[PeerId, int] = {}
         self._since: dict[PeerId, float] = {}
+        """When each receiver that is here came."""
+        self._told: Sequence[PeerId] = ()
         self._expected: frozenset[PeerId] = frozenset()
-        self._last = 0
-        """The number for the next receiver that arrives without a reserved place."""
+        self._order = _Numbered()
+        """The receivers that are here and not slow, and those that are expected. The first ones
+        have a share."""
+        self._slow: set[PeerId] = set()
+        self._circle: list[PeerId] = []
+        """All of these and the slow ones, by id, so that every master has the same circle."""
+        self._judged_at = float("-inf")
+        self._turn = 0
 
-    def look(
-        self, asker: PeerId, lacking: Callable[[], Mapping[PeerId, Progress]], expected: Iterable[PeerId], now: float
-    ) -> None:
-        """Renews the plan if it is old. Otherwise gives a new asker a place."""
-        fresh = 0 <= now - self._made_at < max(RENEW_SECS, len(self._since) * RENEW_SECS_PER_PEER)
-        if fresh and (asker in self._since or self._give_place(asker, now)):
+    def __len__(self) -> int:
+        return len(self._circle)
+
+    def members(self) -> Sequence[PeerId]:
+        """Returns the receivers, present and expected, by id."""
+        return self._circle
+
+    def expect(self, expected: Sequence[PeerId], is_complete: Callable[[PeerId], bool]) -> None:
+        """Reserves places for these receivers in their order, unless they have everything."""
+        if expected is self._told or expected == self._told:
             return
-        found = lacking()
-        self._made_at = now
-        self._since = {peer: self._since.get(peer, now) for peer in sorted(found)}
-        self._expected = frozenset(expected := list(expected))
-        came = sorted(self._since, key=self._since.__getitem__)
-        self._places = places_of({p: replace(found[p], secs=now - self._since[p]) for p in came}, expected)
-        self._last = 1 + max(
-            (place.number for place in self._places.values() if place.number < place.receivers), default=-1
-        )
-        self._circle = sorted(self._places.keys() | found.keys())
-        self._positions = {peer: spot for spot, peer in enumerate(self._circle)}
+        self._told, before, self._expected = expected, self._expected, frozenset(expected)
+        for peer in before - self._expected:
+            if peer not in self._since:
+                self._remove(peer)
+        came = [] if before else self._order.take_all()  # The expected ones have the first places.
+        for peer in expected:
+            if peer not in before and not is_complete(peer):
+                self._add(peer)
+        for peer in came:
+            self._order.add(peer)
 
-    def _give_place(self, newcomer: PeerId, now: float) -> bool:
-        """Gives the newcomer its reserved place, or one at the end.
+    def come(self, peer: PeerId, now: float) -> None:
+        if peer not in self._since:
+            self._since[peer] = now
+            self._add(peer)
 
-        Returns False for the second receiver of a swarm: the first has no place yet, so the plan
-        must be renewed.
-        """
-        if not self._places:
-            return False
-        if newcomer not in self._places:
-            self._places[newcomer] = PlanPlace(self._last, self._last + 1)
-            self._last += 1
-            self._positions[newcomer] = len(self._circle)
-            self._circle.append(newcomer)
-        self._since[newcomer] = now
-        return True
+    def go(self, peer: PeerId, *, complete: bool = False) -> None:
+        """Frees the place of a receiver. One that is expected keeps it until it has everything."""
+        self._since.pop(peer, None)
+        self._slow.discard(peer)
+        if complete or peer not in self._expected:
+            self._remove(peer)
+
+    def judge(self, progress_of: Callable[[PeerId], Progress | None], now: float) -> None:
+        """Takes the shares of slow receivers, and counts those that are quick again among the
+        others."""
+        if 0 <= now - self._judged_at < JUDGE_SECS:
+            return
+        self._judged_at = now
+        seen = {peer: said for peer in self._sample() if (said := progress_of(peer)) is not None}
+        paces = {peer: Progress(said.done, said.size, now - self._since[peer]) for peer, said in seen.items()}
+        slow = slow_among(paces)
+        for peer in sorted(slow - self._slow):
+            self._order.discard(peer)
+        for peer in paces:
+            if peer in self._slow and peer not in slow:
+                self._order.add(peer)
+        self._slow = (self._slow - paces.keys()) | slow
 
     def place(self, asker: PeerId) -> PlanPlace | None:
-        return self._places.get(asker)
+        """Returns the place of a receiver. None for a single one: there is no other to share
+        with."""
+        receivers = len(self._order)
+        if asker in self._slow:
+            last = max(SHARES, receivers)
+            return PlanPlace(last, last)
+        number = self._order.number(asker)
+        return None if number is None or receivers < 2 else PlanPlace(number, receivers)
 
     def is_settled(self, asker: PeerId, now: float) -> bool:
         """Whether the asker's place is unlikely to change: it was expected, or arrived long enough
@@ -87,7 +111,7 @@ class Crowd:
         An asker whose neighbours are absent gets the next present receiver in each direction, so
         that the circle stays closed.
         """
-        size, spot = len(self._circle), self._positions.get(asker)
+        size, spot = len(self._circle), self._spot(asker)
         if size <= FULL_MESH or spot is None:
             return None
         known = [peer for index in neighbours(size, spot) if there(peer := self._circle[index])]
@@ -100,6 +124,67 @@ class Crowd:
     def needs_holders(self, asker: PeerId, done: int, now: float) -> bool:
         """Whether the asker may dial holders: it has a share, has no place, or has waited long for
         its first bytes."""
-        place = self._places.get(asker)
+        place = self.place(asker)
         lonely = not done and now - self._since.get(asker, now) > MORE_SECS
         return place is None or place.number < SHARES or lonely
+
+    def _add(self, peer: PeerId) -> None:
+        if peer not in self._slow:
+            self._order.add(peer)
+        if self._spot(peer) is None:
+            insort(self._circle, peer)
+
+    def _remove(self, peer: PeerId) -> None:
+        self._order.discard(peer)
+        if (spot := self._spot(peer)) is not None:
+            del self._circle[spot]
+
+    def _spot(self, peer: PeerId) -> int | None:
+        spot = bisect_left(self._circle, peer)
+        return spot if spot < len(self._circle) and self._circle[spot] == peer else None
+
+    def _sample(self) -> Iterator[PeerId]:
+        """Yields the receivers to judge, each at most once. The others have their turn later."""
+        if len(self._since) <= MOST_JUDGED:
+            yield from self._since
+            return
+        step = -(-len(self._circle) // MOST_JUDGED)
+        self._turn = (self._turn + 1) % step
+        some = dict.fromkeys([*self._order.first(SHARES), *self._circle[self._turn :: step]])
+        yield from (peer for peer in some if peer in self._since)
+
+
+class _Numbered:
+    """Peers with numbers from 0 on. When one goes, the last one takes its number."""
+
+    def __init__(self) -> None:
+        self._peers: list[PeerId] = []
+        self._numbers: dict[PeerId, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._peers)
+
+    def number(self, peer: PeerId) -> int | None:
+        return self._numbers.get(peer)
+
+    def take_all(self) -> list[PeerId]:
+        """Returns all peers, and keeps none."""
+        peers, self._peers, self._numbers = self._peers, [], {}
+        return peers
+
+    def first(self, count: int) -> list[PeerId]:
+        return self._peers[:count]
+
+    def add(self, peer: PeerId) -> None:
+        if peer not in self._numbers:
+            self._numbers[peer] = len(self._peers)
+            self._peers.append(peer)
+
+    def discard(self, peer: PeerId) -> None:
+        number = self._numbers.pop(peer, None)
+        if number is None:
+            return
+        last = self._peers.pop()
+        if last != peer:
+            self._peers[number] = last
+            self._numbers[last] = number

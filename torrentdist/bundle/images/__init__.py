@@ -1,0 +1,1 @@
+"""Container images: their names, their layouts, and their layers."""

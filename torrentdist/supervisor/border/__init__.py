@@ -1,0 +1,1 @@
+"""Fetching across the border of this host's zone, and giving pieces to hosts of other zones."""
