@@ -5,6 +5,7 @@ Always: the secret of a new token is made here, and only its hash is sent.
 
 import asyncio
 from collections.abc import Callable
+from urllib.parse import quote
 
 import msgspec
 
@@ -14,9 +15,11 @@ from torrentdist.http.api_calls import Broken, Request, result_of
 from torrentdist.model import ids
 from torrentdist.model.access.audit_messages import AuditView
 from torrentdist.model.access.token_messages import NewTokenView, QuotaBody, QuotaView, TokenBody, TokenView, WhoamiView
+from torrentdist.model.access.url_messages import NewUrlView, UrlBody, UrlKeyView, UrlView
 from torrentdist.model.errors import EXIT_NOT_ALLOWED, TorrentdistError
 from torrentdist.model.wire.cluster_messages import MasterView
 from torrentdist.model.wire.view import view_of
+from torrentdist.security.capabilities import PARAMETER, is_one_bundle
 from torrentdist.security.tokens import hash_of, new_secret, token_text
 
 
@@ -26,6 +29,25 @@ async def create_token(client: MasterClient, wanted: TokenBody, secret: Callable
     body = msgspec.structs.replace(wanted, name=ids.token_name(wanted.name), hash=hash_of(text))
     view = await client.mutate(Request("POST", "/v1/tokens", content=msgspec.json.encode(body)), TokenView)
     return view_of(NewTokenView, view, token=token_text(view.name, text))
+
+
+async def new_url(client: MasterClient, wanted: UrlBody, gateway: str, ending: str) -> NewUrlView:
+    """Makes a URL that opens a bundle at the gateways of pods. A pattern's URL has `ID` in place of
+    the bundle."""
+    view = await client.mutate(Request("POST", "/v1/urls", content=msgspec.json.encode(wanted)), UrlView)
+    return view_of(NewUrlView, view, url=url_text(view, gateway, ending))
+
+
+def url_text(view: UrlView, gateway: str, ending: str) -> str:
+    bundle = view.bundles if is_one_bundle(view.bundles) else "ID"
+    what = f"files/{quote(view.path)}" if view.path else f"{bundle}.{ending}"
+    query = f"?{PARAMETER}={view.capability}" if view.capability else ""
+    return f"{gateway.rstrip('/')}/bundles/{bundle}/{what}{query}"
+
+
+async def rotate_url_key(client: MasterClient) -> UrlKeyView:
+    """Replaces the key that signs URLs, which ends all of them."""
+    return await client.mutate(Request("POST", "/v1/urls/key"), UrlKeyView)
 
 
 async def list_tokens(client: MasterClient) -> list[TokenView]:

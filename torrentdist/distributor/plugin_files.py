@@ -17,7 +17,7 @@ from typing import IO, Any, NamedTuple, TypeVar
 import msgspec
 
 from torrentdist.bundle import merkle
-from torrentdist.bundle.files.durability import disk_failures, write_durably
+from torrentdist.bundle.files.durability import disk_failures, fsync_dir, write_durably
 from torrentdist.bundle.metafile import FileEntry, Metafile, parse_metafile
 from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.distributor.protocol import CodeDistributor, HostServices
@@ -92,8 +92,11 @@ def kept_for(data_dir: Path, digest: Digest) -> set[str]:
 
 
 def drop_metafiles(data_dir: Path, bundle_id: str) -> None:
-    for path in kept_metafiles(data_dir, bundle_id):
+    """Forgets the metafiles of a bundle for good: nobody asks again after a loss of power."""
+    for path in (kept := kept_metafiles(data_dir, bundle_id)):
         path.unlink(missing_ok=True)
+    if kept:
+        fsync_dir(data_dir)
 
 
 def read_metafile(path: Path) -> bytes:

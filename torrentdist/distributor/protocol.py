@@ -60,7 +60,8 @@ class HostServices(Protocol):
         `content`."""
 
     def stop_seeding(self, digest: Digest) -> None:
-        """Leaves the swarm, if this host is in it. The bytes stay."""
+        """Leaves the swarm, if this host is in it and has no other bundle of this content. The
+        bytes stay."""
 
 
 class CodeDistributor(Protocol):

@@ -56,6 +56,8 @@ class Proof(StrEnum):
     """The token that a job's workers are given."""
     SESSION = "session"
     """A cookie of the console, given for a token."""
+    CAPABILITY = "capability"
+    """Its URL carries a capability that the masters have signed."""
     PASS = "pass"
     """A master lets it read one thing at this host."""
 

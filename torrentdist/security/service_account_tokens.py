@@ -201,7 +201,8 @@ def _number(text: str) -> int:
 
 
 def _decoded(text: str) -> bytes:
-    """Decodes base64url without its padding. Raises ValueError."""
+    """Decodes base64url without its padding, or raises ValueError. Python overlooks padding that is
+    too much."""
     if "=" in text or "+" in text or "/" in text:
         raise ValueError("not base64url")
-    return urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    return urlsafe_b64decode(text + "==")

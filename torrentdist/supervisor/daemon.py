@@ -29,6 +29,7 @@ from torrentdist.model import ids
 from torrentdist.model.configuration.config import Config
 from torrentdist.model.ids import BundleId, Digest, SupervisorId
 from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry
+from torrentdist.supervisor.border.room import border_room
 from torrentdist.supervisor.bundles.room import BundleRoom, bundle_room
 from torrentdist.supervisor.gateway.doors import bind_doors, gateway_url
 from torrentdist.supervisor.gateway.room import GatewayRoom, gateway_room
@@ -77,8 +78,9 @@ class Supervisor:
         paths = ids_room(host, bundles.keeper)
         await host.runtime.start()
         place = self._place = place_room(host, self._watch, bundles.keeper, jobs.workers.assigning, self._started_at)
-        rooms = (bundles, jobs, gateway, paths, place)
+        rooms = (bundles, jobs, gateway, paths, place, border_room(host))
         await gateway.archives.open()
+        await gateway.pushes.open()
         await gateway.doors.open(rooms, jobs.workers, place.place.failing)
         host.announce(gateway_url(host))
         start_loops(rooms, When.STARTED, host.background)

@@ -102,9 +102,9 @@ async def _show_content(
             if error.extra.get("offset") is None:
                 raise
             told = int(error.extra["offset"])  # the answer to the same bytes was lost, or the leader is another
-            steps_back += told <= offset
-            if steps_back > MAX_PROOFS:
-                raise
+        steps_back += told <= offset
+        if steps_back > MAX_PROOFS:
+            raise TorrentdistError("internal", detail=f"showing {meta.digest} makes no progress at {offset}")
         offset = told
         progress(offset)
 

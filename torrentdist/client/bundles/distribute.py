@@ -135,6 +135,7 @@ async def _followed(
         failed=_failed(fleet, ours, late=_done(fleet) < needed),
         seconds=_now() - began,
         sources=_sources(fleet, held),
+        zones=fleet.zones,
     )
 
 
@@ -148,8 +149,9 @@ def _sources(fleet: FleetView, held: frozenset[SupervisorId]) -> Sources:
     masters = sum(host.from_masters for host in fetching)
     peers = sum(host.from_peers for host in fetching)
     plugin = sum(host.from_plugin for host in fetching)
-    everything = sum(host.done for host in fleet.hosts)
-    return Sources(masters=masters, peers=peers, plugin=plugin, local=max(0, everything - masters - peers - plugin))
+    local = max(0, sum(host.done for host in fleet.hosts) - masters - peers - plugin)
+    outside = sum(host.outside for host in fetching)
+    return Sources(masters=masters, peers=peers, plugin=plugin, local=local, outside=outside)
 
 
 def _arrived(fleet: FleetView) -> float:

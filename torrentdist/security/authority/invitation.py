@@ -37,7 +37,7 @@ def parse_invitation(text: str, path: str) -> Invitation:
     try:
         if not text.strip().startswith(PREFIX):
             raise ValueError(PREFIX)
-        data = base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))
+        data = base64.urlsafe_b64decode(f"{encoded}==")  # more padding than needed is no error
         return decode_json(data, Invitation)
     except (ValueError, msgspec.MsgspecError) as exc:
         detail = "it holds no invitation; `torrentdist host invite -q` prints one"

@@ -29,16 +29,28 @@ from torrentdist.model.wire.transfer_messages import TransferView
 from torrentdist.supervisor.bundles import keeping_plan
 from torrentdist.supervisor.bundles.bundle_signatures import BundleSignatures
 from torrentdist.supervisor.bundles.holds import Holds
-from torrentdist.supervisor.bundles.keeping_plan import CancelFetch, DropArrival, DropBundle, FetchBundle, StopSeeding
+from torrentdist.supervisor.bundles.keeping_plan import (
+    BeginSeeding,
+    CancelFetch,
+    DropArrival,
+    DropBundle,
+    FetchBundle,
+    StopSeeding,
+)
 
 log = get_logger()
 
 LOOK_SECS = 10.0
 """Longest time between two rounds."""
+UNCLEAR_SECS = 600.0
+"""How long masters are asked whether a bundle is removed of which the plug-in still knows."""
 MOST_FAILURES = 500
 """Failures that are remembered of bundles that are not assigned to this host."""
 GIVE_UP_SECS = 10.0
 """How long a fetch that is given up may take to end."""
+GIVEN_AGAIN_SECS = 10.0
+"""How long masters may go on calling content removed that was uploaded again: as long as the
+slowest of them takes to hear of the upload."""
 
 
 class Keeper:
@@ -63,8 +75,14 @@ class Keeper:
         bundle may go."""
         self._requested: set[BundleId] = set()
         self._removed: set[Digest] = set()
+        """Contents that masters call removed."""
+        self._given_again: dict[Digest, float] = {}
+        """Removed contents that a master gave afterwards, each with when (monotonic)."""
         self._gone: dict[BundleId, Digest] = {}
         """Ids that are not bound any more, and of which signatures and the plug-in still know."""
+        self._gone_since: dict[BundleId, float] = {}
+        self._ask_again_at = 0.0
+        """When masters are asked again whether those are removed."""
         self._marks: frozenset[str] = frozenset()
         """Marks of the removals that were heard last."""
         self._fetches: dict[BundleId, asyncio.Task[None]] = {}
@@ -126,9 +144,21 @@ class Keeper:
         self._wake.set()
 
     def hear_removed(self, removed: frozenset[Digest]) -> None:
+        """Sets which contents masters call removed. One that a master has just given was uploaded
+        again: answers that are older must not end its fetch."""
+        recent = time.monotonic() - GIVEN_AGAIN_SECS
+        self._given_again = {d: at for d, at in self._given_again.items() if d in removed and at > recent}
+        removed -= self._given_again.keys()
         if removed - self._removed:
             self._wake.set()
         self._removed = set(removed)
+
+    def hear_given(self, digest: Digest) -> None:
+        """Notes that a master knows a bundle of this content now, whatever older answers say."""
+        if digest in self._removed:
+            self._removed.discard(digest)
+            self._given_again[digest] = time.monotonic()
+            self._tell_masters()  # Their next answer says that it is not removed any more.
 
     async def hear_removals(self, marks: Sequence[str]) -> None:
         """Forgets the ids of the bundles that were removed, so that nobody is given them any more.
@@ -198,6 +228,13 @@ class Keeper:
     def _is_here(self, bundle: BundleId) -> bool:
         digest = self._runtime.store.lookup(bundle)
         return digest is not None and digest not in self._removed and self._runtime.store.get(digest) is not None
+
+    async def forget(self, bundle: BundleId) -> None:
+        """Forgets the id of a bundle that was just removed from the cluster."""
+        digest = self._runtime.store.lookup(bundle)
+        if digest is not None:
+            await self._unbind(bundle, digest)
+            self._tell_masters()
 
     def assigned(self) -> frozenset[BundleId]:
         return self._assigned
@@ -291,9 +328,14 @@ class Keeper:
             priorities={bundle: terms.priority for bundle, terms in self._terms.items()},
             stuck=self._stuck() if self._fetches else frozenset(),
             unwanted_secs={digest: now - since for digest, since in self._unwanted.items()},
-            held=self.holds.digests() | self.leased_digests(),
+            held=self._held(),
             lacks_room=self._lacks_room,
         )
+
+    def _held(self) -> frozenset[Digest]:
+        """Returns what programs use or have mounted, removed bundles too. Any thread may call
+        it."""
+        return self.holds.digests() | self.leased_digests()
 
     def _stuck(self) -> frozenset[BundleId]:
         """Returns the bundles that are fetched and do not come."""
@@ -305,23 +347,29 @@ class Keeper:
             case FetchBundle(bundle):
                 self._fetches[bundle] = asyncio.create_task(self._fetch(bundle), name=f"keep {bundle}")
             case DropBundle(digest):
-                log.info("bundle removed", digest=digest)
                 names = self._runtime.store.names(digest)
                 # Dropping first frees the room that updating the names may need.
-                await self._runtime.drop(digest)
+                if not await self._runtime.drop(digest, lambda: digest in self._held()):
+                    return
+                log.info("bundle removed", digest=digest)
                 for bundle in names:
                     await self._unbind(bundle, digest)
             case DropArrival(digest):
                 await self._drop_arrival(digest)
             case CancelFetch(bundle):
                 await self._give_up(bundle)
+            case BeginSeeding(digest):
+                await self._runtime.transfers.seed(digest)
+                self._tell_masters(AT_ONCE)
             case StopSeeding(digest):
                 await self._runtime.transfers.stop_seeding(digest)
 
     async def _unbind(self, bundle: BundleId, digest: Digest) -> None:
         self._requested.discard(bundle)
+        self._given_again.pop(digest, None)
         await self._runtime.store.unbind(bundle)
-        self._gone[bundle] = digest
+        self._gone[bundle], self._gone_since[bundle] = digest, time.monotonic()
+        self._ask_again_at = 0.0
         self._assign()
 
     async def _forget_gone(self) -> None:
@@ -330,21 +378,32 @@ class Keeper:
         A plug-in leaves the swarm, and outside of it no master would say that the content is
         removed.
         """
-        store = self._runtime.store
+        store, now = self._runtime.store, time.monotonic()
+        if now < self._ask_again_at:
+            return
         gone = {bundle for bundle, digest in self._gone.items() if store.get(digest) is None or store.names(digest)}
         for bundle in sorted(gone):
-            del self._gone[bundle]
-            await self._forget_in_plugin(bundle)
+            if not await self._forget_in_plugin(bundle) and now - self._gone_since[bundle] < UNCLEAR_SECS:
+                gone.remove(bundle)
+                self._ask_again_at = now + LOOK_SECS
+            else:
+                del self._gone[bundle], self._gone_since[bundle]
         if gone:
             await asyncio.to_thread(self._signatures.forget, gone)
 
-    async def _forget_in_plugin(self, bundle: BundleId) -> None:
-        """Lets the plug-in forget a bundle, unless a bundle of this id was uploaded meanwhile."""
+    async def _forget_in_plugin(self, bundle: BundleId) -> bool:
+        """Lets the plug-in forget a bundle, unless a bundle of this id was uploaded meanwhile.
+
+        Returns False if that is not clear: no master answers, or one gives the content that was
+        removed. It may not have seen the removal yet.
+        """
         try:
-            await self._links.metafile(bundle)
+            return (await self._links.metafile(bundle)).digest != self._gone[bundle]
         except TorrentdistError as error:
-            if error.code == "bundle_not_found":
-                await self._runtime.fetches.clean_up(bundle)
+            if error.code != "bundle_not_found":
+                return False
+            await self._runtime.fetches.clean_up(bundle, self._gone[bundle])
+            return True
 
     async def _drop_arrival(self, digest: Digest) -> None:
         """Drops what has arrived of a bundle. One that was published here once and is damaged stays
@@ -429,13 +488,15 @@ class Keeper:
     async def _metafile(self, bundle: BundleId) -> Metafile:
         """Returns the metafile from a master or, if no master answers, from the local store."""
         try:
-            return await self._links.metafile(bundle, self._runtime.fetches.updates)
+            meta = await self._links.metafile(bundle, self._runtime.fetches.updates)
+            self.hear_given(meta.digest)
+            return meta
         except TorrentdistError as error:
             digest = self._runtime.store.lookup(bundle)
-            meta = await self._runtime.store.metafile(digest) if digest else None
-            if meta is None or error.code not in ("unreachable", "not_ready", "zookeeper_unavailable"):
+            own = await self._runtime.store.metafile(digest) if digest else None
+            if own is None or error.code not in ("unreachable", "not_ready", "zookeeper_unavailable"):
                 raise
-            return meta
+            return own
 
     async def view(self, bundle: BundleId) -> HostBundleView:
         """Returns the view. Raises an error if the bundle is here and must not be used."""

@@ -1,8 +1,8 @@
-"""Plans which bundles a supervisor fetches, gives up, drops and stops seeding.
+"""Plans which bundles a supervisor fetches, gives up, drops, seeds and stops seeding.
 
 Always: a bundle is dropped only after a master reported that it was removed, and not while
-somebody has it mounted. A bundle that is no longer assigned stays in the store until its room is
-needed.
+somebody has it mounted. What the host is to keep is seeded, which tells masters that it is here. A
+bundle that is no longer assigned stays in the store until its room is needed.
 Pure: no I/O and no clock.
 """
 
@@ -31,6 +31,13 @@ class DropArrival:
 
 
 @dataclass(frozen=True)
+class BeginSeeding:
+    """Seed what is here and wanted, and left its swarm while nobody wanted it."""
+
+    digest: Digest
+
+
+@dataclass(frozen=True)
 class StopSeeding:
     digest: Digest
 
@@ -40,7 +47,7 @@ class CancelFetch:
     bundle: BundleId
 
 
-Action = FetchBundle | DropBundle | DropArrival | StopSeeding | CancelFetch
+Action = FetchBundle | DropBundle | DropArrival | BeginSeeding | StopSeeding | CancelFetch
 
 FIRST_RETRY_SECS = 1.0
 LONGEST_RETRY_SECS = 30.0
@@ -91,8 +98,10 @@ def plan(host: KeepingState, now: float) -> list[Action]:
     unwanted = sorted(host.fetching - wanted)
     actions += [CancelFetch(bundle) for bundle in unwanted if host.bindings.get(bundle) not in host.removed]
     actions += [FetchBundle(bundle) for bundle in _first(host, wanted, now)]
+    kept = {host.bindings[bundle] for bundle in wanted if bundle in host.bindings}
+    silent = (kept & host.idle_secs.keys()) - host.removed - host.seeding
+    actions += [BeginSeeding(digest) for digest in sorted(silent)]
     if host.seed_secs >= 0:
-        kept = {host.bindings.get(bundle) for bundle in wanted}
         idle = sorted(d for d in host.seeding - host.removed if host.idle_secs.get(d, 0.0) > host.seed_secs)
         actions += [StopSeeding(digest) for digest in idle if digest not in kept]
     return actions

@@ -37,6 +37,8 @@ log = get_logger()
 
 RENEW_WITHIN_SECS = 1.0
 """Longest pause between two rounds of the loop."""
+IDLE_SECS = 10.0
+"""The same while this host has and wants no barrier. A worker that wants one wakes the loop."""
 RECHECK_SECS = 10.0
 """Interval between checks that our barriers still exist: an administrator may have deleted one."""
 
@@ -236,9 +238,9 @@ class Barriers:
         return errand
 
     async def _rest(self) -> None:
-        pause = RENEW_WITHIN_SECS
+        pause = RENEW_WITHIN_SECS if self._wanted or self._in_use else IDLE_SECS
         if self._ownership.placed:
-            pause = min(pause, max(0.0, self.lease.renewal - time.monotonic()))
+            pause = min(RENEW_WITHIN_SECS, max(0.0, self.lease.renewal - time.monotonic()))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(pause):
                 await self._wake.wait()

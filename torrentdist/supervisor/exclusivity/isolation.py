@@ -38,7 +38,7 @@ LOOK_SECS = 1.0
 SHORTEST_LOOK_SECS = 0.05
 """Longest and shortest interval between checks whether a proof is needed, while a worker runs
 here."""
-IDLE_LOOK_SECS = 0.5
+IDLE_LOOK_SECS = 1.0
 """The same interval while no worker runs here: a worker may start at any time."""
 FORGET_SECS = 600.0
 """How long a master counts after its registration has disappeared. It may return, and lead before

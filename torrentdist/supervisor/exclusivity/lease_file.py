@@ -5,12 +5,14 @@ Always: it never allows more than the barriers and proofs do. A job that may run
 more time only from a supervisor that is alive.
 """
 
+import contextlib
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
-from torrentdist.launcher.run.run_files import write_whole
+from torrentdist.launcher.run.run_files import begun, write_whole
 from torrentdist.launcher.run.run_lease import clock
 from torrentdist.model.ids import MasterId
 from torrentdist.model.jobs.job import OnIsolation
@@ -49,7 +51,10 @@ class Inherited(msgspec.Struct, frozen=True, kw_only=True):
 
 class LeaseFile:
     def __init__(self, path: Path) -> None:
+        """Removes what an earlier process of this host had begun to write."""
         self._path = path
+        with contextlib.suppress(OSError):
+            os.unlink(begun(str(path)))
 
     def read(self, session: int) -> Inherited:
         """Returns the limits for `session`. A proof stays valid across sessions."""

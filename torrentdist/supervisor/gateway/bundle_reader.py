@@ -15,8 +15,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from torrentdist.bundle.bundle_tree import BundleTree
-from torrentdist.bundle.metafile import Metafile
-from torrentdist.host.http.file_answers import FILE_TYPE, Selection, file_response, no_body, select
+from torrentdist.bundle.metafile import FileEntry, Metafile
+from torrentdist.host.http.file_answers import FILE_TYPE, Selection, file_response, no_body, part_response, select
 from torrentdist.host.http.http_conditions import Representation
 from torrentdist.host.http.web import StreamedAnswer
 from torrentdist.host.process.heavy_work import in_heavy_thread
@@ -139,6 +139,13 @@ async def _arriving_file(request: Request, content: HostContent, relative: str) 
     chosen = select(request, Representation(digest, file.size), digest)
     if isinstance(chosen, Response):
         return chosen
+    return await sent(request, content, file, chosen)
+
+
+async def sent(request: Request, content: HostContent, file: FileEntry, chosen: Selection) -> Response:
+    """Answers with a part of a file, which may still arrive."""
+    if chosen.is_long and content.published() and await content.checked(file.path):
+        return part_response(request, content.directory / file.path, chosen, FILE_TYPE)
     return await streamed(request, content.read_part(file, chosen.start, chosen.end), chosen, FILE_TYPE)
 
 

@@ -16,7 +16,7 @@ from typing import Protocol
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from torrentdist.host.http.authentication import refuse
+from torrentdist.host.http.authentication import ErrorAnswer, as_json, refuse
 from torrentdist.host.http.web import PRINCIPAL
 from torrentdist.host.telemetry.audit_log import Audit
 from torrentdist.model.errors import TorrentdistError, required
@@ -100,10 +100,14 @@ class GatewayCallers:
     """Sets the principal of each request. Refuses senders that may not use the gateway at all.
 
     `readers`: what users may read, besides the users of jobs; None: every user reads everything.
+    `told` makes the answer of a refusal.
     """
 
-    def __init__(self, app: ASGIApp, readers: Reads | None, jobs: JobCallers, audit: Audit) -> None:
+    def __init__(
+        self, app: ASGIApp, readers: Reads | None, jobs: JobCallers, audit: Audit, told: ErrorAnswer = as_json
+    ) -> None:
         self._app = app
+        self._told = told
         self._readers = readers
         self._jobs = jobs
         self._audit = audit
@@ -113,7 +117,7 @@ class GatewayCallers:
             try:
                 scope[PRINCIPAL] = await self._sender(scope)
             except TorrentdistError as error:
-                await refuse(scope, receive, send, error, self._audit, STRANGER)
+                await refuse(scope, receive, send, error, self._audit, STRANGER, self._told)
                 return
         await self._app(scope, receive, send)
 

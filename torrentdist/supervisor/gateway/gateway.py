@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from torrentdist.host.http.authentication import principal_of
+from torrentdist.host.http.authentication import as_json, principal_of
 from torrentdist.host.http.openapi import with_description
 from torrentdist.host.http.operation import Handler, Operation, Router, api_app, operations_of
 from torrentdist.host.http.web import CutShort
@@ -22,6 +22,8 @@ from torrentdist.security.authorization import Role, check_readable, may_read, r
 from torrentdist.supervisor.gateway.bundle_server import on_bundle_error
 from torrentdist.supervisor.gateway.callers import GatewayCallers, JobCallers, Reads
 from torrentdist.supervisor.hub.hub_api import HUB_PATH, on_hub_error
+from torrentdist.supervisor.images.registry_errors import is_registry, registry_answer
+from torrentdist.supervisor.objects.s3_errors import is_s3, s3_answer
 
 
 def gateway_app(
@@ -38,7 +40,7 @@ def gateway_app(
     """
     operations = with_description(operations_of(*routers), "torrentdist gateway")
     app = api_app(operations, around=lambda operation: _readable(operation, jobs), on_error=_on_error, audit=audit)
-    return CutShort(GatewayCallers(app, readers, jobs, audit), cut)
+    return CutShort(GatewayCallers(app, readers, jobs, audit, error_answer), cut)
 
 
 def _readable(operation: Operation, jobs: JobCallers) -> Handler:
@@ -62,5 +64,14 @@ def _readable(operation: Operation, jobs: JobCallers) -> Handler:
 
 async def _on_error(request: Request, exc: Exception) -> Response:
     """Answers with an error as the library that asked for this path understands it."""
-    answer = on_hub_error if request.url.path.startswith(HUB_PATH) else on_bundle_error
-    return await answer(request, exc)
+    path = request.url.path
+    if isinstance(exc, TorrentdistError) and (is_s3(path) or is_registry(path)):
+        return error_answer(path, exc)
+    return await (on_hub_error if path.startswith(HUB_PATH) else on_bundle_error)(request, exc)
+
+
+def error_answer(path: str, error: TorrentdistError) -> Response:
+    """Tells an error as the protocol of this path does, also to who may not ask at all."""
+    if is_s3(path):
+        return s3_answer(path, error)
+    return registry_answer(error) if is_registry(path) else as_json(path, error)

@@ -19,7 +19,7 @@ from starlette.responses import Response
 from torrentdist.bundle.bundle_tree import BundleTree
 from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.declared_routes import DeclaredRoutes, operation
-from torrentdist.host.http.file_answers import FILE_TYPE, select
+from torrentdist.host.http.file_answers import select
 from torrentdist.host.http.http_conditions import Representation
 from torrentdist.host.http.operation import FILE
 from torrentdist.host.http.web import json_response, on_torrentdist_error
@@ -29,7 +29,7 @@ from torrentdist.model.errors import TorrentdistError, required
 from torrentdist.model.ids import BundleId
 from torrentdist.security.authorization import Principal, Role, check_own, check_readable, may_read
 from torrentdist.supervisor.bundles.host_content import HostContent
-from torrentdist.supervisor.gateway.bundle_reader import BundleReader, streamed
+from torrentdist.supervisor.gateway.bundle_reader import BundleReader, sent
 from torrentdist.supervisor.hub import hub_listing
 from torrentdist.supervisor.hub.hub_listing import HubBranch, HubEntry, HubRefs, RepositoryView
 from torrentdist.supervisor.hub.hub_names import MAIN, Repository, RepositoryKind, commit_of, is_commit
@@ -148,7 +148,7 @@ class HubApi(DeclaredRoutes):
         commit."""
         found, path = await self._snapshot(request), request.path_params["path"]
         file = required(hub_listing.file_at(found.tree, path), "not_found", what=f"{path!r} in this bundle")
-        tag, digest = hub_listing.tag_of(file), found.content.meta.digest
+        tag, digest = file.tag, found.content.meta.digest
         chosen = select(request, Representation(tag, file.size), digest)
         chosen.headers.update(
             {"x-repo-commit": found.commit, "x-linked-size": str(file.size), "x-linked-etag": f'"{tag}"'}
@@ -157,8 +157,7 @@ class HubApi(DeclaredRoutes):
             return chosen
         if found.content.published():
             await self._store.touch(digest)
-        body = found.content.read_part(file, chosen.start, chosen.end)
-        return await streamed(request, body, chosen, FILE_TYPE)
+        return await sent(request, found.content, file, chosen)
 
     async def _snapshot(self, request: Request) -> Snapshot:
         """Returns what the request is about. A bundle that is not here is fetched."""

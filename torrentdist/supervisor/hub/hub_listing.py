@@ -65,13 +65,6 @@ class HubRefs(msgspec.Struct, frozen=True):
     converts: list[HubBranch] = []
 
 
-def tag_of(file: FileEntry) -> str:
-    """Returns the tag of a file's content. It is no SHA-256 and no hash of git's, and does not look
-    like one: the library compares those with what it has on disk.
-    """
-    return f"v2-{file.root.hex() or 'empty'}"
-
-
 def file_at(tree: BundleTree, path: str) -> FileEntry | None:
     """Returns the file of this path; None if the repository shows none there."""
     found = None if _is_hidden(path) else tree.find(path)
@@ -81,7 +74,7 @@ def file_at(tree: BundleTree, path: str) -> FileEntry | None:
 def files(tree: BundleTree) -> list[HubFile]:
     """Returns all files of the repository."""
     return [
-        HubFile(node.path, node.file.size, tag_of(node.file))
+        HubFile(node.path, node.file.size, node.file.tag)
         for node in _below(tree, "", recursive=True)
         if node.file is not None
     ]
@@ -114,7 +107,7 @@ def _below(tree: BundleTree, path: str, *, recursive: bool, after: str = "") -> 
 def _entry(node: TreeNode) -> HubEntry:
     if node.file is None:
         return HubEntry("directory", node.path, "v2-directory", 0)
-    return HubEntry("file", node.path, tag_of(node.file), node.file.size)
+    return HubEntry("file", node.path, node.file.tag, node.file.size)
 
 
 def _is_hidden(path: str) -> bool:

@@ -18,6 +18,7 @@ import json
 import os
 import re
 import socket
+import stat
 import sys
 import time
 from typing import Any, NoReturn
@@ -31,6 +32,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 WORD_SECS = 10.0
 """Seconds between two lines while it waits."""
 LOCK_SECS = 2.0
+LOG = "torrentdist"
+"""The file in YARN's directory of a container's logs."""
 ID = re.compile("[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 FINAL = {
     *("bundle_not_found", "invalid_id", "forbidden", "unauthorized", "not_for_host", "not_found"),
@@ -46,6 +49,46 @@ class Unusable(Exception):
 
 def say(text: str) -> None:
     print(f"torrentdist: {text}", file=sys.stderr, flush=True)
+
+
+def _tell(text: str) -> None:
+    """Says something in the log of the executor. Spark reads what an executor's Python prints only
+    once it has started, which may be an hour later, or when it has failed."""
+    log = _executors_log()
+    if log is None:
+        say(text)
+        return
+    try:
+        os.write(log, f"torrentdist: {text}\n".encode())
+    except OSError:
+        say(text)
+    finally:
+        os.close(log)
+
+
+def _executors_log() -> int | None:
+    """Opens the stderr of the JVM that started this program, or, where writing there would be
+    written over, a file beside it in YARN's directory of logs. None: there is neither."""
+    parent = f"/proc/{os.getppid()}"
+    path, flags = f"{parent}/fd/2", os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        if os.path.basename(os.readlink(f"{parent}/exe")) != "java":
+            return None
+        if stat.S_ISREG(os.stat(path).st_mode) and not _appends(f"{parent}/fdinfo/2"):
+            folder = os.environ.get("LOG_DIRS", "").partition(",")[0]
+            if not folder:
+                return None
+            path, flags = os.path.join(folder, LOG), flags | os.O_CREAT
+        return os.open(path, flags, 0o640)
+    except OSError:
+        return None
+
+
+def _appends(fdinfo: str) -> bool:
+    """Whether a process writes to the end of its file, wherever others have written."""
+    with open(fdinfo) as file:
+        flags = next(line.split()[1] for line in file if line.startswith("flags:"))
+    return bool(int(flags, 8) & os.O_APPEND)
 
 
 def main() -> int:
@@ -87,7 +130,7 @@ def _lease(gateway: tuple[str, int], bundle: str, deadline: float) -> None:
         now = time.monotonic()
         if (answer is None or answer["state"] != "done") and (not waits or now - said >= WORD_SECS):
             said, waits = now, True
-            say(f"waiting for bundle {bundle}{_progress(answer)}{': ' + trouble if trouble else ''}")
+            _tell(f"waiting for bundle {bundle}{_progress(answer)}{': ' + trouble if trouble else ''}")
         if answer is not None:
             pause = FIRST_PAUSE
             if lock is None or not _is_same(lock, file):
@@ -96,7 +139,7 @@ def _lease(gateway: tuple[str, int], bundle: str, deadline: float) -> None:
                     continue  # What is here now stays: ask once more.
             elif answer["state"] == "done":
                 if waits:
-                    say(f"bundle {bundle} is here after {time.monotonic() - began:.1f} s")
+                    _tell(f"bundle {bundle} is here after {time.monotonic() - began:.1f} s")
                 return
         if now > deadline:
             raise Unusable(f"bundle {bundle} did not come in time: {trouble or 'it still arrives'}")

@@ -6,6 +6,7 @@ a lock.
 Never: wait. The store asks in any thread whether a bundle is leased.
 """
 
+import contextlib
 import fcntl
 import os
 import time
@@ -64,9 +65,10 @@ class Leases:
     def _forget(self, bundle: BundleId) -> None:
         """Removes the file of a bundle that nobody uses. A program that has just opened it asks
         again, since its file is not the one in the directory any more."""
-        if (file := self._locked_file(bundle)) is not None:
-            (self._folder / bundle).unlink(missing_ok=True)
-            os.close(file)
+        with contextlib.suppress(FileNotFoundError):  # An administrator may have removed it.
+            if (file := self._locked_file(bundle)) is not None:
+                (self._folder / bundle).unlink(missing_ok=True)
+                os.close(file)
         if not self._is_locked(bundle):
             self._asked.pop(bundle, None)
             self._contents.pop(bundle, None)

@@ -9,6 +9,8 @@ import asyncio
 import os
 from collections.abc import Callable, Collection
 
+import msgspec
+
 from torrentdist.bundle.store.store_readers import readers_of
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.host.process.room import Loop
@@ -17,6 +19,7 @@ from torrentdist.launcher.launcher_client import starter
 from torrentdist.log import get_logger
 from torrentdist.model.configuration.config import SupervisorConfig
 from torrentdist.model.ids import BundleId, JobId
+from torrentdist.model.jobs.report_bounds import bounded
 from torrentdist.model.wire.doctor_views import IsolationView
 from torrentdist.model.wire.job_messages import WorkerReport
 from torrentdist.security.job_token import job_of
@@ -25,17 +28,19 @@ from torrentdist.supervisor.exclusivity.isolation import Isolation
 from torrentdist.supervisor.exclusivity.lease_keeper import LeaseKeeper
 from torrentdist.supervisor.jobs import local_state, placement
 from torrentdist.supervisor.jobs.assignment_loop import AssignmentLoop
-from torrentdist.supervisor.jobs.local_state import LeftBehind, LocalStateFile
+from torrentdist.supervisor.jobs.local_state import LeftBehind, LocalStateFile, RunRecord, WorkerPlace
 from torrentdist.supervisor.jobs.worker_loop import WorkerLoop
 from torrentdist.supervisor.jobs.worker_starts import WorkerEnds, WorkerStarts
 from torrentdist.supervisor.jobs.worker_table import WorkerServices, WorkerTable
 from torrentdist.supervisor.process import worker_homes
+from torrentdist.supervisor.process.guardian_processes import GuardianStatus
 from torrentdist.supervisor.process.job_isolation import IsolationCheck, IsolationPolicy, isolation_of, own_users
 from torrentdist.supervisor.process.running import Running
 from torrentdist.supervisor.process.spark_applications import Applications
 from torrentdist.supervisor.process.worker_homes import Homes
 from torrentdist.supervisor.worker.heartbeat_files import HeartbeatWatch
 from torrentdist.supervisor.worker.worker_types import Key
+from torrentdist.supervisor.yarn.cluster_drivers import ClusterDrivers
 
 log = get_logger()
 
@@ -66,11 +71,12 @@ class HostWorkers:
         self.assigning = AssignmentLoop(self._local, services.facts)
         heartbeats = HeartbeatWatch()
         self._ends = WorkerEnds(self._local, self.homes, heartbeats)
-        self._running = Running(launcher, self._ends.ended, self._changed)
+        self._drivers = ClusterDrivers(lambda key: self._running.get(key), self._changed)
+        self._running = Running(launcher, self._ended, self._changed)
         self._barriers = Barriers(zk, self._save_seat, self._changed, services.lease_sent)
         self._table = WorkerTable(self._local, self._running, self._barriers, heartbeats, services)
         self._leases = LeaseKeeper(self._barriers, isolation, self.homes.lease, self._table.runs)
-        self._starts = WorkerStarts(self._table, self._leases, self.homes, services, self._check)
+        self._starts = WorkerStarts(self._table, self._leases, self.homes, services, self._check, self._drivers)
         self._applications = Applications(services.host, self._changed)
         if left.seat is not None:
             # Include workers that never ran: we may still own their barriers.
@@ -136,7 +142,13 @@ class HostWorkers:
 
     def reports(self) -> list[WorkerReport]:
         """Returns the report of each worker for the leader."""
-        return [self._table.report(place, self._applications.of(place.key)) for place in self._local.state.places]
+        return [self._report(place) for place in self._local.state.places]
+
+    def _report(self, place: WorkerPlace) -> WorkerReport:
+        if place.run is None or place.run.yarn is None:
+            return self._table.report(place, self._applications.of(place.key))
+        report = self._table.report(place, self._drivers.of(place.key))
+        return bounded(msgspec.structs.replace(report, detail=report.detail or self._drivers.trouble(place.key)))
 
     def isolation(self) -> IsolationView:
         """Returns whether runs get their own namespaces here, and who reads bundles. Blocks: it
@@ -169,6 +181,12 @@ class HostWorkers:
     def prolonged(self) -> None:
         """Called when the lease or a proof has been extended."""
         self._wake.set()
+
+    async def _ended(self, key: Key, run: RunRecord, status: GuardianStatus | None) -> None:
+        """Called when no process of a run remains here."""
+        if run.yarn is not None:
+            status = await self._drivers.outlived(key, run, status)
+        await self._ends.ended(key, run, status)
 
     def _changed(self) -> None:
         self._wake.set()

@@ -24,6 +24,7 @@ from torrentdist.model.wire.view import decode_json
 from torrentdist.supervisor.exclusivity.barriers import Seat
 from torrentdist.supervisor.process.guardian_processes import boot_id
 from torrentdist.supervisor.worker.worker_types import Key
+from torrentdist.supervisor.yarn.yarn_place import YarnPlace
 
 log = get_logger()
 
@@ -70,6 +71,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     stderr_from: int = 0
     """Offset in the stderr file where this run's output begins. Earlier runs wrote what precedes
     it."""
+    yarn: YarnPlace | None = None
+    """Where its application is found, if its driver runs in YARN."""
 
 
 class WorkerPlace(msgspec.Struct, frozen=True, kw_only=True):

@@ -35,6 +35,7 @@ from torrentdist.supervisor.process.worker_homes import Homes
 from torrentdist.supervisor.worker.heartbeat_files import HeartbeatWatch
 from torrentdist.supervisor.worker.worker_life import after_end, after_exit
 from torrentdist.supervisor.worker.worker_types import Barrier, Key, Life
+from torrentdist.supervisor.yarn.cluster_drivers import ClusterDrivers
 
 log = get_logger()
 
@@ -44,12 +45,22 @@ FAILED_START_SECS = 1.0
 """Pause after a failed start."""
 REFUSED_START_SECS = 10.0
 """Pause after a start that a signature does not allow."""
+WAITS_FOR_YARN = ("earlier_application", "yarn_unavailable")
+YARN_START_SECS = 3.0
+"""Pause after a start that YARN holds up."""
 
 
 class WorkerStarts:
     def __init__(
-        self, table: WorkerTable, leases: LeaseKeeper, homes: Homes, services: WorkerServices, check: IsolationCheck
+        self,
+        table: WorkerTable,
+        leases: LeaseKeeper,
+        homes: Homes,
+        services: WorkerServices,
+        check: IsolationCheck,
+        drivers: ClusterDrivers,
     ) -> None:
+        self._drivers = drivers
         self._check = check
         self._table = table
         self._leases = leases
@@ -90,7 +101,9 @@ class WorkerStarts:
                 fencing = await self._leases.barriers.fencing()
             stderr_from = await asyncio.to_thread(last_words.end_of_stderr, self._homes.guard(key))
             run = msgspec.structs.replace(run, fencing=fencing, stderr_from=stderr_from)
-            await self._prepare(key, facts, run)
+            run = await self._prepare(key, facts, run)
+            if run.yarn is not None:
+                await self._drivers.hold_back(key, run)
             await local.commit(lambda state: placement.started(state, key, run))
             running.begin(key, run, self._homes.guard(key))
             await self._leases.write()
@@ -99,15 +112,15 @@ class WorkerStarts:
         except Exception as error:  # whatever it is, the worker must not count as running
             bug = None if isinstance(error, TorrentdistError | OSError) else error
             log.warning("worker not started", job=key[0], worker=key[1], reason=str(error), exc_info=bug)
-            refused = isinstance(error, TorrentdistError) and error.exit_code == EXIT_NOT_ALLOWED
             reason = str(error) or "ZooKeeper does not answer"
-            not_before = clock() + (REFUSED_START_SECS if refused else FAILED_START_SECS)
+            not_before = clock() + _pause_after(error)
             await local.note(lambda state: placement.not_started(state, key, reason, not_before))
             running.abort(key)
 
-    async def _prepare(self, key: Key, facts: JobFacts, run: RunRecord) -> None:
-        """Creates the worker's directory and its guardian's orders. Raises an error if the
-        worker's place, its session or one of its bundles is gone meanwhile."""
+    async def _prepare(self, key: Key, facts: JobFacts, run: RunRecord) -> RunRecord:
+        """Creates the worker's directory and its guardian's orders. Returns the run, and where its
+        application is found. Raises an error if the worker's place, its session or one of its
+        bundles is gone meanwhile."""
         place = placement.place_of(self._table.local.state, key)
         stored = await self._stored(facts)
         if place is None or self._leases.barriers.session != run.session or len(stored) < len(facts.needs):
@@ -116,7 +129,11 @@ class WorkerStarts:
         contents = {bundle: held.content for bundle, held in stored.items()}
         program = launching.program_of(place, facts, contents, self._services.gateway)
         program = replace(program, surroundings=await self._surroundings(key[0]))
+        if facts.spec.drives_in_yarn:
+            cluster = self._table.local.state.cluster
+            run = await asyncio.to_thread(launching.with_yarn, self._homes, program, run, cluster)
         await asyncio.to_thread(launching.prepare, self._homes, program, run)
+        return run
 
     async def _surroundings(self, job: JobId) -> Surroundings:
         """Chooses the job's user. Raises an error if there is none, or if jobs are refused here."""
@@ -137,6 +154,15 @@ class WorkerStarts:
         """Returns the needed bundles whose files are as they were published."""
         found = {bundle: await self._services.checked(bundle) for bundle in facts.needs}
         return {bundle: stored for bundle, stored in found.items() if stored is not None}
+
+
+def _pause_after(error: Exception) -> float:
+    """Returns the seconds until a start is tried again."""
+    if not isinstance(error, TorrentdistError):
+        return FAILED_START_SECS
+    if error.code in WAITS_FOR_YARN:
+        return YARN_START_SECS
+    return REFUSED_START_SECS if error.exit_code == EXIT_NOT_ALLOWED else FAILED_START_SECS
 
 
 SILENT_CODE = 1

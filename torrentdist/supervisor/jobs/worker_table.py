@@ -15,7 +15,7 @@ from torrentdist.launcher.run.run_lease import clock
 from torrentdist.model.configuration.config import SupervisorConfig
 from torrentdist.model.errors import required
 from torrentdist.model.ids import BundleId, JobId
-from torrentdist.model.jobs.job import JobKind, JobSpec, OnIsolation
+from torrentdist.model.jobs.job import JobSpec, OnIsolation
 from torrentdist.model.jobs.report_bounds import bounded
 from torrentdist.model.wire.job_messages import WorkerReport, WorkerState
 from torrentdist.model.wire.view import view_of
@@ -89,11 +89,11 @@ class WorkerTable:
         return {h.run.id: (_run(h, silent=False), place.assigned) for place, h in found if h is not None}
 
     def drivers(self) -> list[SparkDriver]:
-        """Returns the Spark drivers that run here."""
+        """Returns the Spark drivers that are processes of this host."""
         found = []
         for place in self.local.state.places:
             facts, handle = self._facts(place), self.running.get(place.key)
-            if facts is not None and handle is not None and facts.spec.kind is JobKind.SPARK:
+            if facts is not None and handle is not None and facts.spec.drives_here:
                 found.append(SparkDriver(place.key, handle.run.id, handle.pid, facts.spec.spark.ui_port))
         return found
 

@@ -29,9 +29,10 @@ from torrentdist.model.jobs.job import JobKind, JobSpec, OnIsolation
 from torrentdist.model.wording import os_sentence
 from torrentdist.supervisor.jobs.local_state import JobFacts, RunRecord, WorkerPlace
 from torrentdist.supervisor.process.job_isolation import passed_on
-from torrentdist.supervisor.process.spark_submit import GATEWAY, spark_command
+from torrentdist.supervisor.process.spark_submit import GATEWAY, cluster_driver, spark_command
 from torrentdist.supervisor.process.worker_homes import Homes, make_told, remove
 from torrentdist.supervisor.worker.heartbeat_files import FILE as HEARTBEAT
+from torrentdist.supervisor.yarn.yarn_site import yarn_place
 
 OURS = "TORRENTDIST_"
 """Prefix of the environment variables that configure the supervisor."""
@@ -95,6 +96,15 @@ def new_run(facts: JobFacts, session: int) -> RunRecord:
     )
 
 
+def with_yarn(homes: Homes, program: Program, run: RunRecord, cluster: str) -> RunRecord:
+    """Returns the run of a driver in YARN, and where its application is found. Raises an error if
+    Hadoop's configuration does not say it."""
+    env = environment(os.environ, homes, program, run)
+    uid = os.geteuid() if program.surroundings.uid is None else program.surroundings.uid
+    place = yarn_place(env, cluster, program.place.job, env.get("USER") or name_of(uid))
+    return msgspec.structs.replace(run, yarn=place)
+
+
 def prepare(homes: Homes, program: Program, run: RunRecord) -> Path:
     """Creates the worker's directory, its links and the orders. Returns the guardian's
     directory."""
@@ -146,7 +156,7 @@ def _orders(homes: Homes, program: Program, run: RunRecord) -> dict[str, object]
         "run": run.id,
         "uid": program.surroundings.uid,
         "lease_file": str(homes.lease),
-        "argv": _argv(program, work, env, run.id),
+        "argv": _argv(program, work, env, run),
         "cwd": str(work),
         "env": env,
         **_view(homes, program),
@@ -172,9 +182,10 @@ def _view(homes: Homes, program: Program) -> dict[str, list[str]]:
     }
 
 
-def _argv(program: Program, work: Path, env: Mapping[str, str], run: str) -> list[str]:
+def _argv(program: Program, work: Path, env: Mapping[str, str], run: RunRecord) -> list[str]:
     if program.spec.kind is JobKind.SPARK and program.bundle is not None:
-        return spark_command(program.spec, program.bundle, work / BUNDLE, program.gateway, find_submit(env), run)
+        content, driver = work / BUNDLE, cluster_driver(run.yarn, run.fencing, env)
+        return spark_command(program.spec, program.bundle, content, program.gateway, find_submit(env), run.id, driver)
     return command_of(program.spec, program.content, work)
 
 

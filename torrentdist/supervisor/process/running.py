@@ -48,6 +48,9 @@ class Handle:
     """Pid of the worker itself; 0 until its guardian has reported it."""
     measure: Measure = Measure.NONE
     measured_at: float = 0.0
+    has_left: bool = False
+    """Whether no process of the run remains here. Its end is being recorded, or what it submitted
+    elsewhere is followed."""
 
 
 Follow = Callable[[Key, Handle], Awaitable[None]]
@@ -128,16 +131,20 @@ class Running:
     # ending
 
     def end(self, key: Key, measure: Measure) -> bool:
-        """Tells the guardian to stop or kill its run, or kills the guardian itself.
+        """Tells the guardian to stop or kill its run, or kills the guardian itself. What a run has
+        left elsewhere ends by the first measure.
 
         Returns False if the run has just ended, or if the guardian is not known yet; then the next
         round tries again.
         """
         handle = self._handles.get(key)
-        if handle is None or handle.living is None:
+        if handle is None or (handle.living is None and not handle.has_left):
+            return False
+        if handle.has_left and handle.measure is not Measure.NONE:
             return False
         handle.measure, handle.measured_at = measure, time.monotonic()
-        guardian_processes.send(handle.living, SIGNALS[measure])
+        if handle.living is not None:
+            guardian_processes.send(handle.living, SIGNALS[measure])
         return True
 
     # following
@@ -200,6 +207,7 @@ class Running:
         if handle.living is not None:
             await _end_of(handle.living)
         status = await self._nothing_left(handle)
+        handle.has_left, handle.pid = True, 0
         await self._ended(key, handle.run, status)
         # Only now: removed before its end is recorded, the worker would start again as if it had
         # never ended.

@@ -29,6 +29,7 @@ from torrentdist.supervisor.process.spark_submit import RUN_KEY
 from torrentdist.supervisor.worker.worker_types import Key
 
 LOOK_SECS = 1.0
+IDLE_LOOK_SECS = 3.0
 ANSWER_SECS = 2.0
 DRIVER_SECS = 5.0
 """Longest time for both answers of one driver, which may come a byte at a time."""
@@ -40,6 +41,9 @@ RETRIES = 16
 _LISTENING = "0A"
 _NAME = r"(?:[A-Za-z_$][\w$]*\.)*(?:[A-Z][\w$]*)?(?:Error|Exception)"
 _REASON = re.compile(rf'^(?:Exception in thread "[^"]*" |Caused by: |: )?({_NAME}(?::.*)?)$', re.MULTILINE)
+_KILLED = re.compile(r"Application has been killed\. Reason: (.+)$", re.MULTILINE)
+"""Spark says so when its cluster refuses an application or can't be reached. The errors that follow
+tell only where the driver was at that moment."""
 _ANY = ("0.0.0.0", "::", "127.0.0.1", "::1")
 
 
@@ -70,8 +74,9 @@ class Applications:
     async def run(self, drivers: Callable[[], Iterable[SparkDriver]]) -> None:
         async with Http(connect_secs=ANSWER_SECS, silence_secs=ANSWER_SECS) as http:  # Without our token.
             while True:
-                await self.look(drivers(), http)
-                await asyncio.sleep(LOOK_SECS)
+                running = list(drivers())
+                await self.look(running, http)
+                await asyncio.sleep(LOOK_SECS if running else IDLE_LOOK_SECS)
 
     async def look(self, drivers: Iterable[SparkDriver], http: Http) -> None:
         """Looks for the pages of the drivers whose pages are not known yet."""
@@ -92,9 +97,9 @@ class Applications:
 
 
 def reason_in(stderr: str) -> str:
-    """Returns the last error, of Python or Java, that a driver printed; empty if it printed
-    none."""
-    found = _REASON.findall(stderr)
+    """Returns why Spark ended the application, or else the last error, of Python or Java, that a
+    driver printed; empty if it printed none."""
+    found = _KILLED.findall(stderr) or _REASON.findall(stderr)
     return found[-1].strip() if found else ""
 
 

@@ -86,7 +86,7 @@ def _next(worker: Worker, lease: RunLease, now: float) -> Action | None:
         return StartWorker(worker.key)
     if not wanted and barrier is not Barrier.FREE:
         return ReleaseBarrier(worker.key)
-    if not worker.assigned and barrier is Barrier.FREE:
+    if not worker.assigned:
         return Forget(worker.key)
     return None
 

@@ -1,0 +1,1 @@
+"""Container images as bundles, for runtimes that know nothing of torrentdist."""

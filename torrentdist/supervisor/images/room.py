@@ -1,0 +1,46 @@
+"""Container images of this host, for its daemon."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from torrentdist.host.process.host_daemon import HostDaemon
+from torrentdist.host.process.room import Loop, Room
+from torrentdist.supervisor.bundles.keeper import Keeper
+from torrentdist.supervisor.gateway.bundle_reader import BundleReader
+from torrentdist.supervisor.gateway.cluster_bundles import ClusterBundles
+from torrentdist.supervisor.images.blob_uploads import BlobUploads
+from torrentdist.supervisor.images.image_store import ImageStore
+from torrentdist.supervisor.images.publication import Publication
+from torrentdist.supervisor.images.push_api import PushApi
+from torrentdist.supervisor.images.pushers import Pushers
+from torrentdist.supervisor.images.pushes import Pushes
+from torrentdist.supervisor.images.registry_api import RegistryApi
+from torrentdist.supervisor.images.staged_blobs import StagedBlobs
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageRoom(Room):
+    pushes: Pushes
+
+
+def image_room(
+    host: HostDaemon,
+    reader: BundleReader,
+    keeper: Keeper,
+    masters: Callable[[], Sequence[str]],
+    cluster: ClusterBundles,
+) -> ImageRoom:
+    """`masters` returns the URLs of the masters."""
+    runtime, config = host.runtime, host.config
+    in_the_clear = config.api.insecure_listen or config.client.token_in_the_clear
+    pushers = Pushers(host.guard, masters, in_the_clear=in_the_clear)
+    staged = StagedBlobs(runtime.store.data_dir / "pushes")
+    images = ImageStore(runtime, reader, staged, host.links)
+    uploads = BlobUploads(staged, runtime.store.measure)
+    pushes = Pushes(pushers, images, uploads, Publication(runtime, keeper, staged), keeper)
+    pushes.on_change = cluster.forget
+    return ImageRoom(
+        routers=(RegistryApi(runtime.store, images, pushers, cluster), PushApi(pushes)),
+        loops=(Loop("pushes", pushes.run),),
+        pushes=pushes,
+    )

@@ -1,0 +1,197 @@
+"""Blobs and manifests that were pushed to this host and belong to no published image yet.
+
+    <data>/pushes/blobs/<hex>, <hex>.json     a blob, and under which names it was pushed
+    <data>/pushes/uploads/<id>, <id>.json     a blob that still comes (blob_uploads.py)
+    <data>/pushes/layouts/<id>/               an image that is about to be published
+
+Always: a blob is what its digest says. One that an earlier process left is hashed before it is
+used. What nobody has used for a day goes.
+Never: change a blob.
+"""
+
+import asyncio
+import hashlib
+import os
+import shutil
+import time
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Final, TypeVar
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from torrentdist.bundle.files.durability import disk_failures
+from torrentdist.bundle.images.image_layout import MOST_BYTES
+from torrentdist.host.process.heavy_work import in_heavy_thread
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.wire.view import decode_json
+
+N = TypeVar("N", bound=msgspec.Struct)
+
+KEEP_SECS: Final = 24 * 3600.0
+MOST_BLOBS: Final = 20_000
+MOST_NAMES: Final = 256
+"""Names of one blob. Where it gets one more, the one that it got first goes."""
+_CHUNK: Final = 1024 * 1024
+
+
+class StagedBlob(msgspec.Struct, frozen=True, kw_only=True):
+    digest: str
+    size: int
+    names: tuple[str, ...]
+    """The names of images under which it was pushed."""
+    is_manifest: bool = False
+    used_at: float = 0.0
+
+
+class StagedBlobs:
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._blobs: dict[str, StagedBlob] = {}
+        self._doubtful: set[str] = set()
+        """Digests of blobs that an earlier process has left."""
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def open(self) -> None:
+        """Reads what an earlier process has left."""
+        found = await asyncio.to_thread(self._opened)
+        self._blobs = {blob.digest: blob for blob in found}
+        self._doubtful = set(self._blobs)
+
+    def path(self, digest: str) -> Path:
+        return self.directory / "blobs" / digest.removeprefix("sha256:")
+
+    def get(self, digest: str) -> StagedBlob | None:
+        return self._blobs.get(digest)
+
+    def all(self) -> list[StagedBlob]:
+        return list(self._blobs.values())
+
+    @property
+    def size(self) -> int:
+        return sum(blob.size for blob in self._blobs.values())
+
+    def check_count(self, sender: str) -> None:
+        """Raises an error where no further blob may come."""
+        if len(self._blobs) >= MOST_BLOBS:
+            raise TorrentdistError("too_many_uploads", name=sender, own=len(self._blobs), count=len(self._blobs))
+
+    async def put(self, file: Path, digest: str, size: int, name: str) -> None:
+        """Takes over a file that was just hashed."""
+        with disk_failures(file):
+            await asyncio.to_thread(os.replace, file, self.path(digest))
+        self._doubtful.discard(digest)
+        await self._note(digest, size, name, is_manifest=False)
+
+    async def put_manifest(self, data: bytes, digest: str, name: str) -> None:
+        with disk_failures(self.directory, needed=len(data)):
+            await asyncio.to_thread(self.path(digest).write_bytes, data)
+        self._doubtful.discard(digest)
+        await self._note(digest, len(data), name, is_manifest=True)
+
+    async def add_name(self, digest: str, name: str) -> None:
+        """Shows a blob under one more name."""
+        blob = self._blobs[digest]
+        await self._note(digest, blob.size, name, is_manifest=blob.is_manifest)
+
+    async def is_sound(self, digest: str) -> bool:
+        """Whether a blob is here and what its digest says. A wrong one is dropped."""
+        if digest not in self._blobs:
+            return False
+        if digest in self._doubtful:
+            if await in_heavy_thread(hash_of, self.path(digest)) != digest:
+                await self.drop(digest)
+                return False
+            self._doubtful.discard(digest)
+        return True
+
+    async def manifest(self, digest: str) -> bytes | None:
+        blob = self._blobs.get(digest)
+        if blob is None or not blob.is_manifest or blob.size > MOST_BYTES or not await self.is_sound(digest):
+            return None
+        with disk_failures(self.directory):
+            return await asyncio.to_thread(self.path(digest).read_bytes)
+
+    @asynccontextmanager
+    async def alone(self, digests: Iterable[str]) -> AsyncIterator[None]:
+        """Keeps these blobs for one image that takes them into its bundle."""
+        async with AsyncExitStack() as held:
+            for digest in sorted(set(digests)):
+                await held.enter_async_context(self._locks.setdefault(digest, asyncio.Lock()))
+            yield
+
+    async def drop(self, digest: str) -> None:
+        self._blobs.pop(digest, None)
+        self._doubtful.discard(digest)
+        await asyncio.to_thread(remove_with_note, self.path(digest))
+
+    async def expire(self) -> None:
+        """Drops what nobody has used for a day."""
+        now = time.time()
+        for blob in self.all():
+            if not 0 <= now - blob.used_at < KEEP_SECS:
+                async with self.alone([blob.digest]):
+                    await self.drop(blob.digest)
+
+    async def _note(self, digest: str, size: int, name: str, *, is_manifest: bool) -> None:
+        before = self._blobs.get(digest)
+        others = [] if before is None else [one for one in before.names if one != name]
+        names = (*others[-(MOST_NAMES - 1) :], name)
+        blob = StagedBlob(digest=digest, size=size, names=names, is_manifest=is_manifest, used_at=time.time())
+        self._blobs[digest] = blob
+        with disk_failures(self.directory):
+            await asyncio.to_thread(write_note, self.path(digest), blob)
+
+    def _opened(self) -> list[StagedBlob]:
+        with disk_failures(self.directory):
+            shutil.rmtree(self.directory / "layouts", ignore_errors=True)
+            for folder in (".", "blobs", "uploads", "layouts"):
+                (self.directory / folder).mkdir(mode=0o700, exist_ok=True)
+            return [blob for file in (self.directory / "blobs").iterdir() if (blob := _left(file)) is not None]
+
+
+def _left(file: Path) -> StagedBlob | None:
+    """Returns the blob of a file; None for a note. A blob without its note goes."""
+    if file.suffix:
+        return None
+    blob = read_note(file, StagedBlob)
+    if blob is None or blob.digest != f"sha256:{file.name}" or blob.size != file.stat().st_size:
+        remove_with_note(file)
+        return None
+    return blob
+
+
+def write_note(file: Path, note: msgspec.Struct) -> None:
+    """Writes what is known of a file beside it."""
+    beside = file.with_suffix(".json")
+    made = beside.with_suffix(".new")
+    made.write_bytes(msgspec.json.encode(note))
+    os.replace(made, beside)
+
+
+def read_note(file: Path, kind: type[N]) -> N | None:
+    try:
+        return decode_json(file.with_suffix(".json").read_bytes(), kind)
+    except (OSError, ValueError, msgspec.MsgspecError):
+        return None
+
+
+def remove_with_note(file: Path) -> None:
+    """Removes a file and what is known of it."""
+    for path in (file, file.with_suffix(".json")):
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+
+
+def hash_of(path: Path) -> str:
+    """Returns the digest of a file. Blocks."""
+    found = hashlib.sha256()
+    try:
+        with open(path, "rb", buffering=0) as stream:
+            while data := stream.read(_CHUNK):
+                found.update(data)
+    except OSError as exc:
+        raise TorrentdistError("disk_error", path=str(path), detail=exc.strerror or str(exc)) from exc
+    return f"sha256:{found.hexdigest()}"

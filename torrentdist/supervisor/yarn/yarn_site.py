@@ -1,0 +1,88 @@
+"""Reads from Hadoop's configuration where the ResourceManagers of a YARN cluster answer.
+
+Always: what is missing is an error that names the file or the variable.
+It blocks: call it in threads. Never: follow an XInclude, or ask anybody.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import JobId
+from torrentdist.model.wording import os_sentence
+from torrentdist.supervisor.yarn.yarn_place import YarnPlace, tag_of_job
+
+FILE = "yarn-site.xml"
+MOST_BYTES = 4 * 1024 * 1024
+MOST_MANAGERS = 16
+PORT, SECURE_PORT = 8088, 8090
+_VARIABLE = re.compile(r"\$\{([^${}\s]+)\}")
+_MOST_ROUNDS = 20
+"""As often as Hadoop replaces the variables of a value."""
+_RM = "yarn.resourcemanager"
+
+
+def yarn_place(environ: Mapping[str, str], cluster: str, job: JobId, user: str) -> YarnPlace:
+    """Returns where the applications of a job are found. `environ`: the environment of its
+    submissions, by a user of this host. Blocks."""
+    return YarnPlace(
+        resource_managers=resource_managers(environ),
+        tag=tag_of_job(cluster, job),
+        user=environ.get("HADOOP_USER_NAME") or user,
+    )
+
+
+def resource_managers(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Returns the URLs of the web interfaces, for a program with these environment variables."""
+    folder = environ.get("YARN_CONF_DIR") or environ.get("HADOOP_CONF_DIR")
+    if not folder:
+        detail = "a driver in YARN needs HADOOP_CONF_DIR or YARN_CONF_DIR, in the job's [env] or its supervisor's"
+        raise TorrentdistError("config_missing", detail=detail)
+    path = Path(folder) / FILE
+    try:
+        with path.open("rb") as file:
+            text = file.read(MOST_BYTES + 1)
+    except OSError as exc:
+        raise TorrentdistError("config_invalid", origin=str(path), detail=os_sentence(exc)) from exc
+    if len(text) > MOST_BYTES:
+        raise TorrentdistError("config_invalid", origin=str(path), detail=f"it has more than {MOST_BYTES} bytes")
+    return urls_in(_properties(text, str(path)))
+
+
+def urls_in(properties: Mapping[str, str]) -> tuple[str, ...]:
+    """Returns the URLs that these properties name, one for each ResourceManager."""
+    values = {name: _expanded(value, properties) for name, value in properties.items()}
+    secure = values.get("yarn.http.policy") == "HTTPS_ONLY"
+    several = values.get(f"{_RM}.ha.enabled") == "true"
+    names = [name.strip() for name in values.get(f"{_RM}.ha.rm-ids", "").split(",") if name.strip()]
+    suffixes = [f".{name}" for name in names[:MOST_MANAGERS]] if several and names else [""]
+    return tuple(_url(values, suffix, secure) for suffix in suffixes)
+
+
+def _url(values: Mapping[str, str], suffix: str, secure: bool) -> str:
+    key = f"{_RM}.webapp.https.address" if secure else f"{_RM}.webapp.address"
+    host = values.get(f"{_RM}.hostname{suffix}") or "0.0.0.0"
+    address = values.get(f"{key}{suffix}") or f"{host}:{SECURE_PORT if secure else PORT}"
+    address = address.replace("0.0.0.0", "127.0.0.1", 1) if address.startswith("0.0.0.0") else address
+    return f"{'https' if secure else 'http'}://{address}"
+
+
+def _expanded(value: str, properties: Mapping[str, str]) -> str:
+    for _ in range(_MOST_ROUNDS):
+        found = _VARIABLE.search(value)
+        if found is None or found[1] not in properties:
+            break
+        value = value[: found.start()] + properties[found[1]] + value[found.end() :]
+    return value
+
+
+def _properties(text: bytes, origin: str) -> dict[str, str]:
+    from xml.etree import ElementTree  # only hosts with such a job need it
+
+    try:
+        root = ElementTree.fromstring(text)
+    except ElementTree.ParseError as exc:
+        raise TorrentdistError("config_invalid", origin=origin, detail=str(exc)) from exc
+    pairs = ((each.findtext("name"), each.findtext("value")) for each in root.iter("property"))
+    return {name.strip(): (value or "").strip() for name, value in pairs if name}
