@@ -23,6 +23,8 @@ from cluster_fixtures import until
 from torrentdist.csi import csi_pb2 as csi
 
 CALL_SECS = 30.0
+START_SECS = 90.0
+"""A bound for a busy machine; a driver starts within two seconds."""
 INFO = "csi.storage.k8s.io/"
 
 
@@ -75,7 +77,7 @@ class CsiNode:
         with (self.work / "csi.log").open("ab") as log:
             self._driver = subprocess.Popen([*command, f"unix://{self.socket}"], env=env, stderr=log)
         self._channel = grpc.insecure_channel(f"unix:{self.socket}")
-        until(self.is_up, "the driver answers")
+        until(self.is_up, "the driver answers", START_SECS)
 
     def is_up(self) -> bool:
         try:

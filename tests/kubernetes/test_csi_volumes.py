@@ -157,6 +157,29 @@ def test_other_capabilities_and_targets_are_refused(node: CsiNode) -> None:
     assert {"INVALID_ARGUMENT"} == codes
 
 
+@pytest.mark.parametrize("target", ["/etc", "{kubelet}", "{kubelet}2/pod", "{work}/elsewhere"])
+def test_nothing_outside_the_pods_is_touched(node: CsiNode, target: str) -> None:
+    """If this fails, a caller mounts over the node's own files, or unmounts them."""
+    from torrentdist.csi import csi_pb2 as csi
+
+    path = target.format(kubelet=node.kubelet, work=node.work)
+    request = csi.NodeUnpublishVolumeRequest(volume_id="csi-p1", target_path=path)
+    published = refused(lambda: node.publish("p1", ENV, target_path=path))[0]
+    with pytest.raises(CallFailed) as unpublished:
+        node.call("Node", "NodeUnpublishVolume", request, csi.NodeUnpublishVolumeResponse)
+
+    assert ["INVALID_ARGUMENT"] * 2 == [published, unpublished.value.code]
+    assert not (node.work / "elsewhere").exists()
+
+
+def test_the_probe_of_the_container_asks_the_driver(node: CsiNode, tmp_path: Path) -> None:
+    """If this fails, the kubelet restarts a driver that works, or none that hangs."""
+    probe = str(Path(__file__).parent.parent.parent / "docker/healthcheck")
+    asked = [node.inside(sys.executable, probe, f"unix://{socket}") for socket in (node.socket, tmp_path / "none")]
+
+    assert [0, 1] == [ran.returncode for ran in asked], asked
+
+
 def test_another_volume_at_the_same_target_is_a_conflict(node: CsiNode) -> None:
     """If this fails, a pod reads other files than its spec says."""
     node.publish("p1", ENV)

@@ -34,6 +34,9 @@ log = get_logger()
 GRACE_SECS = 5.0
 MOST_CALL_BYTES = 1024 * 1024
 UNIX = "unix://"
+UNPROVEN = (
+    "no kubernetes.keys: pods prove nothing. A CSIDriver object without podInfoOnMount lets a pod name any namespace"
+)
 
 
 class CsiDriver:
@@ -53,12 +56,15 @@ class CsiDriver:
         await asyncio.to_thread(check_propagation, self._config.kubernetes.kubelet_dir)
         await asyncio.to_thread(make_way, self._socket)
         server = self._server = grpc.aio.server(options=[("grpc.max_receive_message_length", MOST_CALL_BYTES)])
-        node = NodeService(ids.supervisor_id(self._node), self._volumes, self._admit)
+        kubelet_dir = self._config.kubernetes.kubelet_dir
+        node = NodeService(ids.supervisor_id(self._node), self._volumes, self._admit, kubelet_dir)
         server.add_generic_rpc_handlers(tuple(handlers_of(IdentityService(self._gateway), node)))
         server.add_insecure_port(f"{UNIX}{self._socket}")
         await server.start()
         await asyncio.to_thread(os.chmod, self._socket, 0o600)
         self._order = asyncio.create_task(self._volumes.keep_order(), name="keep order")
+        if not self._config.kubernetes.keys:
+            log.warning(UNPROVEN)
         log.info("csi driver started", endpoint=str(self._socket), supervisor=self._config.client.supervisor)
 
     async def _admit(self, wanted: WantedVolume) -> None:

@@ -20,6 +20,7 @@ from torrentdist.csi.volume_request import (
     Refusal,
     VolumeRefused,
     WantedVolume,
+    check_below,
     check_capability,
     check_id,
     checked_target,
@@ -102,15 +103,18 @@ class NodeService:
     node: str
     volumes: VolumeKeeper
     admit: Admit
+    kubelet_dir: str
+    """Nothing is mounted or unmounted but below it."""
 
     async def publish(self, request: csi.NodePublishVolumeRequest, call: KubeletCall) -> csi.NodePublishVolumeResponse:
         check_id(request.volume_id)
-        checked_target(request.target_path)
+        self._checked_target(request.target_path)
         if not request.HasField("volume_capability"):
             raise invalid("the request has no volume capability")
         capability = request.volume_capability
         check_capability(is_mount=capability.HasField("mount"), options=capability.mount.mount_flags)
-        wanted = wanted_volume(request.volume_id, request.target_path, dict(request.volume_context))
+        context, secrets = dict(request.volume_context), dict(request.secrets)
+        wanted = wanted_volume(request.volume_id, request.target_path, context, secrets)
         await self.admit(wanted)
         left = call.time_remaining()
         await self.volumes.publish(wanted, WAIT_SECS if left is None else max(0.0, left - SPARE_SECS))
@@ -120,8 +124,13 @@ class NodeService:
         self, request: csi.NodeUnpublishVolumeRequest, _: KubeletCall
     ) -> csi.NodeUnpublishVolumeResponse:
         check_id(request.volume_id)
-        await self.volumes.unpublish(checked_target(request.target_path))
+        await self.volumes.unpublish(self._checked_target(request.target_path))
         return csi.NodeUnpublishVolumeResponse()
+
+    def _checked_target(self, target: str) -> str:
+        checked = checked_target(target)
+        check_below(checked, self.kubelet_dir)
+        return checked
 
     async def stats(self, request: csi.NodeGetVolumeStatsRequest, _: KubeletCall) -> csi.NodeGetVolumeStatsResponse:
         """All of a bundle's bytes are used, and none are free."""

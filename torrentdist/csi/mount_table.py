@@ -4,7 +4,7 @@ Pure: text in, values out. A line that is not understood is left out.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from torrentdist.model.ids import Digest
@@ -20,6 +20,8 @@ class Mount:
     root: str
     """The directory of its file system that is mounted."""
     read_only: bool
+    device: str = ""
+    """The number of its file system."""
     shared: bool = False
     """Whether what is mounted below it appears in other mount namespaces, too."""
 
@@ -30,7 +32,8 @@ class Mount:
 
     @property
     def digest(self) -> Digest | None:
-        """The bundle whose content is mounted; None: something else is."""
+        """The bundle whose content is mounted, as the name of the directory says; None: it says
+        something else. A pod can make a directory of such a name."""
         found = _CONTENT.search(self.root.removesuffix(DELETED))
         return Digest(found[1]) if found else None
 
@@ -47,6 +50,7 @@ def _mount(fields: Sequence[str]) -> Mount | None:
     optional = fields[6 : fields.index("-", 6)]
     return Mount(
         target=_unescaped(fields[4]),
+        device=fields[2],
         root=_unescaped(fields[3]),
         read_only="ro" in fields[5].split(","),
         shared=any(field.startswith("shared:") for field in optional),
@@ -61,12 +65,22 @@ def mounted_at(mounts: Iterable[Mount], target: str) -> list[Mount]:
     return [mount for mount in mounts if mount.target == target]
 
 
-def volume_mounts(mounts: Iterable[Mount]) -> dict[str, Mount]:
-    """Returns the mounts of bundles, by target. The last one counts where several are stacked."""
-    return {mount.target: mount for mount in mounts if mount.digest is not None}
+def volume_mounts(mounts: Collection[Mount], store: str) -> dict[str, Mount]:
+    """Returns the mounts of bundles, by target. The last one counts where several are stacked.
+
+    `store`: the supervisor's directory. What is mounted from elsewhere is no bundle, whatever it is
+    called.
+    """
+    around = surrounding(mounts, store)
+    if around is None:
+        return {}
+    within = store[len(around.target.rstrip("/")) :]
+    root = f"{around.root.rstrip('/')}{within}/objects/"
+    ours = (mount for mount in mounts if mount.device == around.device and mount.root.startswith(root))
+    return {mount.target: mount for mount in ours if mount.digest is not None}
 
 
 def surrounding(mounts: Iterable[Mount], path: str) -> Mount | None:
-    """Returns the mount in which a path lies."""
+    """Returns the mount in which a path lies: the last one where several are stacked."""
     around = [mount for mount in mounts if path == mount.target or path.startswith(mount.target.rstrip("/") + "/")]
-    return max(around, key=lambda mount: len(mount.target), default=None)
+    return max(reversed(around), key=lambda mount: len(mount.target), default=None)

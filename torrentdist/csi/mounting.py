@@ -10,7 +10,7 @@ import ctypes
 import errno
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from torrentdist.csi.mount_table import Mount, parse_mounts
@@ -23,7 +23,7 @@ _OPEN_TREE, _MOVE_MOUNT, _OPENAT2, _MOUNT_SETATTR = 428, 429, 437, 442
 _MOVE_FROM_EMPTY, _MOVE_TO_EMPTY = 0x4, 0x40
 _RDONLY, _NOSUID, _NODEV = 0x1, 0x2, 0x4
 _PRIVATE = 1 << 18
-_RESOLVE_NO_MAGICLINKS, _RESOLVE_BENEATH = 0x02, 0x08
+_RESOLVE_NO_MAGICLINKS, _RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 0x02, 0x04, 0x08
 _UMOUNT_NOFOLLOW = 0x8
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -42,9 +42,15 @@ def read_mounts() -> list[Mount]:
         return parse_mounts(table.read())
 
 
-def mount_content(content: Path, path: str, target: Path) -> None:
-    """Mounts `path` inside the directory `content` at `target`, which is made if it is missing."""
-    with _opened(content) as whole, _inside(whole, path) as wanted, _cloned(wanted) as tree:
+def mount_content(store: Path, content: str, path: str, target: Path) -> None:
+    """Mounts `path` inside the directory `content` of a store at `target`, which is made if it is
+    missing. No link leads from the store to its content, whoever may write there."""
+    with (
+        _opened(store) as all_of_it,
+        _beneath(all_of_it, content, _RESOLVE_NO_SYMLINKS) as whole,
+        _inside(whole, path) as wanted,
+        _cloned(wanted) as tree,
+    ):
         target.mkdir(mode=0o750, exist_ok=True)
         with _opened(target) as place:
             _call(_MOVE_MOUNT, tree, b"", place, b"", _MOVE_FROM_EMPTY | _MOVE_TO_EMPTY)
@@ -73,13 +79,21 @@ def _opened(directory: Path) -> Iterator[int]:
 @contextmanager
 def _inside(whole: int, path: str) -> Iterator[int]:
     """Opens a directory inside another one. Symlinks are followed within it."""
-    how = _How(os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, 0, _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS)
-    try:
-        fd = _call(_OPENAT2, whole, os.fsencode(path or "."), ctypes.byref(how), ctypes.sizeof(how))
-    except OSError as exc:
-        if exc.errno not in (errno.ENOENT, errno.ENOTDIR, errno.EXDEV, errno.ELOOP, errno.ENAMETOOLONG):
-            raise
-        raise VolumeRefused(Refusal.INVALID, f"the bundle has no directory {path!r}") from exc
+    with ExitStack() as opened:
+        try:
+            fd = opened.enter_context(_beneath(whole, path or ".", _RESOLVE_NO_MAGICLINKS))
+        except OSError as exc:
+            if exc.errno not in (errno.ENOENT, errno.ENOTDIR, errno.EXDEV, errno.ELOOP, errno.ENAMETOOLONG):
+                raise
+            raise VolumeRefused(Refusal.INVALID, f"the bundle has no directory {path!r}") from exc
+        yield fd
+
+
+@contextmanager
+def _beneath(directory: int, path: str, resolve: int) -> Iterator[int]:
+    """Opens a directory below another one. No step leads out of that."""
+    how = _How(os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, 0, _RESOLVE_BENEATH | resolve)
+    fd = _call(_OPENAT2, directory, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
     try:
         yield fd
     finally:

@@ -108,9 +108,9 @@ class VolumeKeeper:
 
     async def _mount(self, digest: str, path: str, target: Path) -> None:
         # Not the path that the gateway names: only what lies in the store is ever mounted.
-        content = self._data_dir / "objects" / digest / "content"
+        content = f"objects/{digest}/content"
         try:
-            await asyncio.to_thread(mounting.mount_content, content, path, target)
+            await asyncio.to_thread(mounting.mount_content, self._data_dir, content, path, target)
         except VolumeRefused:
             await self._gateway.end(hold_name(str(target)))
             await asyncio.to_thread(mounting.remove_target, target)
@@ -180,7 +180,8 @@ class VolumeKeeper:
 
     async def repair(self) -> None:
         holds = await self._gateway.holds()  # before the mounts: what is held afterwards may be mounted
-        mounts, now = volume_mounts(await asyncio.to_thread(mounting.read_mounts)), self._clock()
+        table, now = await asyncio.to_thread(mounting.read_mounts), self._clock()
+        mounts = volume_mounts(table, str(self._data_dir))
         bare = [hold.name for hold in holds if hold.target not in mounts]
         self._unmounted = {name: self._unmounted.get(name, now) for name in bare}
         waited = {name: now - since for name, since in self._unmounted.items()}

@@ -5,8 +5,9 @@ Pure: no I/O and no clock.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 
 import msgspec
 
@@ -22,6 +23,7 @@ ATTRIBUTES = ("bundle", "digest", "path")
 READ_ONLY_OPTIONS = frozenset({"ro", "nosuid", "nodev"})
 LONGEST_PATH = 1024
 LONGEST_ID = 512
+NO_SECRETS: Mapping[str, str] = MappingProxyType({})
 
 
 class Refusal(StrEnum):
@@ -73,7 +75,7 @@ class WantedVolume:
     path: str
     pod: Pod | None
     """None: the kubelet names none, since CSIDriver lacks `podInfoOnMount`."""
-    tokens: str = ""
+    tokens: str = field(default="", repr=False)
     """The pod's service account tokens, as the kubelet passes them."""
 
 
@@ -81,8 +83,11 @@ class _BoundToken(msgspec.Struct, frozen=True):
     token: str
 
 
-def wanted_volume(volume: str, target: str, context: Mapping[str, str]) -> WantedVolume:
-    """Returns what is wanted, or raises VolumeRefused."""
+def wanted_volume(
+    volume: str, target: str, context: Mapping[str, str], secrets: Mapping[str, str] = NO_SECRETS
+) -> WantedVolume:
+    """Returns what is wanted, or raises VolumeRefused. Tokens are among the secrets where CSIDriver
+    says so, and in the context elsewhere."""
     check_id(volume)
     ours = {key: value for key, value in context.items() if not key.startswith((KUBERNETES, "storage.kubernetes.io/"))}
     if unknown := sorted(ours.keys() - set(ATTRIBUTES)):
@@ -101,7 +106,7 @@ def wanted_volume(volume: str, target: str, context: Mapping[str, str]) -> Wante
         digest=digest,
         path=inner_path(ours.get("path", "")),
         pod=_pod(context),
-        tokens=context.get(TOKENS, ""),
+        tokens=secrets.get(TOKENS) or context.get(TOKENS, ""),
     )
 
 
@@ -120,6 +125,12 @@ def checked_target(target: str) -> str:
     if len(target) > 4096 or "\0" in target or parts[0] or len(parts) < 2 or {"", ".", ".."} & set(parts[1:]):
         raise invalid(f"the target path {target[:100]!r} is not an absolute path without dots")
     return target.rstrip("/")
+
+
+def check_below(target: str, directory: str) -> None:
+    """Refuses a target that is not below the kubelet's directory."""
+    if not target.startswith(directory.rstrip("/") + "/"):
+        raise invalid(f"the target path {target[:100]!r} is not below {directory}, where pods have their volumes")
 
 
 def inner_path(path: str) -> str:
