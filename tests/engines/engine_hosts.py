@@ -10,6 +10,7 @@ machine's own /etc, /srv, /mnt or /tmp.
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,8 +19,9 @@ from pathlib import Path
 from bench.lab.namespaces import BRIDGE, ROOT, Host, Lab, environment, line_of, received
 
 ENDS_SECS = 240.0
-OWN_CACHE = {"XDG_CACHE_HOME": "/srv/cache"}
-"""Hosts of other labs had the same addresses: what commands remember of them is wrong here."""
+OWN_DISK = {"XDG_CACHE_HOME": "/srv/cache", "TMPDIR": "/tmp"}
+"""What a host's programs write lies on its disk. Hosts of other labs had the same addresses, so
+what commands remember of them is wrong here."""
 HOLD = """
 hostname "$1" && mount --bind "$2/srv" /srv && mount --bind "$2/tmp" /tmp && echo ready && exec sleep infinity
 """
@@ -32,7 +34,7 @@ class EngineLab(Lab):
         self.shared = directory / "shared"
         self.shared.mkdir()
         self._names = directory / "hosts"
-        self._names.write_text(f"127.0.0.1 localhost\n{BRIDGE} bridge\n")
+        self._names.write_text(f"127.0.0.1 localhost\n{BRIDGE} bridge {socket.gethostname()}\n")
         subprocess.run(["mount", "--bind", str(self._names), "/etc/hosts"], check=True)
         subprocess.run(["mount", "--bind", str(self.shared), "/mnt"], check=True)
 
@@ -83,7 +85,7 @@ class EngineLab(Lab):
             [*self.entering(host), *command],
             capture_output=True,
             text=True,
-            env={**environment(), **OWN_CACHE, **(variables or {})},
+            env={**environment(), **OWN_DISK, **(variables or {})},
             timeout=secs,
             check=False,
         )
@@ -91,7 +93,7 @@ class EngineLab(Lab):
     def start(self, host: Host, command: Sequence[str], *, name: str, variables: Mapping[str, str]) -> None:
         """Starts a daemon on a host. Its log is NAME.log."""
         self.spawn(
-            host, ["env", *(f"{key}={value}" for key, value in {**OWN_CACHE, **variables}.items()), *command], name=name
+            host, ["env", *(f"{key}={value}" for key, value in {**OWN_DISK, **variables}.items()), *command], name=name
         )
 
     def end(self, name: str) -> str:

@@ -25,7 +25,7 @@ SPARK_JARS = Path(pyspark.__file__).parent / "jars"
 LIBRARIES = ("hadoop-client-api", "hadoop-client-runtime", "log4j", "slf4j", "jcl-over", "commons-", "snappy", "jsr305")
 CONF = "/mnt/conf"
 NAMENODE_WEB = 9870
-START_SECS = 120.0
+START_SECS = 200.0
 EXECUTOR_HOST_MB = 1024
 """Memory of a NodeManager: one of our executors, and one application master beside it."""
 
@@ -41,7 +41,11 @@ _CLASSES = {
     "resourcemanager": "yarn.server.resourcemanager.ResourceManager",
     "nodemanager": "yarn.server.nodemanager.NodeManager",
 }
+HTTPFS_MAY = {"hadoop.proxyuser.root.hosts": "*", "hadoop.proxyuser.root.groups": "*"}
+"""HttpFS runs as root, and asks HDFS in the name of its callers."""
 FIFO = "org.apache.hadoop.yarn.server.resourcemanager.scheduler.fifo.FifoScheduler"
+FILE_STORE = "org.apache.hadoop.yarn.server.resourcemanager.recovery.FileSystemRMStateStore"
+"""A ResourceManager that is started again knows its applications."""
 _LOG4J = """
 rootLogger.level = info
 rootLogger.appenderRef.stderr.ref = stderr
@@ -115,6 +119,15 @@ class Hadoop:
         with urllib.request.urlopen(f"http://{self.head.name}:8088/ws/v1/cluster/{path}", timeout=30) as answer:
             return json.loads(answer.read())
 
+    def written(self) -> int:
+        """Returns the bytes that DataNodes have written, each copy counted."""
+        url = "http://{}:9864/jmx?qry=Hadoop:service=DataNode,name=DataNodeActivity-*"
+        total = 0
+        for host in self.workers:
+            with urllib.request.urlopen(url.format(host.name), timeout=30) as answer:
+                total += sum(int(bean["BytesWritten"]) for bean in json.loads(answer.read())["beans"])
+        return total
+
     def variables(self) -> dict[str, str]:
         """Returns the environment of daemons and clients."""
         return {"HADOOP_CONF_DIR": CONF, "YARN_CONF_DIR": CONF, "JAVA_HOME": java_home(), "HADOOP_USER_NAME": "root"}
@@ -124,7 +137,7 @@ class Hadoop:
         found = [
             path for host in self.workers for path in (self._lab.srv(host) / "yarn/logs").glob(f"{application}/*/std*")
         ]
-        return "\n".join(f"== {path.parent.name} {path.name}\n{path.read_text()[-1500:]}" for path in sorted(found))
+        return "\n".join(f"== {path.parent.name} {path.name}\n{path.read_text()[-3000:]}" for path in sorted(found))
 
     def _nodes(self) -> int:
         try:
@@ -163,7 +176,7 @@ class Hadoop:
 
 def _settings(head: str) -> Mapping[str, Mapping[str, object]]:
     return {
-        "core-site": {"fs.defaultFS": f"hdfs://{head}:8020", "hadoop.tmp.dir": "/srv/hadoop"},
+        "core-site": {"fs.defaultFS": f"hdfs://{head}:8020", "hadoop.tmp.dir": "/srv/hadoop", **HTTPFS_MAY},
         "hdfs-site": {
             "dfs.replication": 3,
             "dfs.namenode.http-address": f"{head}:{NAMENODE_WEB}",
@@ -189,6 +202,11 @@ def _settings(head: str) -> Mapping[str, Mapping[str, object]]:
             "yarn.scheduler.minimum-allocation-mb": 128,
             "yarn.resourcemanager.scheduler.class": FIFO,
             "yarn.resourcemanager.nodemanagers.heartbeat-interval-ms": 300,
+            "yarn.resourcemanager.recovery.enabled": "true",
+            "yarn.resourcemanager.store.class": FILE_STORE,
+            "yarn.resourcemanager.fs.state-store.uri": "file:///srv/resourcemanager",
+            "yarn.resourcemanager.work-preserving-recovery.scheduling-wait-ms": 1000,
+            "yarn.resourcemanager.connect.retry-interval.ms": 1000,
         },
         "capacity-scheduler": {},
     }

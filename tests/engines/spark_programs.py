@@ -20,12 +20,12 @@ from engines.hadoop import CONF
 
 from bench.lab.namespaces import Host
 
-VERSION = pyspark.__version__
-SPARK_HOME = Path(pyspark.__file__).parent
+SPARK_HOME = Path(os.environ.get("ENGINES_SPARK_HOME") or Path(pyspark.__file__).parent)
+"""Another Spark than ours: `make engines SPARK=3.5.7`."""
 SAYS = "ANSWER "
 """An application prints its answer as JSON after this word."""
-LONGEST_SECS = 240.0
-
+LONGEST_SECS = 300.0
+PLAIN = (f"{SPARK_HOME}/bin/spark-submit",)
 
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 SHORT_LIVED = {
@@ -67,19 +67,20 @@ class SparkPrograms:
         options: Mapping[str, object],
         command: Sequence[str],
         *,
-        program: Sequence[str] = (f"{SPARK_HOME}/bin/spark-submit",),
-        variables: Mapping[str, str] | None = None,
+        program: Sequence[str] = PLAIN,
+        secs: float = LONGEST_SECS,
     ) -> Ended:
         """Runs spark-submit to its end. `options`: Spark's configuration, or options of the command
-        if they begin with two dashes."""
+        if they begin with two dashes. `program`: spark-submit, or torrentdist's, whose bundles
+        bring their own Python."""
         given: list[str] = []
         for key, value in options.items():
             given += [key, str(value)] if key.startswith("--") else ["--conf", f"{key}={value}"]
         done = self._lab.call(
             self.client,
             [*program, *given, *command],
-            variables={**self.variables(), **(variables or {})},
-            secs=LONGEST_SECS,
+            variables=self.variables() | ({"PYSPARK_PYTHON": sys.executable} if program == PLAIN else {}),
+            secs=secs,
         )
         output = done.stdout + done.stderr
         found = re.findall(r"\b(application_\d+_\d+|app-\d{14}-\d{4})\b", output)
@@ -92,7 +93,6 @@ class SparkPrograms:
             "HADOOP_USER_NAME": "root",
             "JAVA_HOME": java_home(),
             "SPARK_LOCAL_IP": self.client.address,
-            "PYSPARK_PYTHON": sys.executable,
             "PATH": os.environ["PATH"],
         }
 

@@ -2,7 +2,8 @@
 of one of them.
 
 Always: real daemons and commands, plain HTTP with a token; each supervisor's gateway is
-127.0.0.1:7070 of its own host, its data is on its host's disk.
+127.0.0.1:7070 of its own host, its data is on its host's disk, and its label `kind` is the first
+letter of its host's name.
 """
 
 from __future__ import annotations
@@ -27,8 +28,12 @@ from torrentdist.model.configuration.config import ZooKeeperConfig
 API_PORT = 7060
 SWARM_PORT = 7061
 DATA = "/srv/torrentdist"
+IDS_DIR = f"{DATA}/ids"
 PROGRAM = [sys.executable, "-m", "torrentdist_cli"]
 START_SECS = 90.0
+SESSION_SECS = 40
+"""The longest that ZooKeeper grants. A restarted supervisor keeps its workers if it is back within
+a quarter of it, which takes seconds beside the engines' daemons."""
 
 
 class TorrentdistSite:
@@ -49,6 +54,7 @@ class TorrentdistSite:
         (self.home / "user.conf.toml").write_text(
             f"[client]\nmasters = {json.dumps(self._urls())}\n"
             f'token_in_the_clear = true\ntoken_file = "{self._inside}/token"\n'
+            f'[supervisor]\nids_dir = "{IDS_DIR}"\n'
         )
 
     def up(self) -> None:
@@ -71,9 +77,11 @@ class TorrentdistSite:
     def start(self, host: Host, role: str) -> None:
         config = self.home / f"{host.name}.toml"
         port = f"port = {API_PORT}" if role == "master" else ""
+        of_role = f'ids_dir = "{IDS_DIR}"\nlabels = {{ kind = "{host.name[0]}" }}' if role == "supervisor" else ""
         config.write_text(f"""
 [zookeeper]
 servers = ["{BRIDGE}:{self._zookeeper.servers[0].port}"]
+session_timeout_secs = {SESSION_SECS}
 [api]
 listen = "{host.address}"
 insecure_listen = true
@@ -86,6 +94,7 @@ masters = {json.dumps(self._urls())}
 [{role}]
 id = "{host.name}"
 data_dir = "{DATA}/{role}"
+{of_role}
 {self.settings}""")
         command = [*PROGRAM, role, "--config", str(self._inside / config.name)]
         self._lab.start(host, command, name=self.process(host), variables={})
@@ -94,9 +103,22 @@ data_dir = "{DATA}/{role}"
         """Returns the name of a host's daemon in the lab."""
         return f"{self._name}-{host.name}"
 
-    def wipe(self, host: Host) -> None:
-        """Loses the disk of a host whose daemon is down."""
-        subprocess.run(["rm", "-rf", str(self._lab.srv(host) / "torrentdist")], check=True)
+    def restart(self, host: Host, *, keep: bool = True) -> None:
+        """Kills the supervisor of a host if it runs, and starts it again; without its disk, if it
+        is not to be kept."""
+        if self._lab.runs(self.process(host)):
+            self._lab.kill(self.process(host))
+        disk = self._lab.srv(host) / "torrentdist"
+        subprocess.run(["rm", "-rf", str(disk / "supervisor/daemon.json" if keep else disk)], check=True)
+        self.start(host, "supervisor")
+        wait_until(lambda: self._tells(host), f"start of {host.name}", START_SECS)
+
+    def lose_disk(self, host: Host) -> None:
+        """Kills the master of a host, and starts it with an empty disk."""
+        self._lab.kill(self.process(host))
+        subprocess.run(["rm", "-rf", str(self._lab.srv(host) / "torrentdist/master")], check=True)
+        self.start(host, "master")
+        wait_until(lambda: self._tells(host), f"start of {host.name}", START_SECS)
 
     def command(self, host: Host, *arguments: str) -> dict[str, Any]:
         """Runs a command of torrentdist on a host, and returns its answer."""
@@ -110,6 +132,10 @@ data_dir = "{DATA}/{role}"
         options = ["--config", str(self._inside / "user.conf.toml")]
         options += [] if "--quiet" in arguments else ["--output", "json"]
         return self._lab.call(host, [*PROGRAM, *arguments, *options])
+
+    def of_user(self, *arguments: str) -> list[str]:
+        """Returns a user's command, with the configuration that knows this site."""
+        return [*PROGRAM, arguments[0], "--config", str(self._inside / "user.conf.toml"), *arguments[1:]]
 
     def leader(self) -> Host | None:
         asked = self.tried(self._up(), "ha", "leader", "--quiet")

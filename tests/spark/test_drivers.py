@@ -170,7 +170,7 @@ def pack_classes(directory: Path, top: Path) -> None:
     for name, text in (("Main", MAIN), ("Part", PART)):
         (top / f"{name}.java").write_text(text)
     classes = top / "classes"
-    command = ["javac", "-J" + BRIEF, "-d", classes, "-cp", f"{SPARK_HOME}/jars/*", *top.glob("*.java")]
+    command = ["javac", "-J-XX:TieredStopAtLevel=1", "-d", classes, "-cp", f"{SPARK_HOME}/jars/*", *top.glob("*.java")]
     subprocess.run([str(part) for part in command], check=True, capture_output=True)
     for name in ("Main", "Part"):
         with zipfile.ZipFile(directory / f"{name.lower()}.jar", "w") as jar:

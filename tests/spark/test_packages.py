@@ -16,6 +16,7 @@ import pytest
 from cluster_fixtures import Cluster
 from package_files import make_artifact
 from page_sessions import ON_PAGES, blocks_of, run_block
+from spark.conftest import BRIEF, QUICK
 
 SETTINGS = """<ivysettings>
   <settings defaultResolver="bundle"/>
@@ -54,9 +55,11 @@ def submit(work: Path, *options: object) -> subprocess.CompletedProcess[str]:
     (work / "program.py").write_text(PROGRAM)
     command = [Path(pyspark.__file__).parent / "bin" / "spark-submit", "--master", "local[1]"]
     conf = {"spark.jars.ivy": work / "ivy", "spark.ui.enabled": "false", "spark.driver.memory": "512m"}
+    conf["spark.driver.extraJavaOptions"] = BRIEF
     settings = [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("TORRENTDIST_", "SPARK_"))}
     env = {**kept, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "HOME": str(work)}
+    env["JDK_JAVA_OPTIONS"] = QUICK
     return subprocess.run(
         list(map(str, [*command, *settings, *options, work / "program.py"])),
         capture_output=True, text=True, timeout=170, env=env, check=False, stdin=subprocess.DEVNULL,
@@ -148,7 +151,7 @@ def test_the_session_of_the_page_works(cluster: Cluster, tmp_path: Path) -> None
     (tmp_path / "app.py").write_text(PROGRAM)
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "spark-defaults.conf").write_text(
-        f"spark.jars.ivy {tmp_path / 'ivy'}\nspark.ui.enabled false\n"
+        f"spark.jars.ivy {tmp_path / 'ivy'}\nspark.ui.enabled false\nspark.driver.extraJavaOptions {BRIEF}\n"
     )
     env = {"SPARK_CONF_DIR": str(tmp_path / "conf"), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
 

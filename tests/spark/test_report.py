@@ -1,10 +1,8 @@
-"""`torrentdist report` from files to the page: odd lines, counts and refusals."""
+"""The report from files to the page: odd lines, counts and refusals."""
 
 from __future__ import annotations
 
 import re
-import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -12,10 +10,8 @@ from typing import Any
 
 import pyarrow.parquet  # type: ignore[import-untyped]
 import pytest
-from cluster_fixtures import until
 from event_fixtures import line, small_data, write_lines
 from pyspark.sql import SparkSession
-from spark.conftest import BRIEF
 
 from bench.spark.generated_events import generated, write_events
 from torrentdist.model.errors import TorrentdistError
@@ -26,7 +22,6 @@ from torrentdist.spark.reporting.event_reading import DUPLICATE, OTHER_KIND, OTH
 MANY = 250_000
 LONGEST_SECS = 300.0
 """A bound that only means: not for hours. It takes 12 s alone."""
-FOLLOW_SECS = 240.0
 
 
 def story(node: str, *, digest: str = "d" * 64, at: float = 100.0) -> list[dict[str, Any] | str]:
@@ -122,27 +117,6 @@ def test_a_file_system_without_its_jar_is_named_in_a_line(local_spark: SparkSess
     assert "S3AFileSystem not found" in caught.value.message
     assert "\n" not in caught.value.message
     assert caught.value.__cause__ is None
-
-
-def test_ctrl_c_ends_a_followed_report_without_a_trace(tmp_path: Path) -> None:
-    """The documented way to end it printed a stack trace of Java, Python and Spark."""
-    write_lines(tmp_path / "in", story("h1", at=time.time()))
-    command = [sys.executable, "-m", "torrentdist_cli", "report", str(tmp_path / "in"), "--out", str(tmp_path / "out")]
-    with (tmp_path / "err").open("wb") as err:
-        options = ["--follow", "--every", "1s", "--conf", f"spark.driver.extraJavaOptions={BRIEF}"]
-        process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=err)
-    try:
-        page = tmp_path / "out" / "report.html"
-        until(lambda: page.exists() or process.poll() is not None, "the first report", FOLLOW_SECS)
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=FOLLOW_SECS)
-    finally:
-        process.kill()
-        process.wait()
-
-    said = (tmp_path / "err").read_text()
-    assert (0, True) == (process.returncode, "the same command continues from here" in said), said
-    assert not re.search("Traceback|Exception|Error", said), said
 
 
 def test_a_quarter_million_events_are_read_in_minutes(local_spark: SparkSession, tmp_path: Path) -> None:

@@ -42,8 +42,16 @@ tables = {
     name: [row.asDict() for row in spark.read.format("torrentdist").option("config", sys.argv[1]).load(name).collect()]
     for name in ("masters", "supervisors", "bundles", "replicas", "jobs", "workers")
 }
+
+def error(table, option, value):
+    try:
+        return spark.read.format("torrentdist").option(option, value).load(table).collect()
+    except Exception as exc:
+        return str(exc)
+
+errors = [error("nope", "config", sys.argv[1]), error("bundles", "masters", "http://127.0.0.1:9")]
 print(json.dumps({"seen": sorted({s[:3] for s in seen}), "executors": len({s[3] for s in seen}), "tables": tables,
-                  "here": str(bundle_path("model-7"))}, default=str), flush=True)
+                  "errors": errors, "here": str(bundle_path("model-7"))}, default=str), flush=True)
 while not os.path.exists("go"):
     time.sleep(0.05)
 spark.stop()
@@ -140,6 +148,7 @@ def test_a_spark_job_runs_from_its_bundle(cluster: Cluster, spark: Standalone, t
     ]
     assert running["application"] == ended["application"] == pages[0]["id"]
     check_tables(said["tables"], job)
+    check_errors(said["errors"])
 
 
 def check_tables(tables: dict[str, list[dict[str, Any]]], job: str) -> None:
@@ -151,6 +160,16 @@ def check_tables(tables: dict[str, list[dict[str, Any]]], job: str) -> None:
     jobs = {row["id"]: (row["name"], row["wanted"]) for row in tables["jobs"]}
     places = [(row["worker"], row["supervisor"]) for row in tables["workers"] if row["job"] == job]
     assert (("scores", 1), [(0, "supervisor-1")]) == (jobs[job], places)
+
+
+def check_errors(errors: list[str]) -> None:
+    """A page of a Python traceback would stand before what is wrong and what to do."""
+    words = ["error[usage]: there is no table 'nope'", "error[unreachable]: no master"]
+
+    assert [True, True] == [
+        any(word in line for line in error.splitlines()[:2]) for word, error in zip(words, errors, strict=True)
+    ]
+    assert not any("Traceback" in error for error in errors)
 
 
 def test_a_second_driver_is_refused_with_the_reason(cluster: Cluster, spark: Standalone, tmp_path: Path) -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from event_fixtures import Events, line, small_data, write_lines
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from torrentdist.spark.datasource import register
 from torrentdist.spark.reporting import report_tables
 from torrentdist.spark.reporting.event_reading import duplicates, read_lines, usable
 
@@ -304,21 +301,3 @@ def test_files_of_an_earlier_version_need_not_travel_again(events: Events) -> No
 
     assert [("etl-1", 0, 0), ("etl-2", 60, 180)] == rows(found, "bundle", "same_bytes", "saved_bytes")
     assert 0.6 == pytest.approx(rows(found, "same_share")[1][0])
-
-
-@pytest.mark.parametrize(
-    ("table", "said"),
-    [("nope", "error[usage]: there is no table 'nope'"), ("bundles", "error[unreachable]: no master")],
-)
-def test_an_error_of_the_data_source_begins_with_its_sentence(
-    local_spark: SparkSession, monkeypatch: pytest.MonkeyPatch, table: str, said: str
-) -> None:
-    """A page of a Python traceback stood before what is wrong and what to do."""
-    monkeypatch.setattr(local_spark.sparkContext, "pythonExec", sys.executable)  # which has our packages
-    register(local_spark)
-    with pytest.raises(PySparkException) as caught:
-        local_spark.read.format("torrentdist").option("masters", "http://127.0.0.1:9").load(table).collect()
-    lines = str(caught.value).splitlines()
-
-    assert "Traceback" not in str(caught.value)
-    assert [at for at, line in enumerate(lines) if said in line] in ([0], [1])

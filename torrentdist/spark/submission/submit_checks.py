@@ -2,13 +2,14 @@
 wait for its environment.
 
 Always: what would fail inside Spark fails here, with a hint.
-Never: change anything.
+Never: change anything but the files that the command names.
 """
 
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from torrentdist.client.masters.remembered_masters import cache_dir
 from torrentdist.installed_spark import default_properties, find_submit, read_properties, spark_environment
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
@@ -33,6 +34,7 @@ def request_here(
         program=submit.program,
         defaults=read_properties(Path(properties)) if properties else default_properties(environ, submit),
         gateway=environ.get("TORRENTDIST_GATEWAY", ""),
+        templates=str(cache_dir()),
     )
 
 
@@ -50,3 +52,11 @@ def expect_driver(request: SubmitRequest) -> None:
 def environment_of(environ: Mapping[str, str], told: Mapping[str, str]) -> dict[str, str]:
     """Returns the environment of spark-submit."""
     return {**spark_environment(environ, find_submit(environ)), **environ, **told}
+
+
+def write_files(files: Mapping[str, str]) -> None:
+    """Writes the files that a command names. A file that is there has the same content."""
+    for name, text in files.items():
+        path = Path(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)

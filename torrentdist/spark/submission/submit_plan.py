@@ -14,10 +14,14 @@ from typing import Final
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
 from torrentdist.model.wire.view import View
+from torrentdist.spark.submission.pod_template import pod_template, template_path
 from torrentdist.spark.submission.submit_arguments import SparkArguments
 
 ENV: Final = "TORRENTDIST_ENV"
 BUNDLES: Final = "TORRENTDIST_BUNDLES"
+IDS_DIR: Final = "TORRENTDIST_IDS_DIR"
+"""Where bundles lie on each host, and in pods. On hosts, the program that waits for bundles tells
+Python."""
 PYTHON: Final = "spark.pyspark.python"
 DRIVER_PYTHON: Final = "spark.pyspark.driver.python"
 PATIENCE: Final = "3600s"
@@ -36,6 +40,8 @@ class SparkCommandView(View, frozen=True, kw_only=True):
 
     environment: dict[str, str]
     command: list[str]
+    files: dict[str, str]
+    """The contents of files, by path, that the command names and that are ours."""
 
     def shell(self) -> str:
         """Returns the command as a shell understands it."""
@@ -57,6 +63,8 @@ class SubmitRequest:
     """The properties of Spark's own files."""
     gateway: str = ""
     """URL of the gateway of each host; empty: each host's supervisor tells it."""
+    templates: str = "."
+    """The directory for templates of pods."""
 
     def setting(self, key: str) -> str:
         return self.spark.conf.get(key, self.defaults.get(key, ""))
@@ -109,47 +117,65 @@ def plan_command(request: SubmitRequest) -> SparkCommandView:
     command = [request.program, *options, *spark.options]
     if spark.application:
         command += [spark.application, *spark.arguments]
-    return SparkCommandView(environment=_told(request) if request.drives_here else {}, command=command)
+    environment = _told(request, in_pod=False) if request.drives_here else {}
+    return SparkCommandView(environment=environment, command=command, files=_files(request))
 
 
-def _told(request: SubmitRequest) -> dict[str, str]:
+def _told(request: SubmitRequest, *, in_pod: bool) -> dict[str, str]:
     """Returns the variables by which a process knows its bundles."""
-    told = {ENV: request.env or "", BUNDLES: ",".join(request.bundles), "TORRENTDIST_GATEWAY": request.gateway}
+    told = {
+        ENV: request.env or "",
+        BUNDLES: ",".join(request.bundles),
+        IDS_DIR: "" if request.is_python and not in_pod else request.ids_dir,
+        "TORRENTDIST_GATEWAY": request.gateway,
+    }
     return {name: text for name, text in told.items() if text}
 
 
 def _settings(request: SubmitRequest) -> Iterator[tuple[str, str]]:
     """Yields what the engine needs, as far as neither the user nor Spark's files say it."""
-    if request.is_python:
+    in_pods = request.engine is SparkEngine.KUBERNETES
+    if in_pods:
+        yield from _of_pods(request)
+    elif request.is_python:
         yield PYTHON, program_of(request.ids_dir)
-    for name, text in _told(request).items():
+    for name, text in _told(request, in_pod=in_pods).items():
         yield f"spark.executorEnv.{name}", text
         if not request.drives_here and request.engine is SparkEngine.YARN:
             yield f"spark.yarn.appMasterEnv.{name}", text
-        if not request.drives_here and request.engine is SparkEngine.KUBERNETES:
+        if not request.drives_here and in_pods:
             yield f"spark.kubernetes.driverEnv.{name}", text
     if not request.drives_here and request.engine is SparkEngine.YARN and not request.setting("spark.yarn.am.waitTime"):
         yield "spark.yarn.am.waitTime", PATIENCE
-    if request.engine is SparkEngine.KUBERNETES:
-        yield from _volumes(request)
 
 
-def _volumes(request: SubmitRequest) -> Iterator[tuple[str, str]]:
-    """Yields the volume by which a pod sees its host's bundles."""
-    path = request.ids_dir.rstrip("/").rpartition("/")[0] or "/"
-    for side in ("executor",) if request.drives_here else ("driver", "executor"):
-        volume = f"spark.kubernetes.{side}.volumes.hostPath.torrentdist"
-        yield f"{volume}.mount.path", path
-        yield f"{volume}.mount.readOnly", "true"
-        yield f"{volume}.options.path", path
+def _of_pods(request: SubmitRequest) -> Iterator[tuple[str, str]]:
+    """Yields what gives pods their bundles as volumes: they start with them, so nothing waits in
+    them."""
+    if request.env is not None:
+        yield PYTHON, f"{request.ids_dir.rstrip('/')}/{request.env}/bin/python3"
+    if request.drives_with_bundle:
+        yield DRIVER_PYTHON, program_of(request.ids_dir)
+    for path in _files(request):
+        for side in ("executor",) if request.drives_here else ("driver", "executor"):
+            if not request.setting(f"spark.kubernetes.{side}.podTemplateFile"):
+                yield f"spark.kubernetes.{side}.podTemplateFile", path
+
+
+def _files(request: SubmitRequest) -> dict[str, str]:
+    bundles = all_bundles(request.env, request.bundles)
+    if request.engine is not SparkEngine.KUBERNETES or not bundles:
+        return {}
+    text = pod_template(bundles, request.ids_dir)
+    return {template_path(request.templates, text): text}
 
 
 def hosts_to_wait_for(request: SubmitRequest, share: float | None) -> float:
-    """Returns the share of hosts that must have the bundles before the application starts. A JVM
-    does not wait for them."""
+    """Returns the share of hosts that must have the bundles before the application starts. Python
+    and pods wait for them; a JVM does not."""
     if share is not None:
         return share
-    return 0.0 if request.is_python else 1.0
+    return 0.0 if request.is_python or request.engine is SparkEngine.KUBERNETES else 1.0
 
 
 def all_bundles(env: BundleId | None, bundles: Sequence[BundleId]) -> list[BundleId]:
