@@ -21,6 +21,7 @@ COMMANDS = {
     "download": Lazy("bundles.download_command", "Get a bundle into a directory or a file of this host."),
     "unpack": Lazy("bundles.download_command", "Make a bundle's tree from what another BitTorrent client has fetched."),
     "bundle": Lazy("bundles.bundle_commands", "Distribute, list, check, pin and remove bundles."),
+    "image": Lazy("bundles.image_commands", "Import container images, and list them."),
     "job": Lazy("jobs.job_commands", "Submit, show, steer and kill jobs."),
     "spark-submit": Lazy(
         "jobs.spark_submit_command", "Start a Spark application whose Python and data are bundles.", "spark_submit"
@@ -37,7 +38,8 @@ COMMANDS = {
         "access.host_commands", "Invite hosts, let this one join, list them, shut one out, and forget one that is gone."
     ),
     "token": Lazy("access.token_commands", "Create, list and revoke tokens of people and programs."),
-    "key": Lazy("access.key_commands", "Make keys that sign bundles and jobs."),
+    "url": Lazy("access.url_command", "Print a URL that opens a bundle for pods, until it ends."),
+    "key": Lazy("access.key_commands", "Make keys that sign bundles and jobs, and replace the key of URLs."),
     "whoami": Lazy(
         "access.whoami_command",
         "Show who you are to the cluster: name, role, bundles, what you may read, and the proof.",

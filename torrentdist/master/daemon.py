@@ -5,7 +5,6 @@ registers only after it has looked through its store.
 Never: decide anything about bundles, jobs or elections, or know what a room serves.
 """
 
-import asyncio
 import gc
 import os
 from collections.abc import Iterable
@@ -38,9 +37,6 @@ from torrentdist.master.swarm.room import swarm_room
 from torrentdist.model.configuration.config import Config
 
 log = get_logger()
-
-FIRST_PASSES_SECS = 5.0
-"""Time within which every loop has looked at all records once."""
 
 
 class Master:
@@ -103,7 +99,6 @@ class Master:
             await answered(zookeeper, lambda: acl.check_tree(zookeeper))
         await answered(zookeeper, lambda: mirror.start(CONNECT_SECS))
         gc.freeze()  # Most bundles and records stay, so the collector need not scan them with every change.
-        asyncio.get_running_loop().call_later(FIRST_PASSES_SECS, gc.freeze)  # what the loops below derive stays too
         start_loops(self.rooms, When.MIRRORED, background)
         await until_founded(mirror)
         self._is_joining = True

@@ -14,7 +14,7 @@ from torrentdist.model.policies.bundle_terms import Priority
 from torrentdist.model.policies.policy_messages import DistributionStatusView
 from torrentdist.model.wire.fleet_messages import DistributeView, DistributionSummary
 from torrentdist.model.wording import counted
-from torrentdist_cli.bundles.fleet_picture import fleet_display
+from torrentdist_cli.bundles.fleet_picture import copies_into, fleet_display
 from torrentdist_cli.frame.asking_masters import ask_masters, cluster_of, run_with_progress
 from torrentdist_cli.frame.command import Command, Session, dry_run_option
 from torrentdist_cli.frame.rendering import (
@@ -183,6 +183,7 @@ def _table(view: DistributeView) -> str:
             ("digest", view.digest),
             ("hosts", f"{view.done} of {view.hosts} done"),
             ("bytes", origins(view.sources)),
+            *([("zones", f"copies into {copies_into(view.zones)}")] if view.zones else []),
             ("time", duration(view.seconds)),
         ]
     )

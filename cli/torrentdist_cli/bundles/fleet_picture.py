@@ -13,7 +13,7 @@ from typing import Any
 
 from torrentdist.api.transfer_display import stderr_console
 from torrentdist.model.ids import SupervisorId
-from torrentdist.model.wire.fleet_messages import FleetView, HostProgress, HostState
+from torrentdist.model.wire.fleet_messages import FleetView, HostProgress, HostState, ZoneView
 from torrentdist.model.wording import counted, printable
 from torrentdist_cli.frame.command import Session
 from torrentdist_cli.frame.progress_bar import lines_of
@@ -37,6 +37,7 @@ _FRAME_ROWS = 4
 _BAR_WIDTH = 20
 _NAME_WIDTH = 16
 _NAMED_IN_LINE = 3
+_ZONES_IN_LINE = 5
 
 
 @contextmanager
@@ -77,8 +78,15 @@ def summary(fleet: FleetView) -> str:
             *([rate(flow)] if flow else []),
             *([f"wave {fleet.wave} of {fleet.waves}"] if fleet.waves > 1 else []),
             *([f"{duration(fleet.time_left)} left"] if fleet.time_left else []),
+            *([f"copies into {copies_into(fleet.zones)}"] if fleet.zones else []),
         ]
     )
+
+
+def copies_into(zones: Sequence[ZoneView]) -> str:
+    """Returns how often the bundle came into each zone, such as `east 0.00, west 1.02`."""
+    shown = [f"{printable(one.zone)} {one.copies:.2f}" for one in zones[:_ZONES_IN_LINE]]
+    return ", ".join(shown) + (" …" if len(zones) > _ZONES_IN_LINE else "")
 
 
 def shown_hosts(hosts: Sequence[HostProgress], rows: int) -> list[HostProgress]:

@@ -45,6 +45,13 @@ def dev() -> None:
     default=0,
     help="Add N hosts that register and report like real ones and move no byte: they fill the console.",
 )
+@click.option(
+    "--zones",
+    metavar="A,B",
+    default="",
+    callback=lambda _, __, text: tuple(filter(None, map(str.strip, text.split(",")))),
+    help="Put the supervisors in these zones, in turn.",
+)
 @click.option("--detach", is_flag=True, help="Run in the background; `dev down` stops it.")
 def up(
     session: Session, /, masters_: int, zookeepers: str, directory: Path | None, detach: bool, **members: Any

@@ -93,7 +93,7 @@ def spark_submit(
 
     With -q: nothing but what spark-submit prints.
     """
-    from torrentdist.spark.submission.submit_checks import environment_of, expect_driver, request_here
+    from torrentdist.spark.submission.submit_checks import environment_of, expect_driver, request_here, write_files
 
     spark: SparkArguments = click.get_current_context().meta.get(SPARK, SparkArguments())
     wanted = [ids.bundle_id(bundle) for bundle in bundles]
@@ -101,6 +101,7 @@ def spark_submit(
         spark, ids.bundle_id(env) if env else None, wanted, session.config().supervisor.ids_dir, os.environ
     )
     view = plan_command(request)
+    write_files(view.files)
     if print_only:
         show(session, view, value=view.shell(), table=view.shell)
         return

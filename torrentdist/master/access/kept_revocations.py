@@ -21,6 +21,7 @@ from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.master_session import MasterSession
 from torrentdist.model.access.host_record import HostRecord
 from torrentdist.model.access.token_messages import TokenRecord
+from torrentdist.model.access.url_messages import KEY_NAME, KEY_ROLE
 from torrentdist.model.records import encode
 
 log = get_logger()
@@ -42,8 +43,11 @@ def learned(known: Known, snapshot: ClusterSnapshot) -> Known:
         known = Known(snapshot.cluster.id)
     hosts = {id_: e.record for id_, e in snapshot.hosts.items() if e.record.revoked_until}
     older = {id_: r for id_, r in known.hosts.items() if id_ not in hosts or hosts[id_].revoked_until < r.revoked_until}
-    tokens = {name: e.record for name, e in snapshot.tokens.items() if e.record.revoked_at is not None}
-    return Known(known.cluster, {**hosts, **older}, {**known.tokens, **tokens})
+    tokens = {name: e.record for name, e in snapshot.tokens.items() if _is_kept(e.record)}
+    tokens = {**known.tokens, **tokens}
+    if (key := known.tokens.get(KEY_NAME)) is not None and _is_forgotten(tokens[KEY_NAME], key):
+        tokens[KEY_NAME] = key
+    return Known(known.cluster, {**hosts, **older}, tokens)
 
 
 def forgotten_ops(known: Known, snapshot: ClusterSnapshot) -> list[Op]:
@@ -59,9 +63,22 @@ def forgotten_ops(known: Known, snapshot: ClusterSnapshot) -> list[Op]:
             ops.append(Set(paths.host(id_), encode(host), entry.version))
     for name, token in sorted(known.tokens.items()):
         there = snapshot.tokens.get(name)
-        if there is not None and there.record.hash == token.hash and there.record.revoked_at is None:
+        if there is None and token.role == KEY_ROLE:
+            ops.append(Create(paths.token(name), encode(token)))
+        elif there is not None and _is_forgotten(there.record, token):
             ops.append(Set(paths.token(name), encode(token), there.version))
     return ops
+
+
+def _is_kept(record: TokenRecord) -> bool:
+    return record.revoked_at is not None or record.role == KEY_ROLE
+
+
+def _is_forgotten(there: TokenRecord, known: TokenRecord) -> bool:
+    """Whether a record is from before a revocation, or a new key of URLs, that is known."""
+    if known.role == KEY_ROLE:
+        return there.role == KEY_ROLE and there.created_at < known.created_at
+    return there.hash == known.hash and there.revoked_at is None
 
 
 class KeptRevocations:

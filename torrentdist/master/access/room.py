@@ -9,6 +9,7 @@ from torrentdist.master.access.job_keys import JobKeys
 from torrentdist.master.access.kept_revocations import KeptRevocations
 from torrentdist.master.access.token_api import ProofApi, TokenApi
 from torrentdist.master.access.token_operations import TokenOperations
+from torrentdist.master.access.url_api import UrlApi
 from torrentdist.master.leading.room import LeadingRoom
 from torrentdist.master.master_core import MasterCore
 from torrentdist.master.swarm.swarms import Swarms
@@ -39,6 +40,7 @@ async def access_room(core: MasterCore, leading: LeadingRoom, swarms: Swarms) ->
             AuditApi(trail),
             ProofApi(records, core.url, host.guard.token),
             TokenApi(TokenOperations(changes, core.now), leadership, records),
+            UrlApi(changes, leadership, records, core.now),
             HostApi(issuing, key, leadership, records, core.now),
         ],
         loops=[Loop("audit", trail.log.run), Loop("revocations", revocations.run)],

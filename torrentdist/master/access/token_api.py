@@ -27,6 +27,7 @@ from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.reads.saved_records import Records
 from torrentdist.model import ids
 from torrentdist.model.access.token_messages import QuotaBody, QuotaView, TokenBody, TokenRecord, TokenView, WhoamiView
+from torrentdist.model.access.url_messages import KEY_ROLE
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wire.view import view_of
 from torrentdist.security.authorization import Principal, Role, may_see_pattern, reads_everything
@@ -85,7 +86,7 @@ class TokenApi(Routes):
 def visible_tokens(records: Records, sender: Principal) -> list[TokenView]:
     """Returns the tokens that a sender may see, in the order of their names."""
     now = records.server_now() or time.time()
-    known = (entry.record for _, entry in sorted(records.snapshot().tokens.items()))
+    known = (e.record for _, e in sorted(records.snapshot().tokens.items()) if e.record.role != KEY_ROLE)
     views = (token_view(record, now) for record in known if _may_see(sender, record))
     return [view if _may_see_quota(sender, view.name) else replace(view, has_quota=False) for view in views]
 

@@ -17,6 +17,7 @@ from torrentdist.master.changes.commit import LeaderChanges
 from torrentdist.master.policies.quotas import bytes_kept, distributions_running
 from torrentdist.model import ids
 from torrentdist.model.access.token_messages import QuotaBody, QuotaView, TokenBody, TokenRecord, TokenState, TokenView
+from torrentdist.model.access.url_messages import KEY_NAME, KEY_ROLE, URL_ROLE
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.records import encode
 from torrentdist.model.wire.view import view_of
@@ -25,8 +26,8 @@ from torrentdist.security.passes import PASS_HOLDER
 from torrentdist.security.tokens import ROLES, is_hash, is_unbound, reads_of
 
 MOST_TOKENS = 1000
-RESERVED = frozenset(principal.name for principal in (STRANGER, TOKEN_HOLDER, PASS_HOLDER))
-"""Names that the audit gives to senders without a name of their own."""
+RESERVED = frozenset({KEY_NAME, *(principal.name for principal in (STRANGER, TOKEN_HOLDER, PASS_HOLDER))})
+"""Names that the audit gives to senders without a name of their own, and that of a record."""
 LONGEST_TTL_SECS = 10 * 365 * 86400.0
 KEEP_SECS = 30 * 86400.0
 """How long a token that has ended is still shown."""
@@ -67,7 +68,7 @@ def new_record(body: TokenBody, by: str, now: float) -> TokenRecord:
     """Returns the record that a request asks for. Raises an error if the request is wrong."""
     name = ids.token_name(body.name)
     if name in RESERVED:
-        raise TorrentdistError("invalid_request", detail=f"no token can have the name {name!r}; the audit uses it")
+        raise TorrentdistError("invalid_request", detail=f"no token can have the name {name!r}; it is in use")
     if body.role not in ROLES:
         raise TorrentdistError("invalid_request", detail=f"a token's role is one of {', '.join(ROLES)}")
     if body.ttl_secs is not None and not 0 < body.ttl_secs <= LONGEST_TTL_SECS:
@@ -140,8 +141,9 @@ def creation_ops(snapshot: ClusterSnapshot, record: TokenRecord) -> Sequence[Op]
         raise TorrentdistError("token_exists", name=record.name)
     ended = [name for name, entry in tokens.items() if name != record.name and _ended_long_ago(entry, now)]
     forgotten = sorted(ended)[:MOST_FORGOTTEN]
-    if known is None and len(tokens) - len(forgotten) >= MOST_TOKENS:
-        raise TorrentdistError("too_large", what="the list of tokens", size=len(tokens) + 1, limit=MOST_TOKENS)
+    count = sum(entry.record.role not in (URL_ROLE, KEY_ROLE) for entry in tokens.values())
+    if known is None and count - len(forgotten) >= MOST_TOKENS:
+        raise TorrentdistError("too_large", what="the list of tokens", size=count + 1, limit=MOST_TOKENS)
     path, data = paths.token(record.name), encode(record)
     written: Op = Create(path, data) if known is None else Set(path, data, known.version)
     return [written, *(Delete(paths.token(name), tokens[name].version) for name in forgotten)]
@@ -150,6 +152,8 @@ def creation_ops(snapshot: ClusterSnapshot, record: TokenRecord) -> Sequence[Op]
 def revocation_ops(snapshot: ClusterSnapshot, name: str, now: float) -> Sequence[Op]:
     """Marks a token as revoked; nothing changes if it was revoked before."""
     entry = _known(snapshot, name)
+    if entry.record.role == KEY_ROLE:
+        raise unknown_token(name)
     if entry.record.revoked_at is not None:
         return []
     return [Set(paths.token(name), encode(msgspec.structs.replace(entry.record, revoked_at=now)), entry.version)]

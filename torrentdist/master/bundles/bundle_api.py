@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from dataclasses import dataclass
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -81,4 +82,5 @@ class BundleApi(Routes):
         bundle, snapshot = bundle_of(request), records_for(request, self.core.records)
         entry = bundle_views.entry_of(snapshot, bundle, *bundle_views.LISTED)
         fleet = bundle_views.fleet_view(snapshot, bundle, self.swarms.members(entry.record.digest))
+        fleet = msgspec.structs.replace(fleet, zones=bundle_views.zones_of(fleet, self.swarms.zones.of))
         return json_response(with_time_left(fleet, snapshot.distributions.get(bundle), self.core.now()))

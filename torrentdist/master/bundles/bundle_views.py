@@ -15,9 +15,10 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest, MasterId, PeerId, SupervisorId
 from torrentdist.model.policies.distribution_record import DistributionState
 from torrentdist.model.records import BundleRecord, BundleState, FailoverRecord
+from torrentdist.model.removals import REMOVED_KEEPS_ID
 from torrentdist.model.wire.bundle_messages import BundleView
 from torrentdist.model.wire.cluster_messages import BundleCounts, ClusterView, MasterView, SupervisorView
-from torrentdist.model.wire.fleet_messages import LATER_WAVE, FleetView, HostProgress, HostState
+from torrentdist.model.wire.fleet_messages import LATER_WAVE, FleetView, HostProgress, HostState, ZoneView
 from torrentdist.model.wire.ha_views import FailoverView
 from torrentdist.model.wire.swarm_messages import SwarmEntry
 from torrentdist.model.wire.view import view_of
@@ -49,7 +50,7 @@ def not_found(bundle: BundleId, entry: BundleEntry | None) -> TorrentdistError:
 
 def other_content(record: BundleRecord) -> TorrentdistError:
     """Makes a `conflict`: an id belongs to its first content for good, even after a removal."""
-    note = "that bundle was removed, and keeps its id" if record.state is BundleState.REMOVED else ""
+    note = REMOVED_KEEPS_ID if record.state is BundleState.REMOVED else ""
     return TorrentdistError("conflict", id=record.id, existing=record.digest, note=note)
 
 
@@ -238,6 +239,20 @@ def fleet_view(snapshot: ClusterSnapshot, bundle: BundleId, said: Mapping[PeerId
     return with_later_waves(snapshot, bundle, told)
 
 
+def zones_of(fleet: FleetView, zone_of: Callable[[PeerId], str]) -> list[ZoneView]:
+    """Returns what came into each zone of these hosts; nothing if they are all in one."""
+    by_zone: dict[str, list[HostProgress]] = {}
+    for host in fleet.hosts:
+        if zone := zone_of(PeerId(host.supervisor)):
+            by_zone.setdefault(zone, []).append(host)
+    if len(by_zone) < 2 or not fleet.size:
+        return []
+    return [
+        ZoneView(zone=zone, hosts=len(hosts), copies=round(sum(host.outside for host in hosts) / fleet.size, 2))
+        for zone, hosts in sorted(by_zone.items())
+    ]
+
+
 def with_later_waves(snapshot: ClusterSnapshot, bundle: BundleId, hosts: list[HostProgress]) -> FleetView:
     """Adds the hosts whose wave has not begun to those that were told."""
     record = snapshot.bundles[bundle].record
@@ -283,5 +298,6 @@ def host_progress(snapshot: ClusterSnapshot, id_: SupervisorId, said: SwarmEntry
         from_masters=said.from_masters,
         from_plugin=said.from_plugin,
         local=said.local,
+        outside=said.outside,
         reason=said.problem,
     )

@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from torrentdist.bundle.files.durability import disk_failures
 from torrentdist.bundle.files.joined_files import write_at
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.reuse.missing_spans import MissingSpan, missing_spans, next_span
@@ -139,7 +140,7 @@ class Intake:
             # Another leader may have opened it, so that this disk lacks the metafile.
             if before is None or (entry is not None and entry.record.state is not BundleState.REMOVED):
                 home = await self._runtime.store.begin(meta, None if ALL_BUNDLES in uploader.reads else ())
-                await asyncio.to_thread(os.utime, home / "metafile")  # it is not abandoned
+                await asyncio.to_thread(_renew, home / "metafile")  # it is not abandoned
                 recipe = await self._recipes.accept(meta.digest, recipe)
                 failure = self._attempts.disk_error(meta.digest)
                 self._attempts.retry(meta.digest)
@@ -296,4 +297,10 @@ def _is_live(snapshot: ClusterSnapshot, bundle: BundleId) -> bool:
 def _empty(home: Path) -> None:
     shutil.rmtree(home / "packs", ignore_errors=True)
     shutil.rmtree(home / "content", ignore_errors=True)
-    (home / "content").mkdir(exist_ok=True)
+    with disk_failures(home):
+        (home / "content").mkdir(exist_ok=True)
+
+
+def _renew(path: Path) -> None:
+    with disk_failures(path):
+        os.utime(path)

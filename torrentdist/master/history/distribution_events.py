@@ -22,5 +22,6 @@ def ended_event(summary: DistributionSummary) -> DistributionEnded:
         from_peers=summary.sources.peers,
         from_plugin=summary.sources.plugin,
         local=summary.sources.local,
+        outside=summary.sources.outside,
         failures=[LackingHost(host=one.supervisor, state=one.state.value, reason=one.reason) for one in lacking],
     )

@@ -41,6 +41,7 @@ class HostLine(msgspec.Struct, frozen=True, array_like=True):
     local: int = 0
     plugin: int = 0
     reason: str = ""
+    outside: int = 0
 
 
 class DistributionRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,10 +99,10 @@ def _next(line: HostLine, said: HostProgress, now: float) -> HostLine:
     if line.at:
         return line
     has = said.state is HostState.DONE
-    known = (line.done, line.masters, line.peers, line.local, line.plugin)
-    told = (said.done, said.from_masters, said.from_peers, said.local, said.from_plugin)
+    known = (line.done, line.masters, line.peers, line.local, line.plugin, line.outside)
+    told = (said.done, said.from_masters, said.from_peers, said.local, said.from_plugin, said.outside)
     # A host that is away says nothing of what it had.
-    done, masters, peers, local, plugin = told if any(told) else known
+    done, masters, peers, local, plugin, outside = told if any(told) else known
     return HostLine(
         state=said.state,
         at=now if has else 0.0,
@@ -110,6 +111,7 @@ def _next(line: HostLine, said: HostProgress, now: float) -> HostLine:
         peers=peers,
         local=local,
         plugin=plugin,
+        outside=outside,
         reason="" if has else said.reason[:MOST_REASON],
     )
 
@@ -143,6 +145,7 @@ def summary_of(run: DistributionRun, ended_at: float | None = None, cancelled: b
             peers=sum(line.peers for line in lines),
             local=sum(line.local for line in lines) + run.had * run.size,
             plugin=sum(line.plugin for line in lines),
+            outside=sum(line.outside for line in lines),
         ),
         copies_from_masters=round(masters / run.size, 2) if run.size else 0.0,
         late=_late(run),
@@ -163,7 +166,9 @@ def _late(run: DistributionRun) -> list[HostArrival]:
             state=line.state,
             seconds=round(max(0.0, line.at - run.began_at), 3) if line.at else None,
             done=line.done,
-            sources=Sources(masters=line.masters, peers=line.peers, local=line.local, plugin=line.plugin),
+            sources=Sources(
+                masters=line.masters, peers=line.peers, local=line.local, plugin=line.plugin, outside=line.outside
+            ),
             reason=line.reason,
         )
         for host, line in order[:MOST_LATE]

@@ -1,6 +1,6 @@
 """The room of what a master says of the whole: health, the cluster, its saved records, a backup."""
 
-from torrentdist.host.http.health_api import HealthApi
+from torrentdist.host.process.health_api import HealthApi
 from torrentdist.host.process.room import Loop, Room
 from torrentdist.master.leading.own_role import failing_checks
 from torrentdist.master.master_core import MasterCore

@@ -71,18 +71,22 @@ class Proofs:
         self._under_way: dict[tuple[str, Digest], _UnderWay] = {}
 
     def begin(self, sender: str, meta: Metafile) -> None:
-        """Expects the bytes of this content from the sender. A proof that is under way goes on."""
+        """Expects the bytes of this content from the sender. A proof that is under way goes on.
+
+        The oldest of a sender with many gives way, unless there is no room for the new one either.
+        """
         now = time.monotonic()
         self._under_way = {key: one for key, one in self._under_way.items() if now - one.heard_at < KEPT_SECS}
         own = [key for key in self._under_way if key[0] == sender]
         if (sender, meta.digest) in own:
             return
+        left = self._under_way.copy()
         if len(own) >= MOST_OF_ONE:
-            del self._under_way[own[0]]
-        held = sum(len(one.proof.meta.raw) for one in self._under_way.values())
-        if self._under_way and (len(self._under_way) >= MOST or held + len(meta.raw) > MOST_METAFILE_BYTES):
+            del left[own[0]]
+        held = sum(len(one.proof.meta.raw) for one in left.values())
+        if left and (len(left) >= MOST or held + len(meta.raw) > MOST_METAFILE_BYTES):
             raise TorrentdistError("not_ready", detail="many uploaders show their content at this moment")
-        self._under_way[sender, meta.digest] = _UnderWay(ContentProof(meta), now)
+        self._under_way = {**left, (sender, meta.digest): _UnderWay(ContentProof(meta), now)}
 
     def is_given(self, sender: str, digest: Digest) -> bool:
         found = self._under_way.get((sender, digest))

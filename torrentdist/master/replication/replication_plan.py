@@ -2,11 +2,13 @@
 
 Pure: the cluster's records and the state of the store in, actions out.
 Always: a replica record stands for bytes that this very store has published, and is withdrawn when
-they are gone. Only a tombstone drops a bundle. A missing record, or a missing tree, drops none.
+they are gone. Only a tombstone drops a bundle. A missing record, or a missing tree, drops none:
+content that this store has under an id without a record stays, also if another id of it was
+removed.
 Never: decide what the leader decides for the whole cluster.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from torrentdist.cluster.records.record_index import RecordIndex
@@ -42,13 +44,27 @@ class DropReplica:
 
 
 @dataclass(frozen=True)
+class ForgetName:
+    """Forget the id of a removed bundle whose content stays."""
+
+    bundle: BundleId
+
+
+@dataclass(frozen=True)
 class Abandon:
     """Drop what has arrived of an upload that was given up."""
 
     digest: Digest
 
 
-Action = Abandon | FetchReplica | PublishReplica | WithdrawReplica | DropReplica
+Action = Abandon | FetchReplica | ForgetName | PublishReplica | WithdrawReplica | DropReplica
+
+
+Names = Callable[[Digest], Collection[BundleId]]
+
+
+def no_names(digest: Digest) -> Collection[BundleId]:
+    return ()
 
 
 @dataclass(frozen=True)
@@ -71,6 +87,8 @@ class Local:
     leading: bool = False
     schema: int = 0
     """Schema that the cluster's records are written in."""
+    names: Names = no_names
+    """Returns the ids that stand for a content in this store."""
 
 
 def plan(
@@ -105,13 +123,29 @@ def plan(
                 holders = len(snapshot.holders(bundle))
                 uploading = entry.record.state is BundleState.UPLOADING
                 wanted.append((not uploading, holders, bundle, entry.record.digest))
-    removed = {digest for digest in removed if digest in local.published or digest in local.arriving}
+    removed = {digest for digest in removed if _is_here(local, digest) or local.names(digest)}
     stale = local.stale - local.fetching
     if stale or removed:
         index = index or RecordIndex.of(snapshot)
         actions += [Abandon(digest) for digest in sorted(stale) if not index.bundles_of(digest)]
-        actions += [DropReplica(digest) for digest in sorted(removed) if not is_alive(snapshot, index, digest)]
+        for digest in sorted(removed):
+            actions += _dropped(snapshot, index, local, digest)
     return actions + (_chosen(wanted, _room(snapshot, local, index)) if wanted else [])
+
+
+def _is_here(local: Local, digest: Digest) -> bool:
+    return digest in local.published or digest in local.arriving
+
+
+def _dropped(snapshot: ClusterSnapshot, index: RecordIndex, local: Local, digest: Digest) -> list[Action]:
+    """Returns what becomes of content that a removed bundle had."""
+    names = local.names(digest)
+    stays = digest in local.published and is_unrecorded(snapshot, names)
+    if _is_here(local, digest) and not stays and not is_alive(snapshot, index, digest):
+        return [DropReplica(digest)]
+    known = [(name, snapshot.bundles[name]) for name in sorted(names) if name in snapshot.bundles]
+    gone = [name for name, entry in known if entry.record.state is BundleState.REMOVED]
+    return [ForgetName(name) for name in gone if local.me not in snapshot.bundles[name].replicas]
 
 
 def _announced(entry: BundleEntry, local: Local) -> bool:
@@ -138,6 +172,12 @@ def is_alive(snapshot: ClusterSnapshot, index: RecordIndex, digest: Digest) -> b
     """
     entries = (snapshot.bundles[bundle] for bundle in index.bundles_of(digest))
     return any(entry.record.state is not BundleState.REMOVED for entry in entries)
+
+
+def is_unrecorded(snapshot: ClusterSnapshot, names: Iterable[BundleId]) -> bool:
+    """Whether no record says anything of one of these ids: a backup that was restored may be older
+    than its upload. Nobody has removed it."""
+    return any(name not in snapshot.bundles for name in names)
 
 
 def awaits_bytes(snapshot: ClusterSnapshot, bundles: Iterable[BundleId]) -> bool:
@@ -168,7 +208,8 @@ def is_settled(snapshot: ClusterSnapshot, local: Local, bundle: BundleId) -> boo
         return True
     digest = entry.record.digest
     if entry.record.state is BundleState.REMOVED:
-        return not (local.me in entry.replicas or digest in local.published or digest in local.arriving)
+        has_name = bundle in local.names(digest)
+        return not (local.me in entry.replicas or has_name or digest in local.published or digest in local.arriving)
     return digest in local.published and _announced(entry, local)
 
 

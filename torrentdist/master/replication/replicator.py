@@ -23,16 +23,18 @@ from torrentdist.master.replication.replication_plan import (
     Action,
     DropReplica,
     FetchReplica,
+    ForgetName,
     Local,
     PublishReplica,
     WithdrawReplica,
     is_alive,
     is_settled,
+    is_unrecorded,
     plan,
 )
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
-from torrentdist.model.records import ReplicaRecord, encode
+from torrentdist.model.records import BundleState, ReplicaRecord, encode
 
 log = get_logger()
 
@@ -95,6 +97,7 @@ class Replicator:
             joins_uploads=self._fetches.joins_uploads,
             leading=self._leadership.is_leader(),
             schema=self._mirror.snapshot.schema,
+            names=store.names,
         )
 
     def _look_at_changes(self, snapshot: ClusterSnapshot, local: Local) -> None:
@@ -139,6 +142,8 @@ class Replicator:
                 await self._record(snapshot.bundles[bundle], digest)
             case WithdrawReplica(bundle):
                 await self._write(Delete(paths.replica(bundle, self._me)))
+            case ForgetName(bundle):
+                await self._forget_name(bundle)
             case Abandon(digest):
                 await self._drop(digest, "an abandoned upload is dropped")
             case DropReplica(digest):
@@ -168,13 +173,32 @@ class Replicator:
         async with turn:
             snapshot = self._mirror.snapshot
             self._index.follow(snapshot)
-            if is_alive(snapshot, self._index, digest):
+            names, published = self._runtime.store.names(digest), self._runtime.store.get(digest) is not None
+            if is_alive(snapshot, self._index, digest) or (published and is_unrecorded(snapshot, names)):
                 return
             log.info(why, digest=digest)
-            for bundle in self._runtime.store.names(digest):
-                await self._runtime.fetches.clean_up(bundle)
-                await self._runtime.store.unbind(bundle)
+            for bundle in names:
+                await self._forget(bundle, digest)
             await self._runtime.drop(digest)
+
+    async def _forget_name(self, bundle: BundleId) -> None:
+        """Forgets the id of a removed bundle, unless it was uploaded again since the plan was
+        made."""
+        digest = self._runtime.store.lookup(bundle)
+        if digest is None:
+            return
+        turn = self._runtime.turn(digest)
+        if turn.locked():
+            return
+        async with turn:
+            entry = self._mirror.snapshot.bundles.get(bundle)
+            if entry is not None and entry.record.state is BundleState.REMOVED:
+                log.info("the id of a removed bundle is forgotten, its content has others", bundle=bundle)
+                await self._forget(bundle, digest)
+
+    async def _forget(self, bundle: BundleId, digest: Digest) -> None:
+        await self._runtime.fetches.clean_up(bundle, digest)
+        await self._runtime.store.unbind(bundle)
 
     def _likely_holders(self, snapshot: ClusterSnapshot, bundle: BundleId) -> list[str]:
         """Returns URLs of other masters to ask first: holders, then the leader that took the

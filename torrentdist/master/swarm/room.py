@@ -26,7 +26,7 @@ def swarm_room(core: MasterCore) -> SwarmRoom:
         swarms=swarms,
         host_bundles=allowed,
         routers=[
-            SwarmApi(newer, swarms, allowed, core.config.swarm_is_closed),
+            SwarmApi(newer, swarms, allowed, core.records.secrets, core.config.swarm_is_closed),
             SwarmCertificateApi(SwarmIssuing(core.config), allowed, newer),
         ],
         loops=[Loop("directory", swarms.run)],

@@ -62,7 +62,7 @@ class StockAnnounces:
     def _is_admitted(self, source: str) -> bool:
         """Whether peers at this address are in the directory, and no host there was revoked."""
         snapshot = self._records.snapshot()
-        return source in self._directory.addresses() and source not in revoked_addresses(snapshot)
+        return self._directory.knows_address(source) and source not in revoked_addresses(snapshot)
 
     def tracker_urls(self, digest: Digest) -> list[str]:
         """Returns the tracker URLs of a digest, one for each master."""

@@ -14,6 +14,7 @@ import msgspec
 from torrentdist.master.master_core import MasterCore
 from torrentdist.master.swarm.stock_announces import StockAnnounces
 from torrentdist.master.swarm.swarm_records import SwarmRecords, registered_host
+from torrentdist.master.swarm.zones import Zones
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest, JobId, PeerId, SupervisorId
 from torrentdist.model.records import SupervisorRecord
@@ -25,6 +26,7 @@ from torrentdist.model.wire.swarm_messages import (
     SwarmEntry,
     SwarmPeers,
 )
+from torrentdist.swarm.directory.admission import limits_for
 from torrentdist.swarm.directory.announce_binding import AnnounceSender, bound
 from torrentdist.swarm.directory.announce_delta import shortened
 from torrentdist.swarm.directory.directory import Periods, SwarmDirectory, SwarmMember
@@ -40,7 +42,11 @@ class Swarms:
     def __init__(self, core: MasterCore) -> None:
         config = core.config.swarm
         periods = Periods(fetching_secs=config.fetching_secs, seeding_secs=config.seeding_secs)
-        self.directory = SwarmDirectory(own_host=core.address, periods=periods)
+        limits = limits_for(config.most_peers)
+        self.zones = Zones(config.zones, core.records.snapshot)
+        self.directory = SwarmDirectory(
+            own_host=core.address, periods=periods, limits=limits, place_of=self.zones.place
+        )
         self._me = PeerId(core.session.me)
         self._runtime = core.host.runtime
         self._mirror = core.session.mirror
@@ -139,6 +145,13 @@ class Swarms:
         giver = self._relay.giver(digest, size, asker, time.monotonic(), able.__contains__)
         return None if giver is None else able[giver]
 
+    def source(self, digest: Digest, flow: int, asker: PeerId, attempt: int) -> SupervisorRecord | None:
+        """Returns the supervisor from which the asker fetches a flow across its zone's border."""
+        known = self._records.snapshot().supervisors
+        able = {PeerId(name): supervisor for name, supervisor in known.items() if supervisor.url}
+        source = self.directory.source(digest, flow, asker, attempt=attempt, able=able.__contains__)
+        return None if source is None else able[source]
+
     async def wait_for_peers(self, digest: Digest, secs: float) -> None:
         """Returns once somebody announces that swarm. One caller may wait for a digest."""
         arrived = self._awaited.setdefault(digest, asyncio.Event())
@@ -177,7 +190,7 @@ class Swarms:
             registered_hosts=registered,
         )
         self._note_goodbye(announce)
-        self._runtime.known.allow_also(self.directory.addresses(registered))
+        self._runtime.known.allow_also(self.directory.addresses(registered, time.monotonic()))
         for entry in announce.swarms:
             if (arrived := self._awaited.get(entry.digest)) is not None:
                 arrived.set()
@@ -212,7 +225,7 @@ class Swarms:
     def _open_door(self) -> None:
         """Lets all peers of the directory connect to the engine."""
         registered = self._records.registered_hosts(self._records.snapshot())
-        self._runtime.known.allow_also(self.directory.addresses(registered))
+        self._runtime.known.allow_also(self.directory.addresses(registered, time.monotonic()))
 
 
 def _may_complete(member: SwarmMember) -> bool:

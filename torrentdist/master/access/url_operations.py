@@ -1,0 +1,136 @@
+"""The changes of URLs: make one, and replace the key that signs them. Each URL has a token record,
+so that it is listed, audited, and revoked like a token.
+
+Pure functions from a snapshot to ZooKeeper operations, which changes/commit.py commits.
+Always: a URL is for no more and no longer than its maker's own rights. The number of URLs is
+bounded, and each maker has a part of it.
+Never: put a capability into a record.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from torrentdist.cluster import paths
+from torrentdist.cluster.records.snapshot import ClusterSnapshot, TokenEntry
+from torrentdist.cluster.session.znode_operations import Create, Delete, Op, Set
+from torrentdist.model.access.token_messages import TokenRecord
+from torrentdist.model.access.url_messages import KEY_NAME, KEY_ROLE, URL_ROLE, UrlBody, UrlKeyView, UrlView
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.records import encode
+from torrentdist.security.authorization import Principal, Role, check_readable, checked_pattern, reads_everything
+from torrentdist.security.capabilities import LONGEST_SECS, checked_path, is_one_bundle
+
+MOST_URLS = 1000
+MOST_OF_ONE = 500
+"""Most URLs of one maker that have not ended."""
+KEEP_SECS = 3600.0
+"""How long a URL that has ended is kept: a gateway's clock may be behind."""
+MOST_FORGOTTEN = 50
+
+
+@dataclass(frozen=True)
+class WantedUrl:
+    record: TokenRecord
+    path: str
+
+
+def wanted_url(body: UrlBody, maker: Principal, name: str, now: float) -> WantedUrl:
+    """Returns the URL that a request asks for. Raises an error if its maker may not read that. A
+    host may pass on nothing: it has bundles for its own programs."""
+    if maker.role is Role.HOST:
+        raise TorrentdistError("forbidden", name=maker.name, detail="a host makes no URLs; a person or a program does")
+    if not 0 < body.ttl_secs <= LONGEST_SECS:
+        raise TorrentdistError("invalid_request", detail="a URL lives for more than 0 s, and for 7 days at most")
+    bundles = checked_pattern(body.bundles)
+    if is_one_bundle(bundles):
+        check_readable(maker, bundles)
+    elif not reads_everything(maker) and bundles not in maker.reads:
+        detail = f"{maker.name} may make URLs of single bundles, and of a pattern that is its own"
+        raise TorrentdistError("forbidden", name=maker.name, detail=detail)
+    until = now + body.ttl_secs
+    record = TokenRecord(
+        name=name,
+        role=URL_ROLE,
+        bundles=bundles,
+        reads="",
+        hash="",
+        created_at=now,
+        created_by=maker.name,
+        expires_at=until if maker.expires_at is None else min(until, maker.expires_at),
+    )
+    return WantedUrl(record, checked_path(body.path))
+
+
+def url_ops(snapshot: ClusterSnapshot, wanted: WantedUrl) -> Sequence[Op]:
+    """Writes the record of a URL, and forgets URLs that have ended."""
+    record, tokens = wanted.record, snapshot.tokens
+    now = record.created_at
+    urls = {name: entry for name, entry in tokens.items() if entry.record.role == URL_ROLE}
+    ended = sorted(name for name, entry in urls.items() if _end(entry) + KEEP_SECS < now)[:MOST_FORGOTTEN]
+    own = sum(_end(entry) > now and entry.record.created_by == record.created_by for entry in urls.values())
+    for size, limit, what in (
+        (len(urls) - len(ended), MOST_URLS, "the list of URLs"),
+        (own, MOST_OF_ONE, f"the list of {record.created_by}'s URLs"),
+    ):
+        if size >= limit:
+            raise TorrentdistError("too_large", what=what, size=size + 1, limit=limit)
+    if record.name in tokens:
+        raise TorrentdistError("token_exists", name=record.name)
+    forgotten = [Delete(paths.token(name), tokens[name].version) for name in ended]
+    return [Create(paths.token(record.name), encode(record)), *forgotten]
+
+
+def url_view(snapshot: ClusterSnapshot, wanted: WantedUrl) -> UrlView:
+    record = snapshot.tokens[wanted.record.name].record
+    return UrlView(
+        name=record.name,
+        bundles=record.bundles,
+        path=wanted.path,
+        expires_at=record.expires_at or 0.0,
+        created_by=record.created_by,
+    )
+
+
+def key_ops(snapshot: ClusterSnapshot, salt: str, by: str, now: float) -> Sequence[Op]:
+    """Replaces the key of URLs."""
+    known = snapshot.tokens.get(KEY_NAME)
+    if known is not None and known.record.role != KEY_ROLE:
+        raise TorrentdistError("token_exists", name=KEY_NAME)
+    at = now if known is None else max(now, known.record.created_at + 0.001)
+    record = TokenRecord(name=KEY_NAME, role=KEY_ROLE, reads="", hash=salt, created_at=at, created_by=by)
+    path, data = paths.token(KEY_NAME), encode(record)
+    return [Create(path, data) if known is None else Set(path, data, known.version)]
+
+
+def key_record(tokens: Mapping[str, TokenEntry]) -> TokenRecord | None:
+    """Returns the record that the key of URLs depends on; None: the first key counts."""
+    entry = tokens.get(KEY_NAME)
+    return entry.record if entry is not None and entry.record.role == KEY_ROLE else None
+
+
+def key_view(snapshot: ClusterSnapshot) -> UrlKeyView:
+    record = key_record(snapshot.tokens)
+    return UrlKeyView(since=0.0 if record is None else record.created_at)
+
+
+def revoked_urls(tokens: Mapping[str, TokenEntry]) -> dict[str, float]:
+    """Returns the URLs that were revoked, or whose maker's token was, each with its end."""
+    return {
+        name: _end(entry)
+        for name, entry in tokens.items()
+        if entry.record.role == URL_ROLE and _is_revoked(entry.record, tokens)
+    }
+
+
+def _is_revoked(record: TokenRecord, tokens: Mapping[str, TokenEntry]) -> bool:
+    """Whether a URL is revoked. A token that was made later under its maker's name is another
+    one."""
+    maker = tokens.get(record.created_by)
+    by_maker = maker is not None and (
+        maker.record.revoked_at is not None or maker.record.created_at > record.created_at
+    )
+    return record.revoked_at is not None or by_maker
+
+
+def _end(entry: TokenEntry) -> float:
+    return entry.record.expires_at or 0.0
