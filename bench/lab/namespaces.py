@@ -138,8 +138,38 @@ class Lab:
         if not self._on_disk:
             self._memory.warm(size)
 
+    def add_zone(self, zone: str) -> None:
+        """Adds a bridge of its own for the hosts of a zone. One cable, its border, leads to the
+        others."""
+        _ip(
+            [
+                f"link add {zone} type bridge",
+                f"link set {zone} up",
+                f"link add in-{zone} type veth peer name out-{zone}",
+                f"link set in-{zone} master {zone} up",
+                f"link set out-{zone} master br0 up",
+            ]
+        )
+
+    def shape_border(self, zone: str, mbit: float) -> None:
+        """Limits the border of a zone to `mbit` each way."""
+        rule = f"root tbf rate {round(mbit * 1000)}kbit burst {4 * BURST_BYTES} latency {LATENCY_MS}ms"
+        for end in ("in", "out"):
+            _run("tc", "qdisc", "replace", "dev", f"{end}-{zone}", *rule.split())
+
+    def came_into(self, zone: str) -> int:
+        """Returns the bytes that have crossed the border into a zone, headers included."""
+        return int(Path(f"/sys/class/net/in-{zone}/statistics/rx_bytes").read_text())
+
+    def remove_zone(self, zone: str) -> None:
+        _ip([f"link del in-{zone}", f"link del {zone}"])
+
     def add(self, names: Sequence[str]) -> list[Host]:
         """Adds hosts. Their cables are as fast as this machine until they are shaped."""
+        return self.add_in("br0", names)
+
+    def add_in(self, zone: str, names: Sequence[str]) -> list[Host]:
+        """Adds hosts in a zone."""
         made = []
         for name in names:
             self._made += 1
@@ -149,7 +179,7 @@ class Lab:
             made.append(host)
             _ip([f"netns add {name}"])
             self._lay(host)
-        _ip([f"link set {host.link} master br0 up" for host in made])
+        _ip([f"link set {host.link} master {zone} up" for host in made])
         for host in made:
             _ip(
                 [
@@ -184,6 +214,10 @@ class Lab:
             known = [_knows(other.address, other.mac, "eth0") for other in strangers]
             _ip([*known, _knows(BRIDGE, BRIDGE_MAC, "eth0")], host.name)
 
+    def hosts(self, names: Iterable[str]) -> list[Host]:
+        known = {host.name: host for host in self._hosts}
+        return [known[name] for name in names]
+
     def remove(self, hosts: Sequence[Host]) -> None:
         """Removes hosts whose processes have ended."""
         self._hosts = [host for host in self._hosts if host not in hosts]
@@ -204,6 +238,10 @@ class Lab:
     def cut(self, host: Host) -> None:
         """Pulls the host's cable."""
         _ip([f"link set {host.link} down"])
+
+    def plug(self, host: Host) -> None:
+        """Ends the effect of cut()."""
+        _ip([f"link set {host.link} up"])
 
     def lose(self, sender: Host | None, receiver: Host | None) -> None:
         """Drops what `sender` sends to `receiver`, without an error to either. None stands for the

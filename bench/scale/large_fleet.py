@@ -31,7 +31,7 @@ from torrentdist.model.wire.swarm_messages import PeerRole, SwarmAnnounce, Swarm
 from torrentdist.swarm.directory.announce_delta import shortened
 from torrentdist.swarm.directory.directory import Limits, Periods, SwarmDirectory
 from torrentdist.swarm.plan import conductor
-from torrentdist.swarm.plan.crowd import RENEW_SECS, RENEW_SECS_PER_PEER
+from torrentdist.swarm.plan.crowd import JUDGE_SECS, Crowd
 
 DIGEST = Digest("a" * 64)
 MASTERS = 3
@@ -119,8 +119,10 @@ class Load:
     """Processor seconds of a master for the announce of a host that is already in the swarm."""
     new_secs: float
     """Processor seconds of a master for the announce of a host that joins the swarm."""
-    plan_secs: float
-    """Processor seconds for looking at all peers and making a new plan."""
+    judge_secs: float
+    """Processor seconds for a look for slow receivers."""
+    change_secs: float
+    """Processor seconds for a receiver that comes, and one that is done."""
 
     @property
     def mbit(self) -> float:
@@ -128,7 +130,7 @@ class Load:
 
     @property
     def processor(self) -> float:
-        return self.announces * self.known_secs + self.plan_secs / max(RENEW_SECS, self.hosts * RENEW_SECS_PER_PEER)
+        return self.announces * self.known_secs + self.judge_secs / JUDGE_SECS
 
 
 def load(hosts: int) -> Load:
@@ -139,9 +141,8 @@ def load(hosts: int) -> Load:
         directory.hear(_announce(number, ""), source_host="", now=number * 1e-6)
     tag, first, _ = _answered(directory, registered, 0, "", 1.0)
     known = [_answered(directory, registered, number, tag, 1.0 + 0.01 * number) for number in range(ASKED)]
-    late = 2.0 + RENEW_SECS + hosts * RENEW_SECS_PER_PEER
-    plan = [_answered(directory, registered, 0, tag, turn * late) for turn in (2, 3, 4)]
-    new = [_answered(directory, registered, hosts + number, tag, 4 * late) for number in range(ASKED)]
+    judged = [_answered(directory, registered, 0, tag, 10.0 + turn) for turn in range(3)]
+    new = [_answered(directory, registered, hosts + number, tag, 12.0) for number in range(ASKED)]
     period = periods.fetching(hosts)
     return Load(
         hosts,
@@ -151,8 +152,20 @@ def load(hosts: int) -> Load:
         first,
         statistics.mean(secs for _, _, secs in known),
         statistics.mean(secs for _, _, secs in new),
-        min(secs for _, _, secs in plan),
+        min(secs for _, _, secs in judged),
+        _change_secs(hosts),
     )
+
+
+def _change_secs(hosts: int) -> float:
+    plan = Crowd()
+    for number in range(hosts):
+        plan.come(PeerId(f"s{number}"), 0.0)
+    began = time.process_time()
+    for number in range(ASKED):
+        plan.go(PeerId(f"s{number}"), complete=True)
+        plan.come(PeerId(f"t{number}"), 1.0)
+    return (time.process_time() - began) / ASKED
 
 
 def _answered(
@@ -182,6 +195,7 @@ def _announce(number: int, tag: str) -> SwarmAnnounce:
         host=_host(number),
         swarms=[entry],
         addresses=tag,
+        ranges=True,
     )
 
 
@@ -224,13 +238,17 @@ def keep_check(table: str) -> None:
 
 
 def print_loads(fleets: list[int]) -> None:
-    print("| hosts | every | heard/s | answer, kB | first, kB | Mbit/s | known, ms | plan, ms | processor | new, ms |")
-    print("|---|---|---|---|---|---|---|---|---|---|")
+    print(
+        "| hosts | every | heard/s | answer, kB | first, kB | Mbit/s | known, ms | judged, ms | changed, ms "
+        "| processor | new, ms |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
     for hosts in fleets:
         at = load(hosts)
         print(
             f"| {hosts:,} | {at.period:.0f} s | {at.announces:.0f} | {at.answer_bytes / 1000:.1f} "
-            f"| {at.first_bytes / 1000:.0f} | {at.mbit:,.1f} | {at.known_secs * 1e3:.2f} | {at.plan_secs * 1e3:.0f} "
+            f"| {at.first_bytes / 1000:.0f} | {at.mbit:,.1f} | {at.known_secs * 1e3:.2f} | {at.judge_secs * 1e3:.1f} "
+            f"| {at.change_secs * 1e3:.2f} "
             f"| {at.processor:.0%} | {at.new_secs * 1e3:.1f} |",
             flush=True,
         )

@@ -5,6 +5,7 @@ Time passes in ticks. In each tick, every link carries a number of pieces each w
 one piece under way from each peer that it knows: the piece of the highest priority, then the
 rarest, as libtorrent chooses. Peers serve requests in the order in which they came. Receivers
 announce when a master tells them to, and look at their peers' pieces as often as the engine does.
+In a swarm with several zones, receivers know those of their zone, and fetch flows from others.
 
 Never: decide anything that conductor.py, crowd.py or neighbours.py decide.
 """
@@ -13,14 +14,15 @@ from __future__ import annotations
 
 import random
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from torrentdist.model.ids import PeerId
 from torrentdist.swarm.directory.directory_values import Periods
+from torrentdist.swarm.plan.border import feeders, flows_of, pieces_of, source_of, zone_of
 from torrentdist.swarm.plan.conductor import OWN, Conductor, Progress, SwarmView, look_secs
-from torrentdist.swarm.plan.crowd import Crowd
 from torrentdist.swarm.plan.request_window import BLOCK
+from torrentdist.swarm.plan.zoned_crowds import NOWHERE, ZonedCrowds
 
 NEVER = 1 << 60
 _ONLY = [bytes(b"01"[byte == priority] for byte in range(256)) for priority in range(8)]
@@ -49,10 +51,18 @@ class Receiver:
     """Pieces that the others know it has. News of a piece waits behind what it sends."""
     news: int = 0
     shown_at: int = 0
+    zone: str = NOWHERE
+    flows: dict[int, int] = field(default_factory=dict)
+    """The pieces of each flow that it fetches from other zones."""
+    outside: int = 0
+    """Pieces that came from other zones."""
+    elsewhere: int = 0
+    """Pieces that came from other places: zones or racks."""
     asked: int = 0
     """Pieces under way."""
     busy: set[int] = field(default_factory=set)
-    """Peers from which it has a piece under way."""
+    """Peers from which it has a piece under way, and flows, as negative numbers below those of the
+    holders."""
     knows: dict[int, None] = field(default_factory=dict)
     """Indexes of the receivers that it is connected to."""
     holders: bool = True
@@ -81,6 +91,7 @@ class World:
     tick_secs: float = 0.125
     piece_length: int = 2 * BLOCK
     periods: Periods = field(default_factory=Periods)
+    holder_zone: str = NOWHERE
     waits: bool = True
     """Whether small messages wait behind pieces on the same link. False to look at the plan
     alone."""
@@ -90,20 +101,22 @@ class World:
     tick: int = 0
 
     def __post_init__(self) -> None:
-        self._crowd = Crowd()
+        self._crowds = ZonedCrowds()
+        self._sources: dict[str, list[int]] = {}
         self._chance = random.Random(self.seed)
         self._full = (1 << self.pieces) - 1
         self._index = {receiver.id: index for index, receiver in enumerate(self.receivers)}
         self._arriving = sorted(range(len(self.receivers)), key=lambda index: -self.receivers[index].joins)
         self._alive: dict[int, Receiver] = {}
         self._lacking: dict[int, Receiver] = {}
-        self._queues: dict[int, deque[tuple[int, int]]] = {}
-        """Requests by the peer that was asked: who asks, and for which piece. Holders have negative
-        numbers."""
+        self._queues: dict[int, deque[tuple[int, int, int]]] = {}
+        """Requests by the peer that was asked: who asks, for which piece, and on which line, as in
+        Receiver.busy. Holders have negative numbers."""
         self._sending: Counter[int] = Counter()
         """Ticks that each holder has spent on the pieces that it was asked for."""
-        self._travelling: dict[int, list[tuple[int, int, int]]] = {}
-        """Requests under way by time of arrival: who is asked, who asks, and for which piece."""
+        self._travelling: dict[int, list[tuple[int, int, int, int]]] = {}
+        """Requests under way by time of arrival: who is asked, who asks, for which piece, and on
+        which line."""
         for receiver in self.receivers:
             receiver.announces_at = receiver.joins
 
@@ -124,9 +137,11 @@ class World:
         while self._arriving and self.receivers[self._arriving[-1]].joins <= self.tick:
             index = self._arriving.pop()
             self._alive[index] = self._lacking[index] = self.receivers[index]
+            self._crowds.come(self.receivers[index].id, self.receivers[index].zone, self.tick * self.tick_secs)
         for index in [index for index, receiver in self._alive.items() if receiver.dies <= self.tick]:
             del self._alive[index]
-            self._lacking.pop(index, None)
+            if self._lacking.pop(index, None) is not None:
+                self._crowds.go(self.receivers[index].id)
             self._forget(index)
         if self.tick >= self.holders_leave:
             for holder in range(-self.holders, 0):
@@ -134,8 +149,8 @@ class World:
 
     def _forget(self, source: int) -> None:
         """Removes a dead peer. Its requests have to go to others."""
-        for index, piece in self._queues.pop(source, ()):
-            self._take_back(source, index, piece)
+        for index, piece, line in self._queues.pop(source, ()):
+            self._take_back(line, index, piece)
 
     def _announce(self) -> None:
         """Lets the hosts that are due announce their progress, and gives them their place and
@@ -147,17 +162,33 @@ class World:
                 continue
             receiver.announces_at = self.tick + max(1, round(period / self.tick_secs))
             self.announces[int(now)] += 1
-            self._crowd.look(receiver.id, self._progress, (), now)
-            receiver.conductor.place = self._crowd.place(receiver.id)
-            receiver.holders = self._crowd.needs_holders(receiver.id, receiver.have.bit_count(), now)
-            near = self._crowd.neighbours(receiver.id, lambda peer: self._index[peer] in self._lacking, now)
+            crowd = self._crowds.of(receiver.zone)
+            crowd.judge(self._progress, now)
+            receiver.conductor.place = place = crowd.place(receiver.id)
+            receiver.holders = crowd.needs_holders(receiver.id, receiver.have.bit_count(), now)
+            if self._sources_for(receiver.zone):
+                receiver.holders = False
+                numbers = flows_of(place.number, place.receivers) if place else flows_of(0, 1)
+                receiver.flows = {flow: sum(1 << piece for piece in pieces_of(flow, self.pieces)) for flow in numbers}
+            near = crowd.neighbours(receiver.id, lambda peer: self._index[peer] in self._lacking, now)
             for other in self._lacking if near is None else (self._index[peer] for peer in near):
-                if other != index and other in self._alive:
+                if other != index and other in self._alive and self.receivers[other].zone == receiver.zone:
                     receiver.knows[other] = self.receivers[other].knows[index] = None
 
-    def _progress(self) -> dict[PeerId, Progress]:
-        size = self.pieces * self.piece_length
-        return {r.id: Progress(r.have.bit_count() * self.piece_length, size) for r in self._lacking.values()}
+    def _sources_for(self, place: str) -> list[int]:
+        """Returns the receivers from which a place fetches flows, as the masters' first plan says;
+        none: it fetches from the holders."""
+        receivers = self._crowds.receivers()
+        if len(receivers) > 1 and place not in self._sources:
+            giving = feeders(place, receivers, {}, {self.holder_zone: self.holders})
+            self._sources[place] = [index for index, one in enumerate(self.receivers) if one.zone in giving]
+        return self._sources.get(place, [])
+
+    def _progress(self, peer: PeerId) -> Progress | None:
+        receiver = self._lacking.get(self._index[peer])
+        if receiver is None:
+            return None
+        return Progress(receiver.have.bit_count() * self.piece_length, self.pieces * self.piece_length)
 
     def _waits(self, index: int) -> int:
         """Returns the ticks for which a small message to one peer waits behind what is sent to
@@ -170,15 +201,15 @@ class World:
             if receiver.shown_at <= self.tick and receiver.shown != receiver.have:
                 receiver.shown, receiver.news = receiver.news, receiver.have
                 receiver.shown_at = self.tick + self._waits(index)
-        for source, index, piece in self._travelling.pop(self.tick, ()):
+        for source, index, piece, line in self._travelling.pop(self.tick, ()):
             if source < 0 or source in self._alive:
-                self._queues.setdefault(source, deque()).append((index, piece))
+                self._queues.setdefault(source, deque()).append((index, piece, line))
             else:
-                self._take_back(source, index, piece)
+                self._take_back(line, index, piece)
 
-    def _take_back(self, source: int, index: int, piece: int) -> None:
+    def _take_back(self, line: int, index: int, piece: int) -> None:
         self.receivers[index].asked &= ~piece
-        self.receivers[index].busy.discard(source)
+        self.receivers[index].busy.discard(line)
 
     def _ask(self) -> None:
         seeds = self.holders if self.tick < self.holders_leave else 0
@@ -199,15 +230,27 @@ class World:
                 left = missing & ~receiver.asked or missing  # the last pieces are requested from every peer
                 there = left & (self._full if source < 0 else self.receivers[source].shown)
                 if there and (piece := self._pick(receiver.wanted, there)):
-                    self._request(index, receiver, source, piece)
+                    self._request(index, receiver, source, piece, source)
+            if receiver.flows:
+                self._ask_abroad(index, receiver)
 
-    def _request(self, index: int, receiver: Receiver, source: int, piece: int) -> None:
+    def _ask_abroad(self, index: int, receiver: Receiver) -> None:
+        """Asks for the next piece of each flow."""
+        for flow, pieces in receiver.flows.items():
+            line = -self.holders - 1 - flow
+            source = source_of(flow, receiver.zone, self._sources[receiver.zone])
+            if line in receiver.busy or source is None or source not in self._alive:
+                continue
+            if there := pieces & self.receivers[source].shown & ~receiver.have & ~receiver.asked:
+                self._request(index, receiver, source, there & -there, line)
+
+    def _request(self, index: int, receiver: Receiver, source: int, piece: int, line: int) -> None:
         receiver.asked |= piece
-        receiver.busy.add(source)
+        receiver.busy.add(line)
         if wait := self._waits(index):
-            self._travelling.setdefault(self.tick + wait, []).append((source, index, piece))
+            self._travelling.setdefault(self.tick + wait, []).append((source, index, piece, line))
         else:
-            self._queues.setdefault(source, deque()).append((index, piece))
+            self._queues.setdefault(source, deque()).append((index, piece, line))
 
     def _look(self, receiver: Receiver, known: Iterable[int], seeds: int) -> None:
         """Sets a receiver's priorities from the pieces of its present connections."""
@@ -252,23 +295,26 @@ class World:
     def _serve(self, source: int, room: dict[int, int]) -> None:
         """Serves requests in the order in which they came, as far as links carry them."""
         queue = self._queues[source]
-        waiting: list[tuple[int, int]] = []
+        waiting: list[tuple[int, int, int]] = []
         sent = 0
         most = self.uplink if source >= 0 else self._given(source)
         while queue and sent < most:
-            index, piece = queue.popleft()
+            index, piece, line = queue.popleft()
             receiver = self.receivers[index]
             if index not in room or piece & receiver.have:
-                receiver.busy.discard(source)  # the receiver is gone, or has the piece from another peer
+                receiver.busy.discard(line)  # the receiver is gone, or has the piece from another peer
             elif room[index] and (source >= 0 or (self.tick + index) % receiver.held_up == 0):
                 room[index] -= 1
                 sent += 1
-                receiver.busy.discard(source)
+                receiver.busy.discard(line)
+                zone = self.holder_zone if source < 0 else self.receivers[source].zone
+                receiver.outside += zone_of(zone) != zone_of(receiver.zone)
+                receiver.elsewhere += zone != receiver.zone
                 self._receive(index, receiver, piece)
                 if source < 0:
                     self.sent_by_holders[piece] += 1
             else:
-                waiting.append((index, piece))
+                waiting.append((index, piece, line))
         queue.extendleft(reversed(waiting))
 
     def _given(self, holder: int) -> int:
@@ -290,6 +336,7 @@ class World:
         if receiver.have == self._full:
             receiver.done_at = self.tick
             del self._lacking[index]
+            self._crowds.go(receiver.id, complete=True)
 
 
 def _ranks(wanted: list[int], copies: list[int], seeds: int) -> Rank:
@@ -313,5 +360,6 @@ def _bits(pieces: int) -> Iterable[int]:
         pieces ^= lowest
 
 
-def crowd(size: int) -> list[Receiver]:
-    return [Receiver(PeerId(f"s{number:06}")) for number in range(size)]
+def crowd(size: int, zones: Sequence[str] = (NOWHERE,)) -> list[Receiver]:
+    """Returns receivers, which are in these zones in turn."""
+    return [Receiver(PeerId(f"s{number:06}"), zone=zones[number % len(zones)]) for number in range(size)]

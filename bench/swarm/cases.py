@@ -109,6 +109,22 @@ CASES = {
         beside="without TLS",
         runs=5,
     ),
+    "zones": Case(
+        what="3 zones of 16 hosts, 10 Mbit/s, 16 MiB, by the same without labels",
+        scenario=Scenario(hosts=48, rate=10.0, size=16, zones=3),
+        bar=1.15,
+        by=By.BASE,
+        base=Scenario(hosts=48, rate=10.0, size=16, zones=3, blind=True),
+        beside="blind",
+    ),
+    "borders": Case(
+        what="the same, each border with a quarter of its zone's speed",
+        scenario=Scenario(hosts=48, rate=10.0, size=16, zones=3, border=40.0),
+        bar=0.6,
+        by=By.BASE,
+        base=Scenario(hosts=48, rate=10.0, size=16, zones=3, border=40.0, blind=True),
+        beside="blind",
+    ),
     "far": Case(
         what="2 hosts, 30 ms from each other and the holder, 100 Mbit/s, 32 MiB",
         scenario=Scenario(hosts=2, rate=100.0, rtt=30.0),

@@ -154,7 +154,20 @@ def write_source(directory: Path, mib: int, files: int = 1) -> Path:
 def case_of(arguments: argparse.Namespace) -> Case:
     """Returns a named case, or one from the options. Options override the values of a named case,
     and those of its base run that are the same there."""
-    options = ("hosts", "rate", "size", "holders", "holder_rate", "rtt", "slow", "apart", "killed", "tls")
+    options = (
+        "hosts",
+        "rate",
+        "size",
+        "holders",
+        "holder_rate",
+        "rtt",
+        "slow",
+        "apart",
+        "killed",
+        "tls",
+        "zones",
+        "border",
+    )
     said = {key: getattr(arguments, key) for key in options}
     given = {key: value for key, value in said.items() if value is not None}
     if arguments.scenario:
@@ -177,8 +190,12 @@ def _line(name: str, o: Outcome, seconds: float) -> str:
         f"{name}: last {o.last_done:.2f} s = {o.last_done / seconds:.3f} T, first {ends[0]:.2f} s, all but the last "
         f"{ends[-2 if len(ends) > 1 else -1]:.2f} s, longest of its own start {o.longest / seconds:.3f} T, seeder sent "
         f"{o.seeder_copies:.2f} copies, a host received {o.received_copies:.3f}, cpu {o.cpu_secs:.2f} s a host, "
-        f"{o.python_secs:.2f} s of it in the interpreter, {o.duplicates:.1%} fetched twice{failed}"
+        f"{o.python_secs:.2f} s of it in the interpreter, {o.duplicates:.1%} fetched twice{_crossed(o)}{failed}"
     )
+
+
+def _crossed(o: Outcome) -> str:
+    return "".join(f", {copies:.2f} copies into {zone}" for zone, copies in o.into_zones.items())
 
 
 def _say(text: str) -> None:
@@ -198,6 +215,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--slow", type=int, help="number of hosts that have a tenth of the rate")
     parser.add_argument("--apart", type=float, help="seconds between one host's start and the next one's")
     parser.add_argument("--killed", type=float, help="the share of hosts that dies after half of T")
+    parser.add_argument("--zones", type=int, help="number of zones that the hosts are in; the holders are in the first")
+    parser.add_argument("--border", type=float, help="Mbit/s of each zone's border, each way; 0: no limit")
     parser.add_argument("--tls", action="store_true", default=None, help="the hosts' cluster has mutual TLS")
     parser.add_argument("--runs", type=int, help="of everything; the median counts. Default 1; in the table 3, or 5")
     parser.add_argument("--peers", default="stock", help=f"some of {','.join(SETTINGS)}; empty: none")

@@ -65,8 +65,18 @@ class Ours:
         self._token.chmod(0o600)
         self._access: ClusterAccess = MutualTls(self.home / "ca") if scenario.tls else InTheClear()
         self._zookeeper = EmbeddedZooKeeper(self.home / "zookeeper", config=["clientPortAddress=0.0.0.0"])
-        self.holders = lab.add([f"m{n}" for n in range(scenario.holders)])
-        self.hosts = lab.add([f"s{n}" for n in range(scenario.hosts)])
+        zones = scenario.zone_names
+        for zone in zones:
+            lab.add_zone(zone)
+        self.holders = lab.add_in(zones[0] if zones else "br0", [f"m{n}" for n in range(scenario.holders)])
+        self._zones: dict[str, str] = {}
+        """The zone of each host."""
+        for place, zone in enumerate(zones):
+            self._zones |= {f"s{n}": zone for n in range(place, scenario.hosts, len(zones))}
+            lab.add_in(zone, [name for name, its in self._zones.items() if its == zone])
+        if not zones:
+            lab.add([f"s{n}" for n in range(scenario.hosts)])
+        self.hosts = lab.hosts(f"s{n}" for n in range(scenario.hosts))
         self._false = lab.add([f"x{n}" for n in range(scenario.liars)])
         self._digest = ""
 
@@ -98,6 +108,8 @@ class Ours:
                 self._lab.shape(host, self._scenario.rate * (0.1 if host in slow else 1.0))
             for host in self.holders:
                 self._lab.shape(host, self._scenario.holder_link)
+        for zone in self._scenario.zone_names if self._scenario.border else ():
+            self._lab.shape_border(zone, self._scenario.border)
 
     def upload(self, source: Path, bundle: str) -> str:
         """Uploads to every holder, and returns the digest."""
@@ -108,11 +120,13 @@ class Ours:
         members = [*self.hosts, *self.holders, *self._false]
         self._lab.stop([host.name for host in members])
         self._lab.remove(members)
+        for zone in self._scenario.zone_names:
+            self._lab.remove_zone(zone)
         self._zookeeper.kill()
 
     def run(self, link_time: float, patience: float = PATIENCE) -> Outcome:
         self._lab.warm(self._scenario.memory)
-        sent = self._sent()
+        sent, came = self._sent(), self._came()
         watch = Watch({host.name: host for host in self.hosts}, self._scenario.bytes, self._published)
         starts = {host.name: number * self._scenario.apart for number, host in enumerate(self.hosts)}
         told: list[subprocess.Popen[bytes]] = []
@@ -151,10 +165,14 @@ class Ours:
             failed=(*missing, *(name for name in finishing if name not in missing and not self._right(name))),
             aside=tuple(slow),
             duplicates=self._duplicates([host for host in self.hosts if host.name in finishing]),
+            into_zones={zone: (now - came[zone]) / self._scenario.bytes for zone, now in self._came().items()},
             cuts={**death.cuts(), **leave.cuts()},
         )
         self._bury([*death.dead, *leave.dead])
         return outcome
+
+    def _came(self) -> dict[str, int]:
+        return {zone: self._lab.came_into(zone) for zone in self._scenario.zone_names}
 
     def _bury(self, dead: list[Host]) -> None:
         self._lab.remove(dead)
@@ -199,6 +217,9 @@ class Ours:
     def _start(self, host: Host, role: str) -> None:
         config = self.home / f"{host.name}.toml"
         port = f"port = {API_PORT}" if role == "master" else ""
+        zone = self._zones.get(host.name, "") if not self._scenario.blind else ""
+        label = f'labels = {{ zone = "{zone}" }}' if zone else ""
+        table = f'zones = {{ "{host.address}/32" = "{self._scenario.zone_names[0]}" }}' if self._zones else ""
         plugin = f'[codedistributor]\nclass = "{self._distributor}"\n' if self._distributor else ""
         config.write_text(f"""
 [zookeeper]
@@ -210,11 +231,13 @@ token_file = "{self._token}"
 {self._access.daemon_settings(host, role)}
 [swarm]
 port = {SWARM_PORT}
+{table if role == "master" and not self._scenario.blind else ""}
 [client]
 masters = {json.dumps(self._masters())}
 [{role}]
 id = "{host.name}"
 data_dir = "{self._data(host)}"
+{label}
 {plugin}""")
         self._lab.spawn(host, [*self._program, role, "--config", str(config)], name=host.name)
 

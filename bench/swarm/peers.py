@@ -136,7 +136,7 @@ STAGES: dict[str, Callable[[ReferenceHosts], Roles]] = {
     "aria2": aria2,
     "nginx": nginx,
 }
-FROM_ONE = ("nginx", "local")
+FROM_ONE = ("nginx", "local", "docker-registry")
 """These take as many link times as there are hosts."""
 
 

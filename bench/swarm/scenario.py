@@ -43,6 +43,13 @@ class Scenario:
     copy."""
     alone: bool = False
     """The hosts have no supervisor; each runs `torrentdist download`."""
+    zones: int = 0
+    """Number of zones that the hosts are in, in turn. The holders are in the first one. 0: there
+    are no borders."""
+    border: float = 0.0
+    """Mbit/s of each zone's border, each way; 0: no limit."""
+    blind: bool = False
+    """The hosts do not know in which zone they are."""
     tls: bool = False
     """`tls.mode` is mutual, and peers exchange pieces over TLS. ZooKeeper is plain as always."""
 
@@ -59,6 +66,8 @@ class Scenario:
             "slow": 0,
             "killed": 0.0,
             "liars": 0,
+            "zones": 0,
+            "border": 0.0,
         }
         for name, value in least.items():
             if getattr(self, name) < value:
@@ -75,6 +84,10 @@ class Scenario:
     @property
     def holder_link(self) -> float:
         return self.holder_rate or self.rate
+
+    @property
+    def zone_names(self) -> list[str]:
+        return [f"zone{number}" for number in range(self.zones)]
 
     @property
     def memory(self) -> int:
@@ -106,6 +119,8 @@ class Outcome:
     failed: tuple[str, ...] = ()
     aside: tuple[str, ...] = ()
     """Hosts that had to finish but are not measured: those on slow links."""
+    into_zones: dict[str, float] = field(default_factory=dict)
+    """What crossed the border into each zone, headers included, in sizes of the bundle."""
     cuts: dict[str, float] = field(default_factory=dict)
     """When each host or holder lost power."""
 
