@@ -1,10 +1,10 @@
 """A whole cluster for tests: real ZooKeeper, real masters and supervisors, and the real command
 line.
 
-Always: every process that a test starts is gone after the test, also after a failure. `cluster` is
-shared and must not be harmed. `battered` may be killed and frozen, and is repaired before the next
-test. `new_cluster` belongs to one test. A cluster has a root of its own in the ZooKeeper that all
-tests of a worker share, unless a test asks for a server that it may harm.
+Always: every process that a test starts is gone after the test, also after a failure. `new_cluster`
+belongs to one test; those that tests share are in shared_clusters.py. A cluster has a root of its
+own in the ZooKeeper that all tests of a worker share, unless a test asks for a server that it may
+harm.
 """
 
 from __future__ import annotations
@@ -364,42 +364,6 @@ def running_cluster(
                 cluster.close()
     finally:
         shutil.rmtree(work, ignore_errors=True)
-
-
-@pytest.fixture(scope="session")
-def _shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    settings = {"swarm": {"seeding_secs": 2.0}}  # a supervisor may hear of a removal so late; the default is 15 s
-    with running_cluster(settings, work=tmp_path_factory.mktemp("shared-cluster")) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def cluster(_shared_cluster: Cluster) -> Cluster:
-    """3 masters and 2 supervisors, shared by all tests of a worker. Do not stop, kill or fill
-    anything."""
-    dead = [p.id for p in _shared_cluster.dev.state.processes if not is_alive(p)]
-    assert not dead, f"a test before this one lost {dead}"
-    return _shared_cluster
-
-
-@pytest.fixture(scope="session")
-def _battered_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    settings = {"replication": {"abandon_secs": 4.0}, "swarm": {"seeding_secs": 2.0}}
-    work = tmp_path_factory.mktemp("battered-cluster")
-    with running_cluster(settings, work=work, own_zookeeper=True) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def battered(_battered_cluster: Cluster) -> Iterator[Cluster]:
-    """3 masters, 2 supervisors and a ZooKeeper that a test may kill and freeze. They are repaired
-    before each test. Uploads expire in 4 s."""
-    _battered_cluster.heal()
-    yield _battered_cluster
-    for process in _battered_cluster.dev.state.processes:
-        with contextlib.suppress(ProcessLookupError):
-            if is_alive(process):
-                os.kill(process.pid, signal.SIGCONT)
 
 
 @pytest.fixture

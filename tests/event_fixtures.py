@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from scripts.java_classes import SPARK_CLASSES
 from torrentdist.spark.spark_session import spark_session, suited_to_few
 
 if TYPE_CHECKING:  # the other rings do not need to import it
@@ -24,6 +25,8 @@ Events = Callable[..., "Frames"]
 @pytest.fixture(scope="session")
 def local_spark() -> Iterator[SparkSession]:
     conf = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "2g", "spark.sql.adaptive.enabled": "true"}
+    if SPARK_CLASSES.exists():
+        conf["spark.driver.extraJavaOptions"] = f"-XX:SharedArchiveFile={SPARK_CLASSES} -Xlog:disable"
     with spark_session("tests", master="local[2]", conf=conf, brief=True) as session:
         yield session
 
@@ -51,15 +54,24 @@ def write_lines(directory: Path, lines: list[dict[str, Any] | str], name: str = 
 
 @pytest.fixture
 def events(local_spark: SparkSession, tmp_path: Path) -> Iterator[Events]:
-    """Reads lines as the tables want them: valid, with ZooKeeper's time, each once."""
+    """Reads lines as the tables want them: valid, with ZooKeeper's time, each once. The frames are
+    kept as those of a small report are, because the plan of a table would otherwise hold theirs
+    many times."""
 
     from torrentdist.model.events import NAMES
     from torrentdist.spark.reporting.arrivals import Frames
     from torrentdist.spark.reporting.event_reading import clocks, read_lines, timed, unique, usable
 
+    kept: list[Frames] = []
+
     def make(*lines: dict[str, Any] | str) -> Frames:
         found = usable(read_lines(local_spark, str(write_lines(tmp_path / "events", list(lines)))))
-        return Frames.of(unique(timed(found, clocks(found)), NAMES))
+        events = unique(timed(found, clocks(found)), NAMES).coalesce(1).persist()
+        kept.append(Frames.of(events).persisted(few=True))
+        return kept[-1]
 
     with small_data(local_spark):
         yield make
+    for frames in kept:
+        frames.unpersist()
+        frames.events.unpersist()

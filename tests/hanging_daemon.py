@@ -6,7 +6,7 @@ import signal
 import sys
 import time
 
-from torrentdist.host.process import watchdog
+from torrentdist.host.event_loop import watchdog
 
 watchdog.PATIENCE = 14
 """Longer than the leader's patience, so that the leader misses the daemon before it ends."""

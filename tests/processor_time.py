@@ -12,6 +12,7 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,18 @@ def _children(pid: int) -> list[int]:
     return [int(child) for child in found]
 
 
+@contextmanager
+def counted_as_shared() -> Iterator[None]:
+    """Counts what is done as the cost of the file, and not of the test: what it makes is for many
+    tests."""
+    began = processor_secs()
+    try:
+        yield
+    finally:
+        for times in _running:
+            times.add_shared(processor_secs() - began)
+
+
 class ProcessorTimes:
     """Costs of the tests of this process."""
 
@@ -60,6 +73,10 @@ class ProcessorTimes:
         self._shared = 0.0
         """What shared fixtures have cost since the test began."""
         self._fixtures = 0
+
+    def add_shared(self, secs: float) -> None:
+        if not self._fixtures:
+            self._shared += secs
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Iterator[None]:
@@ -89,6 +106,7 @@ class ProcessorTimes:
         return report
 
 
+_running: list[ProcessorTimes] = []
 _BEGAN = pytest.StashKey[float]()
 
 
@@ -134,6 +152,7 @@ class Costs:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(ProcessorTimes())
+    _running[:] = [ProcessorTimes()]
+    config.pluginmanager.register(_running[0])
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Costs())

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from torrentdist.host.process.slow_callbacks import LIMIT_SECS, SlowCallback, watched_callbacks
+from torrentdist.host.event_loop.slow_callbacks import LIMIT_SECS, SlowCallback, watched_callbacks
 from torrentdist.model.configuration.settings import SLOW_CALLBACKS
 
 WATCHED = {SLOW_CALLBACKS: str(LIMIT_SECS)}

@@ -35,7 +35,7 @@ class Heard:
     body: bytes
 
 
-Answer = tuple[int, dict[str, Any]] | tuple[int, dict[str, Any], dict[str, str]] | None
+Answer = tuple[int, dict[str, Any] | bytes] | tuple[int, dict[str, Any] | bytes, dict[str, str]] | None
 
 
 @dataclass
@@ -74,7 +74,7 @@ class Master:
         answer = self.script(heard)
         if answer is None:
             return
-        body = json.dumps(answer[1]).encode()
+        body = answer[1] if isinstance(answer[1], bytes) else json.dumps(answer[1]).encode()
         extra = "".join(f"{k}: {v}\r\n" for k, v in (answer[2] if len(answer) == 3 else {}).items())
         head = f"HTTP/1.1 {answer[0]} X\r\nContent-Length: {len(body)}\r\nConnection: close\r\n{extra}\r\n"
         writer.write(head.encode() + body)

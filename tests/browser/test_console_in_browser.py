@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -223,42 +224,52 @@ def every_page(cluster: Cluster) -> Iterator[str]:
     return (page.format(run=run) for page in (*PAGES, *FORMS))
 
 
-def test_pages_suit_everybody(chromium: Chromium, cluster: Cluster, axe: str) -> None:
-    """People who cannot see well, or use a program that reads pages to them, could not use the
-    console. It takes long, because it looks at each page in three ways."""
+@dataclass
+class Looked:
+    """What was seen of all pages."""
+
+    barriers: dict[str, Any] = field(default_factory=dict)
+    """What axe-core finds wrong, by page and look."""
+    wide: dict[str, int] = field(default_factory=dict)
+    """Widths of the pages that are wider than a telephone."""
+    texts: list[str] = field(default_factory=list)
+
+
+@pytest.fixture(scope="module")
+def looked(chromium: Chromium, cluster: Cluster) -> Looked:
+    """Opens every page once, and looks at it light and wide, and dark and narrow: each colour and
+    each layout is seen."""
     leader = cluster.leader()
     tab = signed_in(chromium, cluster, leader, "operator")
-    found: dict[str, Any] = {}
+    found, axe = Looked(), AXE.read_text() if AXE.exists() else ""
     for page in every_page(cluster):
         tab.go(cluster.url(leader) + page)
-        tab.value(axe)
-        for scheme, width in (("light", 1200), ("dark", 1200), ("dark", NARROW)):
+        if axe:
+            tab.value(axe)
+        for scheme, width in (("light", 1200), ("dark", NARROW)):
             tab.scheme(scheme)
             tab.size(width, 900)
-            if wrong := tab.value(WRONG):
-                found[f"{page} {scheme} {width}"] = wrong
+            if axe and (wrong := tab.value(WRONG)):
+                found.barriers[f"{page} {scheme} {width}"] = wrong
+        found.texts.append(tab.text())
+        if (widest := tab.value(WIDEST)) > NARROW:
+            found.wide[page] = widest
+    return found
 
-    assert {} == found
+
+@pytest.mark.usefixtures("axe")
+def test_pages_suit_everybody(looked: Looked) -> None:
+    """People who cannot see well, or use a program that reads pages to them, could not use the
+    console."""
+    assert {} == looked.barriers
 
 
-def test_pages_fit_a_telephone(chromium: Chromium, cluster: Cluster) -> None:
+def test_pages_fit_a_telephone(looked: Looked) -> None:
     """Somebody who is called at night would have to move each page, or the tables of hosts and
-    rules, from side to side. It takes long, because it opens every page."""
-    leader = cluster.leader()
-    tab = signed_in(chromium, cluster, leader, "operator")
-    tab.size(NARROW, 900)
-    found: dict[str, int] = {}
-    shown: list[str] = []
-    for page in every_page(cluster):
-        tab.go(cluster.url(leader) + page)
-        shown.append(tab.text())
-        width = tab.value(WIDEST)
-        if width > NARROW:
-            found[page] = width
-
-    assert {} == found
-    assert 1 == sum("It did not work" in text for text in shown)  # the page that does not exist
-    assert any("Hosts over time" in text for text in shown)
+    rules, from side to side."""
+    assert {} == looked.wide
+    assert 1 == sum("It did not work" in text for text in looked.texts)  # the page that does not exist
+    assert any("Hosts over time" in text for text in looked.texts)
 
 
 def test_the_keyboard_skips_the_navigation(chromium: Chromium, cluster: Cluster) -> None:

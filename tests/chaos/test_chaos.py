@@ -28,9 +28,10 @@ LONGEST_SECS = 600.0
 @pytest.mark.case("E6")
 @pytest.mark.case("E8")
 @pytest.mark.case("F7")
-def test_two_minutes_of_chaos_lose_nothing() -> None:
+def test_a_minute_of_chaos_loses_nothing() -> None:
     """If this fails, something acknowledged is lost, two masters led at once, a daemon did not come
-    back, or requests fail while certificates are replaced."""
+    back, or requests fail while certificates are replaced. It takes long, because a whole cluster
+    is at work."""
     directory = Path(tempfile.mkdtemp(prefix="torrentdist-chaos-"))
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), str(ROOT)]), "TMPDIR": str(directory)}
     command = [sys.executable, "-m", "chaos.run", "--time", f"{CI_SECS:g}", "--seed", str(CI_SEED)]

@@ -7,12 +7,13 @@ import asyncio
 import random
 import secrets
 from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
 from simulation.operating_system import simulated
 from simulation.virtual_loop import VirtualLoop
-from zookeeper_fixtures import PATIENT, eventually
+from zookeeper_fixtures import PATIENT, eventually, write_auth
 from zookeeper_fixtures import expire as expire_at_server
 
 from torrentdist.cluster.session.founding import found_cluster
@@ -39,11 +40,13 @@ Play = Callable[[Scenario], None]
 
 
 def connector(clients: list[ZooKeeper], servers: list[str], chroot: str) -> Connect:
-    async def connect(resume: Any = None) -> ZooKeeper:
-        client = ZooKeeper(ZooKeeperConfig(servers=servers, chroot=chroot, **PATIENT), resume)
+    async def connect(resume: Any = None, *, auth_file: str = "", is_founder: bool = True) -> ZooKeeper:
+        config = ZooKeeperConfig(servers=servers, chroot=chroot, auth_file=auth_file, **PATIENT)
+        client = ZooKeeper(config, resume)
         clients.append(client)
         await client.start(10.0)
-        await found_cluster(client)
+        if is_founder:
+            await found_cluster(client)
         return client
 
     return connect
@@ -212,5 +215,33 @@ def test_a_session_can_be_taken_over(on: Play) -> None:
 
         assert found is not None
         assert (found.ephemeral_owner, again.session_id) == (session.id if session else 0, again.session_id)
+
+    on(scenario)
+
+
+def test_a_znode_is_closed_to_other_users(on: Play, tmp_path: Path) -> None:
+    """If the simulated server differs, no story shows a host that writes what it must not, or
+    cannot write what it has to."""
+    ours, theirs = (write_auth(tmp_path / name, f"{name}:password-of-{name}") for name in ("ann", "bob"))
+
+    async def scenario(connect: Connect, _: Expire) -> None:
+        ann = await connect(auth_file=ours)
+        await ann.create("/closed", b"1")
+        await ann.create("/closed/below", b"1")
+        bob = await connect(auth_file=theirs, is_founder=False)
+        missing = await bob.exists("/closed/missing")
+        asked = [
+            bob.get("/closed"), bob.children("/closed"), bob.set("/closed", b"2"), bob.delete("/closed/below"),
+            bob.create("/closed/own", b""), bob.commit([Set("/closed", b"2")]), bob.acls("/closed"),
+            bob.exists("/closed"),
+        ]  # fmt: skip
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        again = await connect(auth_file=ours)
+        found = await again.get("/closed")
+
+        assert missing is None
+        assert [getattr(answer, "code", answer) for answer in answers] == ["forbidden"] * len(asked)
+        assert found is not None
+        assert found[0] == b"1"
 
     on(scenario)

@@ -57,12 +57,14 @@ OF_ROLES = {
         "GET /v1/distributions/copy",
         "POST /v1/heartbeat",
         "GET /v1/revocations",
+        "GET /v1/urls/trust",
         "GET /v1/issuing-key",
         "POST /v1/hosts/{}/place",
         "GET /v1/zookeeper-auth",
     },
     "anyone": {
         "GET /livez",
+        "GET /readyz",
         "GET /announce/{}",
         "GET /v1/ca",
         "GET /v1/proof",
@@ -76,6 +78,7 @@ OF_ROLES = {
         "POST /v1/reuse",
         "POST /v1/swarm",
         "POST /v1/swarm-certificates",
+        "POST /v1/urls",
         "PUT /v1/metafiles/{}",
     },
 }

@@ -154,7 +154,7 @@ class Master:
         self.requests.append("announce")
         answer = self.directory.announce(said, source_host="127.0.0.1", now=time.monotonic(), masters=[self.url])
         if not self.deaf:
-            self.engine.allow(self.directory.addresses())
+            self.engine.allow(self.directory.addresses((), 0.0))
             for entry in said.swarms:
                 transfer = self.engine.transfer(entry.digest)
                 if transfer is not None:

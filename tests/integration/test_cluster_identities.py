@@ -130,7 +130,7 @@ def test_a_host_that_joins_gets_its_identity(mutual: Cluster, tmp_path: Path) ->
 def test_a_node_of_kubernetes_gets_what_is_its_own(mutual: Cluster, tmp_path: Path) -> None:
     """If this fails, the pods of a DaemonSet wait for ever, or need a secret that all nodes share.
     The script and the configuration are those of the manifest, with paths in a directory."""
-    config_map, _, daemon_set = yaml.safe_load_all(MANIFEST.read_text())
+    config_map, *_, daemon_set = yaml.safe_load_all(MANIFEST.read_text())
     (join_it,) = daemon_set["spec"]["template"]["spec"]["initContainers"]
     places = {place for place in re.findall(r"mountPath: (/[\w/]+)", MANIFEST.read_text()) if place != "/tmp"}
     for place in places:

@@ -17,7 +17,7 @@ from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole
 from torrentdist.swarm.engine.engine import Engine, EngineConfig
 from torrentdist.testing.sample_trees import some_bytes, write_tree
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.alone, pytest.mark.quiet]
 
 SMALL_BUNDLE = {"job.py": some_bytes(1024 * 1024, 1), "empty": b""}
 TRIES = 5

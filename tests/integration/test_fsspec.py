@@ -20,6 +20,7 @@ import pytest
 from cluster_fixtures import Cluster, make_source, picture
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.tests.abstract import AbstractFixtures, AbstractGetTests
+from shared_clusters import shared_cluster
 
 from torrentdist import Client
 from torrentdist.doors.bundle_filesystem import ArrivingFile, TorrentdistFileSystem
@@ -51,12 +52,12 @@ def put(cluster: Cluster) -> Iterator[Put]:
 
 
 @pytest.fixture(scope="module")
-def uploaded(_shared_cluster: Cluster) -> Iterator[dict[str, str]]:
+def uploaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The bundles of the suite's scenarios."""
-    bundles: dict[str, str] = {}
+    cluster, bundles = shared_cluster(tmp_path_factory), dict[str, str]()
     yield bundles
     for bundle in bundles.values():
-        Client(config_file=_shared_cluster.dir / "client.toml").remove(bundle)
+        Client(config_file=cluster.dir / "client.toml").remove(bundle)
 
 
 class TestGet(AbstractGetTests, AbstractFixtures):  # type: ignore[misc]  # fsspec is untyped

@@ -28,7 +28,7 @@ from torrentdist.model.errors import TorrentdistError
 
 pytestmark = pytest.mark.anyio
 
-MEMBERS, RESOURCES, SECONDS = map(int, os.environ.get("TORRENTDIST_TEST_GROUP", "20x100x40").split("x"))
+MEMBERS, RESOURCES, SECONDS = map(int, os.environ.get("TORRENTDIST_TEST_GROUP", "20x100x20").split("x"))
 SIDE_BY_SIDE = 50
 """With more members than this, one process cannot run both algorithms at once."""
 PROCESSES = 4

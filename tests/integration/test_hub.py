@@ -7,7 +7,6 @@ import secrets
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -21,6 +20,7 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 from patience import patient
+from uploaded_bundles import Put
 
 from torrentdist import Client
 from torrentdist.supervisor.hub.hub_api import PAGE_ENTRIES
@@ -28,7 +28,6 @@ from torrentdist.supervisor.hub.hub_api import PAGE_ENTRIES
 PAGE = Path(__file__).parent.parent.parent / "docs" / "hub.md"
 LIMIT = 1024 * 1024
 """Bytes per second that the only master sends, so that an arrival takes long enough to observe."""
-Put = Callable[[str, Path], str]
 
 
 @pytest.fixture(autouse=True)
@@ -40,21 +39,6 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def hub(cluster: Cluster) -> str:
     return f"{cluster.url('supervisor-1')}/hub"
-
-
-@pytest.fixture
-def put(cluster: Cluster) -> Iterator[Put]:
-    """Uploads directories under ids that begin with a name, and removes them afterwards."""
-    client, made = Client(config_file=cluster.dir / "client.toml"), []
-
-    def upload(name: str, path: Path) -> str:
-        client.upload(path, id=name)
-        made.append(name)
-        return name
-
-    yield upload
-    for name in made:
-        client.remove(name)
 
 
 def new_name() -> str:

@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import yaml
+from cluster_fixtures import Cluster
 from swarm_members import membership
 
 from torrentdist.security.authority.authority_files import init_authority, issue_files, read_authority
@@ -18,8 +21,9 @@ from torrentdist.security.private_files import read_private
 from torrentdist.security.tls_contexts import TlsFiles, client_context
 
 MANIFEST = Path(__file__).parent.parent.parent / "deploy/kubernetes/masters.yaml"
+BACKUP = MANIFEST.with_name("backup.yaml")
 POD = "torrentdist-master-0"
-_, _, STATEFUL_SET = yaml.safe_load_all(MANIFEST.read_text())
+STATEFUL_SET = next(d for d in yaml.safe_load_all(MANIFEST.read_text()) if d["kind"] == "StatefulSet")
 SPEC = STATEFUL_SET["spec"]["template"]["spec"]
 
 
@@ -39,11 +43,15 @@ def given_secret(work: Path) -> None:
 def start(work: Path) -> subprocess.CompletedProcess[str]:
     """Runs the container, with its mounts below `work`."""
     (container,) = SPEC["initContainers"]
+    return run(container, work, {"PATH": "/usr/bin:/bin", "POD_NAME": POD})
+
+
+def run(container: dict[str, Any], work: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Runs a container's script, with its mounts below `work`."""
     mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
     script = re.sub("|".join(sorted(mounts)), lambda found: f"{work}{found[0]}", container["command"][-1])
     for mount in mounts:
         Path(f"{work}{mount}").mkdir(parents=True, exist_ok=True)
-    env = {"PATH": "/usr/bin:/bin", "POD_NAME": POD}
     command = [*container["command"][:-1], script]
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
 
@@ -78,3 +86,24 @@ def test_a_volume_with_the_right_group_is_left_alone() -> None:
     """If this fails, each start of a master changes the mode of every file of its bundles, and the
     master reads all of them again."""
     assert "OnRootMismatch" == SPEC["securityContext"]["fsGroupChangePolicy"]
+
+
+def test_the_backups_job_keeps_the_newest_fourteen(cluster: Cluster, tmp_path: Path) -> None:
+    """If this fails, there is no backup when it is needed, or the volume fills up."""
+    job = next(d for d in yaml.safe_load_all(BACKUP.read_text()) if d["kind"] == "CronJob")
+    (container,) = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    for folder in ("backups", "secrets", "etc/torrentdist"):
+        (tmp_path / folder).mkdir(parents=True)
+    for day in range(20):
+        (tmp_path / "backups" / f"202001{day:02}T021700Z.backup").write_text("old")
+    (tmp_path / "secrets/token").write_text(cluster.dev.token_file.read_text())
+    (tmp_path / "secrets/ca.pem").write_text("")
+    masters = ", ".join(f'"{cluster.url(name)}"' for name in cluster.masters())
+    token = tmp_path / "run/secrets/torrentdist/token"
+    (tmp_path / "etc/torrentdist/client.toml").write_text(f'[client]\nmasters = [{masters}]\ntoken_file = "{token}"\n')
+    made = run(container, tmp_path, {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"})
+    kept = sorted((tmp_path / "backups").iterdir())
+
+    assert 0 == made.returncode, made.stderr
+    assert 14 == len(kept)
+    assert (0o600, True) == (kept[-1].stat().st_mode & 0o777, kept[-1].stat().st_size > 100)

@@ -90,7 +90,7 @@ async def test_an_announce_is_answered_from_the_newer_records(enter: Enter, prox
 
     swarms = cast(Any, SimpleNamespace(hear=hear))
     bundles = HostBundles(lambda: behind.mirror.snapshot, lambda digest: [])
-    api = SwarmApi(NewerRecords(behind.mirror, nobody), swarms, bundles, members_only=False)
+    api = SwarmApi(NewerRecords(behind.mirror, nobody), swarms, bundles, cast(Any, None), members_only=False)
     app = Authentication(api_app(api.operations()), None)
     proxy.hold_answers()
     await leader.distributions.begin(request("r1"), DistributionOrder(BUNDLE), lambda _: None)

@@ -67,6 +67,10 @@ def install(request: pytest.FixtureRequest, tmp_path: Path) -> Install:
     return with_pip if request.param == "pip" else with_uv
 
 
+by_uv = pytest.mark.parametrize("install", ["uv"], indirect=True)
+"""For what depends on our answers alone: pip takes a second of processor time to start."""
+
+
 def value_of(site: Path, module: str) -> str:
     found = re.fullmatch(r"VALUE = '(.*)'\n", (site / f"{module}.py").read_text())
     assert found is not None
@@ -127,6 +131,7 @@ def test_a_wrong_hash_is_refused(battered: Cluster, install: Install, tmp_path: 
     assert not (tmp_path / "site" / "pinned.py").exists()
 
 
+@by_uv
 def test_a_wheel_that_was_damaged_before_the_upload_is_refused(
     cluster: Cluster, put: Put, install: Install, tmp_path: Path
 ) -> None:
@@ -145,6 +150,7 @@ def test_a_wheel_that_was_damaged_before_the_upload_is_refused(
     assert whole.name in get(f"{url}fine/", "text/html").text
 
 
+@by_uv
 def test_what_was_damaged_on_this_host_is_not_installed(
     cluster: Cluster, put: Put, install: Install, tmp_path: Path
 ) -> None:
@@ -163,6 +169,7 @@ def test_what_was_damaged_on_this_host_is_not_installed(
     assert "right" == value_of(tmp_path / "site", "kept")
 
 
+@by_uv
 def test_a_bundle_without_distributions_is_an_empty_index(
     cluster: Cluster, put: Put, install: Install, tmp_path: Path
 ) -> None:
@@ -178,6 +185,7 @@ def test_a_bundle_without_distributions_is_an_empty_index(
     assert 0 != ran.returncode
 
 
+@by_uv
 def test_an_unknown_bundle_is_not_found(cluster: Cluster, install: Install) -> None:
     """If this fails, a wrong id looks like a slow index."""
     url = index_url(cluster, "no-such-bundle")
@@ -314,5 +322,5 @@ def test_the_session_of_the_page_works(cluster: Cluster, tmp_path: Path) -> None
     ran = [run_block(block, cluster.url("supervisor-1"), tmp_path, **env) for block in blocks]
 
     assert [0, 0, 0] == [one.returncode for one in ran], [one.stderr for one in ran]
-    (by_uv,) = (tmp_path / "venv").glob("lib/*/site-packages/my_app.py")
-    assert ["app", "app"] == [value_of(site, "my_app") for site in (tmp_path / "site", by_uv.parent)]
+    (with_uv,) = (tmp_path / "venv").glob("lib/*/site-packages/my_app.py")
+    assert ["app", "app"] == [value_of(site, "my_app") for site in (tmp_path / "site", with_uv.parent)]

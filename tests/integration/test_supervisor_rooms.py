@@ -48,5 +48,5 @@ async def test_each_room_is_built_from_a_host_and_other_rooms(tmp_path: Path) ->
     assert all(paths_of(door) <= paths_of(gateway) for door in doors)
     assert {"keeper", "high mark"} == loops_of(bundles)
     assert {"workers", "reporting", "barriers"} <= loops_of(jobs)
-    assert {"audit"} == loops_of(gateway)
+    assert {"audit", "pushes"} == loops_of(gateway)
     assert {"zookeeper"} == loops_of(place)

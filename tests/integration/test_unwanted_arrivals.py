@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from scripted_masters import Master
+from scripted_masters import Answer, Heard, Master
 from zookeeper_fixtures import eventually
 
 from torrentdist.bundle.metafile import Metafile
@@ -20,6 +20,8 @@ from torrentdist.host.process.host_daemon import HostDaemon
 from torrentdist.model.configuration.config import ClientConfig, CodeDistributorConfig, Config, SupervisorConfig
 from torrentdist.model.ids import BundleId
 from torrentdist.model.removals import removal_mark
+from torrentdist.model.wire.headers import DIGEST
+from torrentdist.supervisor.bundles import keeper as keeper_module
 from torrentdist.supervisor.bundles import keeping_plan
 from torrentdist.supervisor.bundles.keeper import Keeper
 from torrentdist.supervisor.bundles.room import bundle_room
@@ -28,18 +30,24 @@ from torrentdist.testing.sample_trees import SMALL, Tree, write_tree
 
 pytestmark = pytest.mark.anyio
 ETL = BundleId("etl-1")
-PLUGIN = "torrentdist.distributor.local:LocalCodeDistributor"
+LOCAL = CodeDistributorConfig(class_="torrentdist.distributor.local:LocalCodeDistributor")
+
+
+def unknown(heard: Heard) -> Answer:
+    return 404, {"error": "bundle_not_found", "fields": {"id": "etl-1"}}
 
 
 @asynccontextmanager
-async def keeping(directory: Path) -> AsyncIterator[tuple[HostDaemon, Keeper]]:
-    """Yields a host and its keeper at work. Its only master knows no bundle."""
-    master = Master(lambda heard: (404, {"error": "bundle_not_found", "fields": {"id": "etl-1"}}))
+async def keeping(
+    directory: Path, script: Callable[[Heard], Answer] = unknown, distributor: CodeDistributorConfig = LOCAL
+) -> AsyncIterator[tuple[HostDaemon, Keeper]]:
+    """Yields a host and its keeper at work, and `script` plays its only master."""
+    master = Master(script)
     await master.start()
     config = Config(
         supervisor=SupervisorConfig(id="s1", data_dir=str(directory), ids_dir="", gateway_port=0),
         client=ClientConfig(masters=[master.url]),
-        codedistributor=CodeDistributorConfig(class_=PLUGIN),
+        codedistributor=distributor,
     )
     host = await Supervisor(config).open_host()
     keeper = bundle_room(host).keeper
@@ -104,6 +112,36 @@ async def test_a_plugin_forgets_a_removed_bundle(tmp_path: Path) -> None:
         await eventually(lambda: not kept.exists())
 
         assert host.runtime.store.get(meta.digest) is None
+
+
+async def test_a_bundle_that_is_uploaded_again_arrives_although_slow_masters_call_it_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If this fails, somebody who removes a bundle and uploads it again is told that it does not
+    exist, until the next announce of each host."""
+    tree = tmp_path / "source"
+    write_tree(tree, SMALL)
+    meta = make_metafile(tree)
+
+    def giving(heard: Heard) -> Answer:
+        return (200, meta.raw, {DIGEST: meta.digest}) if "/etl-1/metafile" in heard.path else unknown(heard)
+
+    async with keeping(tmp_path / "data", giving, CodeDistributorConfig()) as (host, keeper):
+        keeper.hear_removed(frozenset({meta.digest}))
+        keeper.request(ETL)
+        await eventually(lambda: host.runtime.store.lookup(ETL) == meta.digest)
+        keeper.hear_removed(frozenset({meta.digest}))
+        keeper.poke()
+        await asyncio.sleep(0.3)
+        given_up = keeper.error(ETL)
+        monkeypatch.setattr(keeper_module, "GIVEN_AGAIN_SECS", 0.0)
+        keeper.hear_removed(frozenset({meta.digest}))
+        await eventually(lambda: keeper.error(ETL) is not None)
+
+        assert given_up is None
+        removed_again = keeper.error(ETL)
+        assert removed_again is not None
+        assert "bundle_not_found" == removed_again.code
 
 
 async def test_a_removal_that_the_disk_refuses_is_heard_again(tmp_path: Path) -> None:

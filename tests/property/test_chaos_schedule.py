@@ -90,7 +90,11 @@ def test_no_target_has_two_faults_at_once(seed: int, seconds: float) -> None:
 
 def test_ci_tries_every_kind_of_fault() -> None:
     """If this failed, a change could break the handling of a fault, and CI would not notice."""
-    assert {type(event.fault) for event in schedule(CI_SEED, CI_SECS)} == set(get_args(Fault))
+    faults = [event.fault for event in schedule(CI_SEED, CI_SECS)]
+
+    assert set(map(type, faults)) == set(get_args(Fault))
+    assert {fault.way for fault in faults if isinstance(fault, Cut)} == set(Way)
+    assert {fault.direction for fault in faults if isinstance(fault, Part)} == set(Direction)
 
 
 def test_every_kind_of_fault_comes_up() -> None:

@@ -34,9 +34,9 @@ from torrentdist.swarm.plan.conductor import (
     levelled,
     look_secs,
     owners,
-    places_of,
     spare,
 )
+from torrentdist.swarm.plan.crowd import Crowd
 from torrentdist.swarm.plan.neighbours import FULL_MESH, neighbours
 from torrentdist.swarm.plan.request_window import BLOCK, FEWEST_BLOCKS, NEAR, QUICK, NetworkPath, queue_secs, window
 
@@ -220,9 +220,13 @@ def test_the_graph_is_connected_and_known_to_both_ends(size: int) -> None:
 )
 def test_every_share_has_one_receiver_at_most(members: dict[PeerId, int], expected: set[PeerId]) -> None:
     """Two receivers would fetch the same pieces from the holder."""
-    lacking = {peer: Progress(done, 100) for peer, done in members.items()}
-    places = places_of(lacking, expected)
-    shares = [place.number for place in places.values() if place.number < SHARES]
+    planned = Crowd()
+    for peer in members:
+        planned.come(peer, 0.0)
+    planned.expect(sorted(expected), lambda peer: members.get(peer) == 100)
+    planned.judge(lambda peer: Progress(members[peer], 100), 5.0)
+    places = [planned.place(peer) for peer in members.keys() | expected]
+    shares = [place.number for place in places if place is not None and place.number < SHARES]
 
     assert len(set(shares)) == len(shares)
 
@@ -349,22 +353,26 @@ def test_every_piece_is_always_wanted(
 def test_a_newcomer_gets_a_share_and_a_slow_one_none() -> None:
     """A newcomer without a share would ask the holders for pieces that others have; one on a slow
     link would keep its share from the others."""
-    others = {PeerId(f"s{n}"): Progress(done=500, size=1000, secs=5.0) for n in range(4)}
-    newcomer, slow = PeerId("new"), PeerId("slow")
-    places = places_of(
-        {**others, newcomer: Progress(done=0, size=1000, secs=0.5), slow: Progress(done=50, size=1000, secs=5.0)}, ()
-    )
+    done = {PeerId(f"s{n}"): 500 for n in range(4)} | {PeerId("slow"): 50}
+    planned, newcomer = Crowd(), PeerId("new")
+    for peer in done:
+        planned.come(peer, 0.0)
+    planned.come(newcomer, 4.5)
+    planned.judge(lambda peer: Progress(done.get(peer, 0), 1000), 5.0)
 
-    assert places[newcomer].number < places[newcomer].shares == 5
-    assert places[slow].number >= SHARES
+    assert PlanPlace(4, 5) == planned.place(newcomer)
+    assert PlanPlace(SHARES, SHARES) == planned.place(PeerId("slow"))
 
 
 def test_the_receiver_told_to_fetch_first_has_the_first_place() -> None:
     """Every newcomer would move all the others' places."""
     told = [PeerId(name) for name in ("s9", "s3", "s5")]
-    places = places_of({peer: Progress(0, 100) for peer in map(PeerId, ("s3", "z", "s5", "a", "s9"))}, told)
+    planned, came = Crowd(), [PeerId(name) for name in ("s3", "z", "s5", "a", "s9")]
+    for peer in came:
+        planned.come(peer, 0.0)
+    planned.expect(told, lambda peer: False)
 
-    assert ["s9", "s3", "s5", "z", "a"] == sorted(places, key=lambda peer: places[peer].number)
+    assert [PlanPlace(n, 5) for n in range(5)] == [planned.place(PeerId(p)) for p in ("s9", "s3", "s5", "z", "a")]
 
 
 @given(

@@ -13,6 +13,7 @@ from property_size import examples
 from torrentdist.model.ids import Digest, PeerId
 from torrentdist.model.wire.swarm_messages import PeerRole, SwarmAnnounce, SwarmEntry
 from torrentdist.swarm.directory.directory import Limits, Periods, SwarmDirectory
+from torrentdist.swarm.directory.peer_addresses import ranges_of
 
 DIGESTS = [Digest(letter * 64) for letter in "abc"]
 PEERS = [PeerId(f"p{n}") for n in range(7)]
@@ -115,7 +116,7 @@ class DirectoryMachine(RuleBasedStateMachine):
         assert stats.memberships == sum(map(len, claims))
         assert stats.swarms == len({digest for claim in claims for digest in claim})
         assert stats.fetching == sum(not all(claim.values()) for claim in claims)
-        assert set(self.directory.addresses()) == {known.host for known in self.known.values()}
+        assert ranges_of({known.host for known in self.known.values()}) == self.directory.addresses((), self.now)
 
 
 TestDirectory = DirectoryMachine.TestCase

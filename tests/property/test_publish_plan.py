@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from property_size import examples
@@ -11,7 +12,7 @@ from property_size import examples
 from torrentdist.csi import publish_plan as plan
 from torrentdist.csi.mount_table import Mount
 from torrentdist.csi.publish_plan import hold_name, publish_step, repairs, unpublish_step
-from torrentdist.csi.volume_request import Pod, WantedVolume
+from torrentdist.csi.volume_request import Pod, Refusal, WantedVolume
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.wire.fleet_messages import HostBundleView, HostState
 from torrentdist.model.wire.hold_messages import HoldView
@@ -182,6 +183,33 @@ def test_what_is_mounted_and_unsound_is_mounted_anew() -> None:
         assert [sound] == node.mounts[volume.target]
 
 
+def test_a_hold_of_something_else_ends_before_the_mount() -> None:
+    """A pod whose volume names another bundle now would wait for it for ever, or get the old one
+    under the new name."""
+    volume, digest = wanted(TARGETS[0], "a"), BUNDLES[BundleId("a")]
+    view = HostBundleView(id=volume.bundle, digest=digest, state=HostState.DONE, size=1, files=1)
+    right = HoldView(name="h", bundle=volume.bundle, digest=digest, target=volume.target, taken_at=1.0)
+    changes = ({"path": "lib"}, {"bundle": BundleId("b")}, {"digest": Digest("b" * 64)})
+    others = [msgspec.structs.replace(right, **change) for change in changes]
+
+    assert plan.MountContent(digest, "") == publish_step(volume, [], right, view)
+    assert [plan.EndHold("h")] * 3 == [publish_step(volume, [], other, view) for other in others]
+
+
+def test_what_is_mounted_and_not_held_is_held_again() -> None:
+    """A bundle could be evicted under its pod, or one whose mount has gone would stay for ever."""
+    node, volume = Node(), wanted(TARGETS[0], "a")
+    node.publish(volume, MOST_STEPS)
+    (sound,), digest = node.mounts[volume.target], BUNDLES[BundleId("a")]
+    gone, foreign = replace(sound, root=sound.root + "//deleted"), replace(sound, root="/other")
+
+    assert plan.TakeHold(digest) == publish_step(volume, [sound], None, None)
+    assert [plan.TakeLostHold(volume.target, digest)] == repairs([], {volume.target: sound}, (), {})
+    assert [] == repairs([], {volume.target: sound}, (volume.target,), {})
+    assert [] == repairs(list(node.holds.values()), {volume.target: sound}, (), {})
+    assert [[], []] == [repairs([], {volume.target: mount}, (), {}) for mount in (gone, foreign)]
+
+
 def test_what_somebody_else_mounted_stays() -> None:
     """A volume of another driver would be unmounted under its pod, or shown as the bundle."""
     node, volume = Node(), wanted(TARGETS[0], "a")
@@ -189,3 +217,62 @@ def test_what_somebody_else_mounted_stays() -> None:
 
     assert isinstance(publish_step(volume, node.mounts[volume.target], None, None), plan.Refuse)
     assert {} == node.holds
+
+
+def test_a_digest_that_the_volume_names_is_the_one_that_is_mounted() -> None:
+    """A pod that asks for one version would run another."""
+    node, volume = Node(), wanted(TARGETS[0], "a")
+    node.publish(volume, MOST_STEPS)
+    (mount,), (hold,) = node.mounts[volume.target], node.holds.values()
+    digest, other = BUNDLES[volume.bundle], BUNDLES[BundleId("b")]
+    view = HostBundleView(id=volume.bundle, digest=digest, state=HostState.DONE, size=1, files=1)
+    unknown = msgspec.structs.replace(view, digest=None, state=HostState.WAITING)
+    same, another = replace(volume, digest=digest), replace(volume, digest=other)
+
+    assert plan.Settled() == publish_step(same, [mount], hold, None)
+    for changed in (another, replace(volume, path="lib"), replace(volume, bundle=BundleId("b"))):
+        assert refused_with(Refusal.CONFLICT, publish_step(changed, [mount], hold, None))
+    assert plan.TakeHold(digest) == publish_step(same, [], None, view)
+    assert refused_with(Refusal.PRECONDITION, publish_step(another, [], None, view))
+    assert isinstance(publish_step(same, [], None, unknown), plan.AwaitBundle)
+
+
+def test_a_bundle_that_does_not_arrive_is_refused_with_the_reason() -> None:
+    """A pod would wait for a bundle that has gone, and its events would not say why."""
+    volume = wanted(TARGETS[0], "a")
+    for state in (HostState.FAILED, HostState.GONE):
+        view = HostBundleView(id=volume.bundle, digest=None, state=state, reason="no room", size=1, files=1)
+        step = publish_step(volume, [], None, view)
+
+        assert isinstance(step, plan.Refuse)
+        assert (Refusal.NOT_YET, True) == (step.why, "no room" in step.message)
+
+
+def test_an_unmounted_volume_goes_in_this_order() -> None:
+    """The kubelet would be told that all is gone while a hold or a directory is left."""
+    mount = Mount(TARGETS[0], "/x", read_only=True)
+
+    assert plan.Unmount() == unpublish_step([mount], target_exists=True, hold="h")
+    assert plan.RemoveTarget() == unpublish_step([], target_exists=True, hold="h")
+    assert plan.EndHold("h") == unpublish_step([], target_exists=False, hold="h")
+    assert plan.Settled() == unpublish_step([], target_exists=False, hold="")
+
+
+def refused_with(why: Refusal, step: plan.PublishStep) -> bool:
+    return isinstance(step, plan.Refuse) and why is step.why
+
+
+def test_a_hold_without_a_mount_a_moment_ago_stays_once_it_is_mounted() -> None:
+    """A bundle would be evicted under a pod that got it just now."""
+    node, volume = Node(), wanted(TARGETS[0], "a")
+    node.publish(volume, MOST_STEPS)
+    (mount,), (hold,) = node.mounts[volume.target], node.holds.values()
+
+    assert [] == repairs([hold], {volume.target: mount}, (), {hold.name: plan.UNMOUNTED_SECS})
+
+
+def test_the_name_of_a_hold_is_the_same_in_every_release() -> None:
+    """After an upgrade, the holds of the old driver would keep bundles for ever, since their names
+    would be nobody's."""
+    assert "csi-2b381f8b156fda0b854fe1d2a0331d28" == hold_name("/pods/1/mount")
+    assert "csi-675c3d1004361d0a44bfdb9032424210" == hold_name("/pods/\udcff/mount")

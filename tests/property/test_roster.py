@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from torrentdist.model.ids import Digest, PeerId
 from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmEntry
-from torrentdist.swarm.directory.roster import Draw, Peer, Roster, Swarm
-from torrentdist.swarm.plan.conductor import Progress
+from torrentdist.swarm.directory.roster import Draw, Peer, Roster
+from torrentdist.swarm.directory.swarm import Swarm
+from torrentdist.swarm.plan.conductor import PlanPlace, Progress
 from torrentdist.swarm.plan.neighbours import FULL_MESH
 
 DIGEST = Digest("1" * 64)
@@ -84,7 +85,7 @@ def test_what_a_receiver_had_before_says_nothing_of_its_pace() -> None:
     one.entries[DIGEST] = SwarmEntry(digest=DIGEST, complete=False, done=50, size=100, local=30)
     swarm.others[False].add(one)
 
-    assert {one.id: Progress(20, 70)} == swarm.progress()
+    assert Progress(20, 70) == swarm.progress(one.id)
 
 
 def test_a_receiver_of_many_is_told_of_some_that_are_there() -> None:
@@ -97,7 +98,7 @@ def test_a_receiver_of_many_is_told_of_some_that_are_there() -> None:
         swarm.others[False].add(one)
     swarm.others[True].add(peer(70))
     swarm.masters[True].add(peer(80))
-    swarm.crowd.look(PeerId("p0"), swarm.progress, expected, 1.0)
+    swarm.crowds.of("").expect(expected, swarm.others[True].__contains__)
 
     def near(number: int) -> set[tuple[str, bool]] | None:
         asker = swarm.others[False].get(PeerId(f"p{number}")) or peer(number)
@@ -106,3 +107,36 @@ def test_a_receiver_of_many_is_told_of_some_that_are_there() -> None:
 
     assert {("10.0.0.1", False), ("10.0.0.70", True), ("10.0.0.80", True)} == near(0)
     assert near(2) is None
+
+
+def test_a_peer_that_leaves_is_listed_no_more_and_frees_its_place() -> None:
+    """If this fails, others dial a peer that has left, or its pieces wait for it."""
+    swarm, peers = Swarm(DIGEST), [peer(number) for number in range(4)]
+    for one in peers:
+        swarm.enter(one, complete=one is peers[3])
+    swarm.leave(peers[1])
+    swarm.leave(peers[3])
+
+    assert [0, 2] == [swarm.count(complete=True), swarm.count(complete=False)]
+    assert [PlanPlace(0, 2), None, PlanPlace(1, 2)] == [swarm.crowds.of("").place(PeerId(f"p{n}")) for n in range(3)]
+
+
+def test_a_peer_is_complete_or_a_receiver_and_never_both() -> None:
+    """If this fails, a host that is done keeps a share of the pieces, or one that lost a file gets
+    none."""
+    swarm, said = Swarm(DIGEST), []
+    one = peer(0)
+    for complete in (False, True, False):
+        swarm.enter(one, complete=complete)
+        said.append((swarm.count(complete=True), swarm.count(complete=False), swarm.is_receiver(one.id)))
+
+    assert [(0, 1, True), (1, 0, False), (0, 1, True)] == said
+
+
+def test_a_master_that_lacks_something_is_a_receiver() -> None:
+    """If this fails, masters fetch an upload without a plan, and its pieces are sent twice."""
+    swarm, one = Swarm(DIGEST), peer(0)
+    one.role = PeerRole.MASTER
+    swarm.enter(one, complete=False)
+
+    assert [True, False] == [swarm.is_receiver(one.id), swarm.is_receiver(PeerId("stranger"))]

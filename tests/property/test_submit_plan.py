@@ -3,6 +3,8 @@ is."""
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Mapping
 
 import pytest
@@ -12,7 +14,13 @@ from hypothesis import strategies as st
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
 from torrentdist.spark.submission.submit_arguments import SWITCHES, WITH_VALUE, SparkArguments, split_arguments
-from torrentdist.spark.submission.submit_plan import SubmitRequest, plan_command, program_of
+from torrentdist.spark.submission.submit_plan import (
+    DRIVER_PYTHON,
+    SubmitRequest,
+    hosts_to_wait_for,
+    plan_command,
+    program_of,
+)
 
 IDS_DIR = "/var/lib/torrentdist/ids"
 OWN = {"--env": True, "--bundle": True, "--print": False, "-h": False, "--help": False}
@@ -83,15 +91,23 @@ def test_every_process_knows_its_bundles(request: SubmitRequest) -> None:
     drives_here = "cluster" not in request.spark.options or request.master == "local[2]"
     places = {"yarn": "spark.yarn.appMasterEnv.", "k8s:": "spark.kubernetes.driverEnv."}
     place = places.get(request.master[:4])
-    expected = {"TORRENTDIST_ENV": request.env or "", "TORRENTDIST_BUNDLES": ",".join(request.bundles)}
+    in_pods = place == "spark.kubernetes.driverEnv."
+    expected = {
+        "TORRENTDIST_ENV": request.env or "",
+        "TORRENTDIST_BUNDLES": ",".join(request.bundles),
+        "TORRENTDIST_IDS_DIR": "" if request.is_python else IDS_DIR,
+    }
 
     for name, value in expected.items():
         key = f"spark.executorEnv.{name}"
-        assert value == conf.get(key, "") or key in mine
         assert value == view.environment.get(name, "") if drives_here else name not in view.environment
-        if place and not drives_here:
-            assert value == conf.get(f"{place}{name}", "")
+        value = IDS_DIR if in_pods and name == "TORRENTDIST_IDS_DIR" else value
+        assert value == conf.get(key, "") or key in mine
+        if place:
+            assert ("" if drives_here else value) == conf.get(f"{place}{name}", "")
     wanted = program_of(IDS_DIR) if request.is_python else None
+    if in_pods:
+        wanted = f"{IDS_DIR}/{request.env}/bin/python3" if request.env else None
     assert wanted == conf.get("spark.pyspark.python") or "spark.pyspark.python" in mine
 
 
@@ -104,7 +120,79 @@ def test_spark_files_say_nothing_else(request: SubmitRequest) -> None:
     of_kubernetes = {key for key in added if key.startswith("spark.kubernetes.")}
 
     assert not of_yarn or (request.master == "yarn" and not request.drives_here)
-    assert bool(of_kubernetes) == request.master.startswith("k8s://")
+    assert not of_kubernetes or request.master.startswith("k8s://")
+
+
+@given(requests())
+def test_pods_start_with_their_bundles_as_volumes(request: SubmitRequest) -> None:
+    """On Kubernetes a driver or an executor would start without its bundle, or with rights that the
+    level `restricted` of Pod Security refuses."""
+    view = plan_command(request)
+    conf = settings_of(view.command)
+    bundles = {*request.bundles, *([request.env] if request.env else [])}
+    is_needed = bool(bundles) and request.master.startswith("k8s://")
+    sides = ["executor"] if request.drives_here else ["driver", "executor"]
+    named = [conf.get(f"spark.kubernetes.{side}.podTemplateFile") for side in sides]
+    pods = [json.loads(text)["spec"] for text in view.files.values()]
+
+    assert (list(view.files) * len(sides) if is_needed else [None] * len(sides)) == named
+    for pod in pods:
+        (container,) = pod["containers"]
+        volumes = {volume["name"]: volume["csi"]["volumeAttributes"]["bundle"] for volume in pod["volumes"]}
+        mounted = {mount["mountPath"]: volumes[mount["name"]] for mount in container["volumeMounts"]}
+        assert {f"{IDS_DIR}/{bundle}": bundle for bundle in bundles} == mounted
+        assert all(volume["csi"]["readOnly"] for volume in pod["volumes"])
+        assert not [volume for volume in pod["volumes"] if volume.keys() != {"name", "csi"}]
+
+
+@given(requests())
+def test_a_shell_runs_what_is_shown(request: SubmitRequest) -> None:
+    """A user who pastes the command of --print would start another application."""
+    view = plan_command(request)
+    environment = [f"{name}={text}" for name, text in view.environment.items()]
+
+    assert [*environment, *view.command] == shlex.split(view.shell())
+
+
+def test_yarn_waits_as_long_as_spark_files_say() -> None:
+    """The wait that an operator set for all applications would be replaced by ours."""
+    spark = SparkArguments(application="app.py", values={"master": "yarn", "deploy-mode": "cluster"})
+    found = [
+        "spark.yarn.am.waitTime"
+        in settings_of(plan_command(SubmitRequest(spark, None, (), IDS_DIR, "spark-submit", defaults)).command)
+        for defaults in ({}, {"spark.yarn.am.waitTime": "900s"})
+    ]
+
+    assert [True, False] == found
+
+
+@pytest.mark.parametrize(
+    ("application", "share", "expected"),
+    [("app.py", None, 0.0), ("app.jar", None, 1.0), ("app.py", 0.5, 0.5), ("app.jar", 0.0, 0.0)],
+)
+def test_a_jvm_waits_for_all_hosts_unless_its_user_says_otherwise(
+    application: str, share: float | None, expected: float
+) -> None:
+    """A JVM would start where its bundles are missing, or Python would wait for a host that is
+    down."""
+    request = SubmitRequest(SparkArguments(application=application), None, (), IDS_DIR, "spark-submit")
+
+    assert expected == hosts_to_wait_for(request, share)
+
+
+def test_a_jvm_in_a_pod_waits_for_nobody() -> None:
+    """One node that is down would hold up an application whose pods start with their bundles."""
+    spark = SparkArguments(application="app.jar", values={"master": "k8s://https://h:6443", "deploy-mode": "cluster"})
+
+    assert 0.0 == hosts_to_wait_for(SubmitRequest(spark, None, (), IDS_DIR, "spark-submit"), None)
+
+
+def test_our_own_option_is_ours_where_spark_has_it_too() -> None:
+    """`--help` would show Spark's help; or a command without anything would be a bug."""
+    split = split_arguments(["--help", "--verbose", "app.py"], OWN)
+
+    assert (("--help",), ("--verbose",), "app.py") == (split.own, split.spark.options, split.spark.application)
+    assert SparkArguments() == split_arguments([], OWN).spark
 
 
 @pytest.mark.parametrize(
@@ -130,3 +218,56 @@ def test_what_cannot_work_is_refused(master: str, application: str, words: str) 
     request = SubmitRequest(spark=spark, env=BundleId("env-43"), bundles=(), ids_dir=IDS_DIR, program="spark-submit")
     with pytest.raises(TorrentdistError, match=words):
         plan_command(request)
+
+
+@pytest.mark.parametrize(
+    ("values", "conf", "defaults", "expected"),
+    [
+        ({"master": "yarn"}, {"spark.master": "local"}, {}, "yarn"),
+        ({}, {"spark.master": "yarn"}, {"spark.master": "local"}, "yarn"),
+        ({}, {}, {"spark.master": "yarn"}, "yarn"),
+        ({}, {}, {}, "local[*]"),
+    ],
+)
+def test_the_master_is_the_one_that_spark_takes(
+    values: dict[str, str], conf: dict[str, str], defaults: dict[str, str], expected: str
+) -> None:
+    """An application would be told its bundles in a way that its engine does not know."""
+    spark = SparkArguments(application="app.py", values=values, conf=conf)
+
+    assert expected == SubmitRequest(spark, None, (), IDS_DIR, "spark-submit", defaults).master
+
+
+@pytest.mark.parametrize(
+    ("application", "expected"),
+    [("app.py", True), ("a.pyc", True), ("a.py#b", True), ("", True), ("a.jar", False), ("a.jar#b.py", False)],
+)
+def test_what_counts_as_python(application: str, expected: bool) -> None:
+    """A shell or a script would start without the Python of its bundle, or a jar would wait for
+    one."""
+    request = SubmitRequest(SparkArguments(application=application), None, (), IDS_DIR, "spark-submit")
+
+    assert expected is request.is_python
+
+
+@pytest.mark.parametrize(
+    ("application", "mode", "python", "expected"),
+    [
+        ("app.py", "client", "", True),
+        ("app.py", "client", program_of(IDS_DIR), True),
+        ("app.py", "client", "/usr/bin/python3", False),
+        ("app.py", "cluster", "", False),
+        ("app.jar", "client", "", False),
+    ],
+)
+def test_a_driver_waits_for_its_bundle_only_if_it_runs_in_it(
+    application: str, mode: str, python: str, expected: bool
+) -> None:
+    """A driver with a Python of its own would wait for an environment that it never uses, or one
+    that needs the environment would start without it."""
+    spark = SparkArguments(
+        application=application, values={"master": "yarn", "deploy-mode": mode}, conf={DRIVER_PYTHON: python}
+    )
+    request = SubmitRequest(spark, None, (), IDS_DIR, "spark-submit")
+
+    assert expected == request.drives_with_bundle

@@ -1,6 +1,6 @@
 """Random and damaged inputs of every format that comes from outside: nothing crashes or hangs.
 
-`make fuzz` tries 100,000 of each; `make test` tries 3,000. So many inputs come from seeds:
+`make fuzz` tries 100,000 of each; `make test` tries 1,000. So many inputs come from seeds:
 hypothesis draws those a hundred times faster than the parts of an input, but cannot make an input
 smaller when it fails.
 """
@@ -38,8 +38,8 @@ from torrentdist.swarm.directory.tracker import Tracker, announce_key
 
 pytestmark = pytest.mark.case("F11")
 
-COUNT = int(os.environ.get("TORRENTDIST_FUZZ_COUNT", "3000"))
-SMALL_ENOUGH_TO_SHRINK = 2_000
+COUNT = int(os.environ.get("TORRENTDIST_FUZZ_COUNT", "1000"))
+SMALL_ENOUGH_TO_SHRINK = 500
 """With more inputs than this, hypothesis draws seeds rather than inputs."""
 MOST_SECS = 1.0
 """Processor time for one input. A real hang takes far more, also on a quick machine."""

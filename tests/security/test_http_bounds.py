@@ -172,6 +172,24 @@ async def test_what_is_sent_after_a_refusal_is_not_read() -> None:
         writer.close()
 
 
+async def test_a_connection_ends_whose_client_was_refused_before_it_sent_its_body() -> None:
+    """The first bytes of its next request were read as the body, and the rest as a request of its
+    own."""
+    async with served() as web:
+        asks = HEAD.replace(b"secret", b"guess") + b"Content-Length: 4\r\nExpect: 100-continue\r\n\r\n"
+        reader, writer = await opened(web, asks)
+        answer = await reader.readuntil(b"\r\n\r\n")
+        with contextlib.suppress(ConnectionError):
+            writer.write(b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            await writer.drain()
+        async with asyncio.timeout(LONG):
+            rest = await reader.read()
+
+        assert b"401" in answer.partition(b"\r\n")[0]
+        assert b"HTTP/1.1" not in rest
+        writer.close()
+
+
 @pytest.mark.parametrize("size", [10, LARGE])
 async def test_a_refused_client_reads_why(size: int) -> None:
     """An upload with a wrong token would say that the connection broke, and be sent again."""

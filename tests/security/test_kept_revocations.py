@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 
+import msgspec
 import pytest
 from masters_in_process import Enter
 from zookeeper_fixtures import Connect, eventually
@@ -19,6 +20,7 @@ from torrentdist.master.access.kept_revocations import KeptRevocations, Known, f
 from torrentdist.master.master_session import MasterSession
 from torrentdist.model.access.host_record import HostRecord
 from torrentdist.model.access.token_messages import TokenRecord
+from torrentdist.model.access.url_messages import KEY_NAME, KEY_ROLE
 from torrentdist.model.ids import MasterId
 from torrentdist.model.records import ClusterRecord, encode
 
@@ -55,6 +57,19 @@ def test_the_restored_records_and_what_is_known_make_a_union() -> None:
     assert [] == forgotten_ops(kept, records(newer, tokens=(anew,)))
     assert [] == forgotten_ops(kept, records(LIVE, cluster="another"))
     assert Known("another") == learned(kept, records(LIVE, cluster="another"))
+
+
+@pytest.mark.case("F15")
+def test_a_restore_does_not_bring_back_an_old_key_of_urls() -> None:
+    """If this fails, a key that was stolen, and replaced since, signs URLs again."""
+    old = TokenRecord(name=KEY_NAME, role=KEY_ROLE, hash="old", created_at=1.0)
+    new = msgspec.structs.replace(old, hash="new", created_at=2.0)
+    known = learned(learned(Known(), records(tokens=(old,))), records(tokens=(new,)))
+    restored = learned(known, records(tokens=(old,)))
+
+    assert [Set(paths.token(KEY_NAME), encode(new), 8)] == forgotten_ops(restored, records(tokens=(old,)))
+    assert [Create(paths.token(KEY_NAME), encode(new))] == forgotten_ops(learned(restored, records()), records())
+    assert [] == forgotten_ops(restored, records(tokens=(new,)))
 
 
 @pytest.mark.case("F15")

@@ -183,7 +183,7 @@ def test_other_content_under_a_signed_id_is_refused(
 def test_a_signed_job_runs_with_its_signed_overrides(strict: Cluster, key: NewKeyView, job: Path, mark: Path) -> None:
     """Nobody could run a job with another level of logging."""
     shown = strict.run("job", "submit", job, "--conf", "env.LEVEL=debug", "--sign", key.key_file).ok()
-    until(mark.exists, "the worker runs", 60.0)
+    until(lambda: mark.exists() and mark.read_text().endswith("\n"), "the worker runs", 60.0)
 
     assert "debug\n" == mark.read_text()
     assert [key.id] == [

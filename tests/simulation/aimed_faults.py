@@ -29,7 +29,11 @@ AIMED = {
     "pause at epoch": ("epoch", "pause"),
     "crash at replica": ("replica", "kill"),
     "kill at record": ("record", "kill"),
+    "power at record": ("record", "power"),
+    "power at replica": ("replica", "power"),
+    "strand at record": ("record", "strand"),
     "pause at assignment": ("assignment", "pause"),
+    "kill at assignment": ("assignment", "kill"),
 }
 """The change that each kind waits for, and the fault that then happens to the host that made it."""
 UNHEARD_SECS = 4.0
@@ -68,7 +72,9 @@ class AimedFaults:
     def _on_change(self, kind: str, path: str) -> None:
         writer = self._cluster.zookeeper.writer
         if self._armed and writer is not None:
-            self._hit(kind_of_change(kind, path), writer.name)
+            change, node = kind_of_change(kind, path), self._cluster.zookeeper.nodes.get(path)
+            if change != "barrier" or (node is not None and node.owner):
+                self._hit(change, writer.name)
 
     def _hit(self, change: str, name: str) -> None:
         step = next((each for each in self._armed if AIMED[each.kind][0] == change), None)
@@ -77,10 +83,17 @@ class AimedFaults:
         self._armed.remove(step)
         self._note(f"{step.kind} hits {name}")
         fault = AIMED[step.kind][1]
-        if fault:
-            self._faults.happen(replace(step, kind=fault, who=name))
-            return
-        host = next(host for host in self._cluster.hosts if host.name == name)
-        network, links = self._cluster.loop.network, {(host.address, USERS_ADDRESS)}
+        if fault == "strand":
+            masters = [host.address for host in self._cluster.masters]
+            self._cut({link for host in masters for link in ((host, USERS_ADDRESS), (USERS_ADDRESS, host))}, step.secs)
+        elif fault:
+            # Not as the dying process: its calls would fail in the middle of the change.
+            NOBODY.context().run(self._faults.happen, replace(step, kind=fault, who=name))
+        else:
+            host = next(host for host in self._cluster.hosts if host.name == name)
+            self._cut({(host.address, USERS_ADDRESS)}, UNHEARD_SECS)
+
+    def _cut(self, links: set[tuple[str, str]], secs: float) -> None:
+        network = self._cluster.loop.network
         network.cut(links)
-        self._cluster.loop.call_later(UNHEARD_SECS, network.uncut, links, context=NOBODY.context())
+        self._cluster.loop.call_later(secs, network.uncut, links, context=NOBODY.context())

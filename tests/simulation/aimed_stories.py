@@ -7,10 +7,12 @@ Pure: the same seed gives the same story.
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from simulation.fault_maker import FAULTS, faults
 from simulation.steps import Step
 from simulation.story_maker import NIGHT_SECS, Story, hosts_of, night, some_user, storm, thread, told, user_steps
+from simulation.upheavals import caches, crowds, restores, rooms, upgrades
 
 AIMED_AT_ANSWERS = {"kill at answer": 6, "unheard answer": 4, "pause at answer": 2, "expire at answer": 3,
                     "kill at record": 1, "kill at epoch": 1}  # fmt: skip
@@ -25,6 +27,8 @@ def retries(seed: int) -> Story:
     for number in range(rng.randint(2, 4)):
         at = rng.uniform(at, at + 6.0)
         steps += _retried(rng, f"b{number + 1}", f"j{number % 2 + 1}", at)
+    if rng.random() < 0.4:
+        steps += _swapped(rng, rng.uniform(0.0, 12.0))
     rare = _few(faults(seed, hosts_of(3, 2), 3, NIGHT_SECS, FAULTS), 2)
     return told("retries", seed, 3, 2, [*steps, *rare])
 
@@ -43,6 +47,18 @@ def _retried(rng: random.Random, bundle: str, job: str, at: float) -> list[Step]
     return [*begin, *change, Step(later + rng.uniform(0.1, 8.0), again, "cem", what, number=content)]
 
 
+def _swapped(rng: random.Random, at: float) -> list[Step]:
+    """One content under two ids in turn: each time it is removed and uploaded again in the same
+    moment, while masters drop it."""
+    content, steps = rng.randint(1, 4), []
+    for number in range(rng.randint(3, 6)):
+        old, new = ("b6", "b7") if number % 2 else ("b7", "b6")
+        steps.append(Step(at, "upload", some_user(rng), new, number=content))
+        steps.append(Step(at + rng.uniform(-0.06, 0.02), "remove", some_user(rng), old))
+        at += rng.uniform(1.0, 4.0)
+    return [step for step in steps if step.at >= 0.0]
+
+
 def jobs(seed: int) -> Story:
     """Jobs whose hosts and leaders fail in the moments that count."""
     rng = random.Random(seed)
@@ -58,8 +74,26 @@ def jobs(seed: int) -> Story:
     for _ in range(rng.randint(1, 3)):
         aimed = rng.choices(list(AIMED_AT_WORKERS), list(AIMED_AT_WORKERS.values()))[0]
         steps.append(Step(rng.uniform(0.0, 10.0), aimed, "", secs=rng.choice([2.0, 9.0, 18.0, 30.0])))
+    if masters > 1 and rng.random() < 0.4:
+        steps += _unready(rng, masters, rng.uniform(8.0, 20.0))
+    if rng.random() < 0.3:
+        steps.append(Step(0.0, "long texts", "", number=rng.choice([300_000, 900_000, 1_500_000])))
     rare = _few(faults(seed, hosts_of(masters, hosts), masters, NIGHT_SECS, FAULTS), 4)
+    rare = [step for step in rare if step.kind not in ("wipe", "bit flip")]  # What every holder lost is lost.
     return told("jobs", seed, masters, hosts, [*steps, *rare])
+
+
+def _unready(rng: random.Random, masters: int, at: float) -> list[Step]:
+    """A master loses its disk, the new one is full at once, and all other masters die."""
+    wiped, *others = rng.sample([f"master-{n + 1}" for n in range(masters)], masters)
+    steps = [Step(at, "wipe", wiped, secs=0.3), Step(at + 0.4, "full", wiped, secs=rng.uniform(10.0, 16.0))]
+    return [*steps, *(Step(at + 0.4, "kill", name, secs=rng.uniform(8.0, 14.0)) for name in others)]
+
+
+def identities(seed: int) -> Story:
+    """A story of jobs or a night in a cluster whose hosts are users of ZooKeeper of their own."""
+    story = (jobs if seed % 3 else night)(seed)
+    return replace(story, name="identities", steps=(Step(0.0, "identities", ""), *story.steps))
 
 
 def operators(seed: int) -> Story:
@@ -84,8 +118,30 @@ def operators(seed: int) -> Story:
         elif kind in ("upload", "download"):
             number = next(step.number for step in steps if step.what == bundle)
         steps.append(Step(at, kind, some_user(rng), what, number=number))
+    if rng.random() < 0.3:
+        steps += _stalled(rng, rng.uniform(10.0, NIGHT_SECS - 10.0))
+    if rng.random() < 0.3:
+        steps += _late_news(rng, rng.uniform(2.0, NIGHT_SECS - 10.0))
     rare = _few(faults(seed, hosts_of(masters, hosts), masters, NIGHT_SECS, FAULTS), 4)
     return told("operators", seed, masters, hosts, [*steps, *rare])
+
+
+def _late_news(rng: random.Random, at: float) -> list[Step]:
+    """Masters hear late of changes that users were told of, and list bundles."""
+    content, steps = rng.randint(1, 4), [Step(at, "slow zookeeper", "", secs=8.0, number=rng.randint(1, 1000))]
+    for _ in range(rng.randint(1, 3)):
+        at += rng.uniform(0.2, 2.5)
+        steps.append(Step(at, "again", some_user(rng), "b7", number=content))
+    return steps
+
+
+def _stalled(rng: random.Random, at: float) -> list[Step]:
+    """A rule that keeps one version, and a new version whose upload begins and gets no further for
+    a while. Nobody uses the version before it."""
+    uploads = [("b8", at - 4.0), ("b9", at + 3.01)]
+    steps = [Step(when, "upload", some_user(rng), what, number=rng.randint(1, 4)) for what, when in uploads]
+    stall = Step(at + 3.0, "strand at record", "", secs=rng.uniform(3.0, 8.0))
+    return [*steps, Step(at, "retain", "dee", number=1), stall]
 
 
 OPERATIONS = ("wave", "wave", "cancel", "cancel", "pin", "unpin", "retain", "unretain", "sign", "make token",
@@ -98,6 +154,16 @@ def _few(chosen: list[Step], most: int) -> list[Step]:
     return chosen[:most]
 
 
+KINDS = (*(night, jobs, retries, operators, storm) * 3, upgrades, restores, rooms, identities, caches, crowds)
+
+
+def mixed(seed: int) -> Story:
+    """One of all kinds, in turn."""
+    return KINDS[seed % len(KINDS)](seed)
+
+
 STORIES = {
-    "thread": thread, "night": night, "storm": storm, "retries": retries, "jobs": jobs, "operators": operators,
+    "mixed": mixed, "thread": thread, "night": night, "storm": storm, "retries": retries, "jobs": jobs,
+    "operators": operators, "upgrades": upgrades, "restores": restores, "crowds": crowds, "rooms": rooms,
+    "caches": caches, "identities": identities,
 }  # fmt: skip

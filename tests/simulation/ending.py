@@ -13,6 +13,7 @@ from typing import Any
 
 from simulation.history import History
 from simulation.invariants import Invariants, published
+from simulation.left_over import LeftOver
 from simulation.record_history import ROOT
 from simulation.simulated_cluster import SimulatedCluster, leads
 from simulation.simulated_runs import SimulatedRunning
@@ -21,6 +22,7 @@ from simulation.simulated_runs import SimulatedRunning
 class Ending:
     def __init__(self, cluster: SimulatedCluster, invariants: Invariants, history: History) -> None:
         self._cluster, self._invariants, self._history = cluster, invariants, history
+        self._left_over = LeftOver(cluster, invariants, history)
 
     def has_bugs(self) -> bool:
         """Whether a daemon has failed in a way that it never may. It would fail again and again."""
@@ -28,7 +30,8 @@ class Ending:
 
     def complaints(self) -> list[str]:
         """Returns everything that is not as it must be in the end."""
-        return [*self._daemons(), *self._bundles(), *self._told(), *self._orders(), *self._jobs(), *self._left_over()]
+        found = [*self._daemons(), *self._bundles(), *self._told(), *self._orders(), *self._jobs()]
+        return [*found, *self._parts(), *self._left_over.complaints()]
 
     def _children(self, parent: str) -> list[str]:
         node = self._cluster.zookeeper.nodes.get(f"{ROOT}/{parent}")
@@ -39,7 +42,7 @@ class Ending:
             parent = "masters" if host.is_master else "supervisors"
             if not host.up:
                 yield f"{host.name} is not up"
-            elif host.name not in self._children(parent):
+            elif host.name not in self._children(parent) and not self._children(f"places/{host.name}"):
                 yield f"{host.name} is not registered"
         if not any(host.up and leads(host) for host in self._cluster.masters):
             yield "nobody leads"
@@ -47,6 +50,10 @@ class Ending:
     def _bundles(self) -> Iterator[str]:
         for bundle, record in self._invariants.records():
             if record["state"] != "available":
+                for host in self._cluster.masters:
+                    is_holder = host.name in self._children(f"code-distributor/{bundle}")
+                    if is_holder and self._invariants.wrong_on_disk(host, record["digest"]) is not None:
+                        yield f"{host.name} has a replica record of {bundle}, and not the bundle"
                 continue
             for host in self._cluster.masters:
                 if (wrong := self._invariants.wrong_on_disk(host, record["digest"])) is not None:
@@ -64,7 +71,7 @@ class Ending:
     def _orders(self) -> Iterator[str]:
         for bundle in self._children("distributions"):
             record = json.loads(self._cluster.zookeeper.nodes[f"{ROOT}/distributions/{bundle}"].data)
-            if record["state"] == "running":
+            if record["state"] == "running" and not any(host.room for host in self._cluster.hosts):
                 yield f"the distribution of {bundle} is still running"
         for host in self._cluster.supervisors:
             node = self._cluster.zookeeper.nodes.get(f"{ROOT}/assignments/{host.name}")
@@ -72,7 +79,7 @@ class Ending:
                 record = self._invariants.record(bundle)
                 if record is None or record["state"] == "removed":
                     yield f"{host.name} is told to keep {bundle}, which is removed"
-                elif record["state"] == "available":
+                elif record["state"] == "available" and not host.room:
                     wrong = self._invariants.wrong_on_disk(host, record["digest"])
                     if wrong is not None:
                         yield f"{host.name} keeps {bundle}, but {wrong}"
@@ -88,16 +95,18 @@ class Ending:
             elif living[job] != wanted:
                 yield f"the job {record['name']} is {record['status']}: {living[job]} workers run instead of {wanted}"
 
-    def _left_over(self) -> Iterator[str]:
+    def _parts(self) -> Iterator[str]:
         wanted = {record["digest"] for _, record in self._invariants.records() if record["state"] != "removed"}
+        removed = {record["digest"] for _, record in self._invariants.records()} - wanted
+        removed -= self._invariants.unrecorded()
         for host in self._cluster.hosts:
             for digest in published(host.data_dir):
-                if digest not in wanted:
+                if digest in removed or (digest not in wanted and not self._history.restored_at):
                     yield f"{host.name} still has the removed {digest[:8]}"
             objects = host.data_dir / "objects"
             for name in sorted(os.listdir(objects)) if objects.is_dir() and host.is_master else []:
-                # A host keeps a part that nobody wants for ten minutes.
-                if name not in published(host.data_dir) and name not in wanted:
+                # What never had a record stays for a while, and at hosts all that nobody wants.
+                if name not in published(host.data_dir) and name in removed:
                     yield f"{host.name} still has a part of the removed {name[:8]}"
             if (transit := host.data_dir / "transit").is_dir() and os.listdir(transit):
                 yield f"{host.name} has left {sorted(os.listdir(transit))[0]} in transit"

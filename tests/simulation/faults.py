@@ -9,9 +9,10 @@ from simulation.host_process import NOBODY
 from simulation.invariants import Invariants
 from simulation.kazoo_connection import ZK
 from simulation.lost_names import Names
-from simulation.simulated_cluster import SESSION_SECS, Host, SimulatedCluster
+from simulation.simulated_cluster import SESSION_SECS, SimulatedCluster
+from simulation.simulated_host import Host
 from simulation.simulated_runs import SimulatedRunning
-from simulation.steps import Step
+from simulation.steps import UNSENT, Step
 from simulation.unsynced import flip_bit, lose_unsynced
 
 USERS_ADDRESS = "10.0.3.1"
@@ -19,6 +20,9 @@ LINKS = frozenset({"deaf", "mute", "no zookeeper", "cut", "one way", "isolate", 
 FOLLOWER_SECS = 10.0
 """Longest time until a ZooKeeper server that misses its leader drops its clients (`syncLimit`)."""
 SCRUB_SECS = 30.0
+LAST_RELEASE = 1
+"""The schema of records that daemons of the last release read and write."""
+UPGRADED_SECS = 3.0
 EXPIRED_SECS = SESSION_SECS * 1.2
 
 
@@ -32,7 +36,17 @@ class Faults:
         kinds = {step.kind for step in steps}
         if "bit flip" in kinds:
             self.cluster.scrub_secs = SCRUB_SECS
-        for host in self.cluster.hosts if "power" in kinds else ():
+        if "identities" in kinds:
+            self.cluster.give_identities()
+        for step in steps:
+            host = self._host(step)
+            if step.kind == "last release" and host is not None:
+                host.process.release = host.next_release = LAST_RELEASE
+            if step.kind == "long texts":
+                SimulatedRunning.all_runs.last_words = "words " * (step.number // 6)
+            if step.kind == "small store" and host is not None:
+                host.room = step.number
+        for host in self.cluster.hosts if any(kind.startswith("power") for kind in kinds) else ():
             host.names = Names(self.cluster.place / f"cellar-{host.name}")
 
     def _later(self, secs: float, act: Callable[..., object], *args: object) -> None:
@@ -50,8 +64,12 @@ class Faults:
             self._network.cut(links)
             secs = EXPIRED_SECS if step.kind.startswith("expire") else step.secs
             self._later(secs, self._network.uncut, links)
-        elif step.kind.startswith("zookeeper"):
+        elif step.kind in ("zookeeper down", "zookeeper frozen", "wipe zookeeper", "set back"):
             self._on_zookeeper(step)
+        elif step.kind == "snapshot":
+            self.cluster.zookeeper.copy_disks()
+        elif step.kind == "slow zookeeper":
+            self._slow_zookeeper(step)
         elif step.kind == "reset":
             self._network.reset_one()
         elif host is not None:
@@ -76,25 +94,48 @@ class Faults:
 
     def _on_zookeeper(self, step: Step) -> None:
         zookeeper = self.cluster.zookeeper
-        if step.kind == "zookeeper down":
+        if step.kind != "zookeeper frozen":
             zookeeper.up = False
             for session in list(zookeeper.sessions.values()):
                 if session.connection is not None:
                     session.connection.session_ended()
-            self._later(step.secs, zookeeper.restart)
+            back = {"zookeeper down": zookeeper.restart, "wipe zookeeper": zookeeper.wipe, "set back": self._set_back}
+            self._later(step.secs, back[step.kind])
         else:
             zookeeper.frozen = True
             self._later(step.secs, zookeeper.thaw)
+
+    def _set_back(self) -> None:
+        self.cluster.zookeeper.set_back()
+        self._invariants.forget_records()
+
+    def _slow_zookeeper(self, step: Step) -> None:
+        chance = random.Random(step.number)
+        for host in self.cluster.hosts:
+            self._network.slow_links[ZK, host.address] = chance.uniform(0.05, 1.5)
+            self._later(step.secs, self._network.slow_links.pop, (ZK, host.address), None)
 
     def _on_host(self, step: Step, host: Host) -> None:
         cluster = self.cluster
         match step.kind:
             case "kill" | "kill leader":
                 cluster.kill(host, back_after=step.secs)
+            case "upgrade" | "go back":
+                cluster.stop(host, back_after=step.secs)
+                host.next_release = 0 if step.kind == "upgrade" else LAST_RELEASE
             case "stop":
                 cluster.stop(host, back_after=step.secs)
             case "crash":
                 host.process.effects_left = step.number
+            case "crash at write":
+                host.process.writes_left, host.process.dies_unsent = step.number, step.what == UNSENT
+            case "slow reader":
+                self._network.read_slowly(host.address)
+                self._later(step.secs, self._network.read_on, host.address)
+            case "torn answer":
+                self._network.torn.add(host.address)
+            case "drift":
+                host.process.wall_drift = step.number / 100.0
             case "pause" | "pause leader":
                 cluster.pause(host)
                 self._later(step.secs, cluster.go_on, host)
@@ -119,11 +160,14 @@ class Faults:
                 cluster.zookeeper.cut_off(host.address)
                 self._later(min(step.secs, FOLLOWER_SECS), cluster.zookeeper.rejoin, host.address)
             case "power":
+                self._network.power_off(host.address)
                 cluster.kill(host, back_after=step.secs)
                 SimulatedRunning.all_runs.host_lost(host.address)
                 lost = 0 if host.names is None else host.names.lose(cluster.rng)
                 self._note(f"{host.name} has lost {lost} names")
                 lose_unsynced(host.data_dir, cluster.rng)
+            case "last release" | "small store" | "identities":
+                pass  # It was from the beginning.
             case "wipe":
                 cluster.kill(host, back_after=step.secs)
                 self._invariants.excused.add(host.name)
@@ -142,8 +186,11 @@ class Faults:
         zookeeper.thaw()
         for host in self.cluster.hosts:
             zookeeper.rejoin(host.address)
-            host.process.effects_left = host.process.fails_after = None
+            host.process.effects_left = host.process.writes_left = host.process.fails_after = None
             self._free(host)
             self.cluster.go_on(host)
             self.cluster.bring_back(host)
+            host.next_release = 0
+            if host.process.release:
+                self.cluster.stop(host, back_after=UPGRADED_SECS)
         self._note("calm begins")

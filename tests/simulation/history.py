@@ -35,6 +35,8 @@ class Call:
 @dataclass
 class History:
     calls: list[Call] = field(default_factory=list)
+    restored_at: float = 0.0
+    """When ZooKeeper was restored. What was told before need not be true any more."""
 
     def begin(self, kind: str, bundle: str, now: float) -> Call:
         call = Call(kind, bundle, now)
@@ -47,7 +49,7 @@ class History:
         ruled = any(call.kind == "retain" and call.may_have_changed for call in self.calls)
         found: dict[str, str] = {}
         for call in self.calls:
-            if not call.succeeded or call.kind not in ("upload", "remove"):
+            if call.began < self.restored_at or not call.succeeded or call.kind not in ("upload", "remove"):
                 continue
             others = [
                 other

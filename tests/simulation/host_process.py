@@ -26,6 +26,8 @@ class HostProcess:
     alive: bool = True
     tasks: list[asyncio.Task[object]] = field(default_factory=list)
     """Every task that it began. A dead task is kept, since Python would run its `finally`."""
+    calls: int = 0
+    """Requests to ZooKeeper and calls in threads that it has begun."""
     at_death: list[Callable[[], object]] = field(default_factory=list)
     locks: set[int] = field(default_factory=set)
     """Descriptors that it locked. The kernel would release them at its end."""
@@ -33,7 +35,15 @@ class HostProcess:
     """It dies after this many more effects on the disk. None: it does not."""
     fails_after: int | None = None
     """A call to the disk fails once after this many others. None: none does."""
+    writes_left: int | None = None
+    """It dies at ZooKeeper's write after this many more. None: it does not."""
+    dies_unsent: bool = False
+    """Whether that write never leaves it. Otherwise the server makes it, and nobody hears."""
+    release: int = 0
+    """The newest schema of records that it reads. 0: this release's."""
     wall_skew: float = 0.0
+    wall_drift: float = 0.0
+    """How many seconds its wall clock gains in each."""
     disk: str = ""
     """`full`: the disk refuses every write. `broken`: it answers each with EIO. `read-only`: with
     EROFS. `slow`: each call takes a second."""
@@ -62,6 +72,14 @@ class HostProcess:
                 fcntl.flock(fd, fcntl.LOCK_UN)
         for tell in self.at_death:
             tell()
+
+    def count_write(self) -> None:
+        """Counts a write to ZooKeeper, which may be the last of this process."""
+        if self.writes_left is not None:
+            self.writes_left -= 1
+            if self.writes_left < 0:
+                self.die()
+                raise Died
 
 
 class Died(BaseException):

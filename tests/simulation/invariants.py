@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from simulation.record_history import ROOT, RecordHistory
-from simulation.simulated_cluster import Host, SimulatedCluster, leads
+from simulation.record_history import ROOT, RecordHistory, barrier_in
+from simulation.simulated_cluster import SimulatedCluster, leads
+from simulation.simulated_host import Host
 from simulation.simulated_runs import SimulatedRun, SimulatedRunning
 
 from torrentdist.supervisor.exclusivity.barriers import resource_of
@@ -44,6 +45,14 @@ class Invariants:
         if line not in self.findings:
             self.findings.append(line)
 
+    def forget_records(self) -> None:
+        """Called when ZooKeeper is set back: its records say again what they said before."""
+        self._digest_of = {bundle: record["digest"] for bundle, record in self.records()}
+
+    def unrecorded(self) -> set[str]:
+        """Returns the contents of ids whose records ZooKeeper has lost. Nobody has removed them."""
+        return {digest for bundle, digest in self._digest_of.items() if self.record(bundle) is None}
+
     # on every change in ZooKeeper
 
     def _on_change(self, kind: str, path: str) -> None:
@@ -54,9 +63,22 @@ class Invariants:
             self._check_bundle(parts[1], kind)
         if (parts[0] in LEADERS and len(parts) > 1) or (parts[0] == "code-distributor" and len(parts) == 2):
             self._check_fence(kind, path)
-        if "barriers" in parts and kind == "delete":
-            self._check_barrier(parts[-1])
+        if kind == "delete" and (resource := barrier_in(path)):
+            self._check_barrier(resource)
+        self._check_schema(path)
         self.look_at_leaders()
+
+    def _check_schema(self, path: str) -> None:
+        """A daemon of the last release that is registered can read every record."""
+        node, zookeeper = self.cluster.zookeeper.nodes.get(path), self.cluster.zookeeper
+        old = [host for host in self.cluster.hosts if host.up and host.process.release]
+        if not old or node is None or not node.data.startswith(b"{"):
+            return
+        for host in old:
+            kind = "masters" if host.is_master else "supervisors"
+            there = f"{ROOT}/{kind}/{host.name}" in zookeeper.nodes
+            if there and json.loads(node.data).get("schema", 0) > host.process.release:
+                self.say("upgrade", f"{zookeeper.writer_name()} writes {path}, which {host.name} cannot read")
 
     def _on_start(self, run: SimulatedRun) -> None:
         for other in SimulatedRunning.all_runs.living():
@@ -76,8 +98,8 @@ class Invariants:
     def _check_fence(self, kind: str, path: str) -> None:
         zookeeper, session = self.cluster.zookeeper, self.cluster.zookeeper.writer
         epoch = zookeeper.nodes.get(f"{ROOT}/epoch")
-        if session is None or epoch is None or not epoch.data:
-            return
+        if session is None or epoch is None or not epoch.data or self.host(session.name) is None:
+            return  # Who is no host restores a backup.
         term = json.loads(epoch.data)
         place = zookeeper.nodes.get(f"{ROOT}/election/{term['election']}")
         if place is None or place.owner != session.id:
@@ -93,9 +115,11 @@ class Invariants:
             self.say("8", f"the digest of {bundle} changed")
 
     def _check_replica(self, bundle: str, master: str) -> None:
-        record, host = self.record(bundle), self.host(master)
+        record, host, writer = self.record(bundle), self.host(master), self.cluster.zookeeper.writer
         if record is None or host is None or host.process.rots:
             return
+        if writer is None or self.host(writer.name) is None:
+            return  # Who is no host restores a backup. Masters withdraw what it brings and they lack.
         if (wrong := self.wrong_on_disk(host, record["digest"])) is not None:
             self.say("1", f"{master} has a replica record of {bundle}, but {wrong}")
 
@@ -115,14 +139,26 @@ class Invariants:
         now, have = self.cluster.loop.time(), set(published(host.data_dir))
         for digest in have:
             self._seen.setdefault((host.name, digest), now)
+        objects = host.data_dir / "objects"  # What was found damaged is set aside there, not deleted.
         gone = [key for key in self._seen if key[0] == host.name and key[1] not in have]
+        gone = [key for key in gone if not (objects / key[1]).is_dir()]
         for key in gone:
             since, digest = self._seen.pop(key), key[1]
-            removed = self._evidence.get(digest, -1.0) >= since
+            removed = self._evidence.get(digest, -1.0) >= since - LOOK_SECS  # It was first seen at a look.
             if host.name in self.excused or removed:
                 continue
+            if not host.is_master and digest in self._told_to_keep(host):
+                self.say("2", f"{host.name} dropped {digest[:8]}, which it is told to keep")
             if host.is_master and digest in self._digest_of.values():
                 self.say("2", f"{host.name} deleted {digest[:8]}, and nothing in the records says that it is removed")
+
+    def _told_to_keep(self, host: Host) -> set[str]:
+        """Returns the contents that the assignment of a host names."""
+        node = self.cluster.zookeeper.nodes.get(f"{ROOT}/assignments/{host.name}")
+        if node is None or host.process.rots:
+            return set()
+        records = [self.record(bundle) for bundle in json.loads(node.data)["bundles"]]
+        return {record["digest"] for record in records if record is not None and record["state"] == "available"}
 
     # the parts of a cluster, as they are
 

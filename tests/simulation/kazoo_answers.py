@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from simulation.kazoo_connection import KazooConnection
+
+
+SENT_AGAIN_SECS = 0.2
 
 
 class Answer:
@@ -37,6 +41,31 @@ class Wire:
 
     def stop(self, _: float = 0.0) -> None:
         pass
+
+
+class Lane:
+    """What goes one way over a connection, in order. What a cut link holds up arrives once the link
+    is mended, because TCP sends it again."""
+
+    def __init__(self, passes: Callable[[], bool], later: Callable[..., None]) -> None:
+        self._passes, self._later = passes, later
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._tries_again = False
+
+    def arrive(self, act: Callable[[], None]) -> None:
+        self._waiting.append(act)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        while self._waiting and self._passes():
+            self._waiting.popleft()()
+        if self._waiting and not self._tries_again:
+            self._tries_again = True
+            self._later(SENT_AGAIN_SECS, self._again)
+
+    def _again(self) -> None:
+        self._tries_again = False
+        self._go_on()
 
 
 class Watcher:

@@ -11,15 +11,17 @@ import asyncio
 import random
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import copy_context
 from typing import Any
 
 from kazoo import exceptions as kazoo_errors
 from kazoo.protocol.states import KazooState, KeeperState
-from simulation.host_process import HERE
-from simulation.kazoo_answers import Answer, Watcher, Wire
+from simulation.host_process import HERE, Died
+from simulation.kazoo_answers import Answer, Lane, Watcher, Wire
 from simulation.simulated_network import SimulatedNetwork
 from simulation.simulated_zookeeper import LARGEST_REQUEST, SimulatedZooKeeper
+from simulation.znode_access import identities_of
 from simulation.znodes import ServerSession
 
 ZK = "zookeeper"
@@ -36,8 +38,8 @@ class KazooConnection:
     network: SimulatedNetwork
     rng: random.Random
 
-    def __init__(self, hosts: str, timeout: float, client_id: tuple[int, bytes] | None = None, **_: Any) -> None:
-        self._timeout = timeout
+    def __init__(self, hosts: str, timeout: float, client_id: tuple[int, bytes] | None = None, **options: Any) -> None:
+        self._timeout, self._auth = timeout, identities_of(options.get("auth_data", ()))
         self._process = HERE.get()
         self.address = self._process.address
         self._context = copy_context()
@@ -54,6 +56,8 @@ class KazooConnection:
         self._epoch = 0
         """Counts connections, so that what belongs to an older one is dropped."""
         self._arrives = self._returns = 0.0
+        self._there = Lane(self._passes, self._later)
+        self._back = Lane(lambda: self.network.passes(ZK, self.address), self._later)
         self._heard = 0.0
         self._process.at_death.append(self._leave)
 
@@ -81,6 +85,7 @@ class KazooConnection:
 
     def _ask(self, work: Callable[[], Any], size: int = OVERHEAD, *, reads: bool = False) -> Answer:
         answer = Answer()
+        self._process.calls += 1
         if self._stopped.is_set():
             answer.end(exception=kazoo_errors.ConnectionClosedError())
             return answer
@@ -88,6 +93,8 @@ class KazooConnection:
             # kazoo keeps the request until it is connected; ours comes only with the next try.
             answer.end(exception=kazoo_errors.ConnectionLoss())
             return answer
+        if not reads and self._process.dies_unsent:
+            self._process.count_write()
         self._pending.append(answer)
         self._arrives = max(self._arrives, self.loop.time() + self._delay())
         self.loop.call_at(self._arrives, self._arrive, work, answer, size, self._epoch, reads)
@@ -108,11 +115,14 @@ class KazooConnection:
         return self.network.passes(self._process.address, ZK) and self.server.up and not self.server.frozen
 
     def _arrive(self, work: Callable[[], Any], answer: Answer, size: int, epoch: int, reads: bool) -> None:
+        self._there.arrive(lambda: self._execute(work, answer, size, epoch, reads))
+
+    def _execute(self, work: Callable[[], Any], answer: Answer, size: int, epoch: int, reads: bool) -> None:
         """Runs at the server."""
-        if epoch != self._epoch or self._session is None:
+        if epoch != self._epoch or self._session is None or not self._process.alive:
             return
-        if not self._passes() or not self._process.alive:
-            return  # The silence ends the connection.
+        if self.server.sessions.get(self._session.id) is not self._session:
+            return  # It has expired. The client hears of it when it connects again.
         if self.is_cut_off() and not reads:
             return  # A server without a leader answers no write.
         if size > LARGEST_REQUEST:
@@ -125,6 +135,9 @@ class KazooConnection:
             value = work()
         except kazoo_errors.KazooException as exc:
             failed = exc
+        if not reads and not self._process.dies_unsent:
+            with suppress(Died):
+                self._process.count_write()
         self._reply(lambda: self._answered(answer, value, failed), self.server.seen_by(self.address).zxid)
 
     def _reply(self, act: Callable[[], None], zxid: int = 0) -> None:
@@ -133,7 +146,10 @@ class KazooConnection:
         self.loop.call_at(self._returns, self._hear, act, zxid, self._epoch, context=self._context)
 
     def _hear(self, act: Callable[[], None], zxid: int, epoch: int) -> None:
-        if epoch == self._epoch and self.network.passes(ZK, self._process.address):
+        self._back.arrive(lambda: self._hear_now(act, zxid, epoch))
+
+    def _hear_now(self, act: Callable[[], None], zxid: int, epoch: int) -> None:
+        if epoch == self._epoch:
             self._heard = self.loop.time()
             self.last_zxid = max(self.last_zxid, zxid)
             act()
@@ -169,7 +185,7 @@ class KazooConnection:
         session = known or self.server.open_session(self._timeout, self._process.name)
         if session.connection is not None and session.connection is not self:
             session.connection._lose()
-        session.connection, session.heard = self, self.loop.time()
+        session.connection, session.heard, session.auth = self, self.loop.time(), self._auth
         self._session, self._heard = session, self.loop.time()
         self._session_id, self._session_passwd = session.id, session.password
         self._connection.granted = session.timeout

@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from simulation.simulated_network import Address, SimulatedNetwork
 
 
+MOST_QUEUED = 64 * 1024
+"""Bytes under way above which a writer has to wait."""
+MOUTHFUL, MOUTHFUL_SECS = 2048, 0.2
+"""What a slow reader takes at once, and how often."""
+
+
 class MemoryTransport(asyncio.Transport):
     """One end of a connection."""
 
@@ -31,6 +37,7 @@ class MemoryTransport(asyncio.Transport):
         self._coming: deque[bytes | None] = deque()
         """What arrived, or is under way to here. None: the end."""
         self._due = 0.0
+        self._queued, self._is_held_up, self._takes_again_at = 0, False, 0.0
         self._reading, self._closing, self._lost = True, False, False
         network._ends.append(self)
 
@@ -51,7 +58,22 @@ class MemoryTransport(asyncio.Transport):
     def write(self, data: Any) -> None:
         if self._closing or self.peer is None or not data:
             return
+        if self.own[0] in self._network.torn and len(data) > 1:
+            self._network.torn.remove(self.own[0])
+            self.peer._send(bytes(data[: len(data) // 2]))
+            self.later(lambda: self.lose(ConnectionResetError(104, "Connection reset by peer")))
+            self.abort()
+            return
         self.peer._send(bytes(data))
+        if self.peer._queued > MOST_QUEUED and not self._is_held_up:
+            self._is_held_up = True
+            self._protocol.pause_writing()
+
+    def _go_on(self) -> None:
+        """The other end has taken enough of what it was sent."""
+        if self._is_held_up and not self._lost:
+            self._is_held_up = False
+            self._protocol.resume_writing()
 
     def write_eof(self) -> None:
         if self.peer is not None:
@@ -61,7 +83,7 @@ class MemoryTransport(asyncio.Transport):
         return True
 
     def get_write_buffer_size(self) -> int:
-        return 0
+        return 0 if self.peer is None else self.peer._queued
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass
@@ -104,19 +126,49 @@ class MemoryTransport(asyncio.Transport):
 
     def _send(self, data: bytes | None) -> None:
         self._coming.append(data)
-        self.later(self.flow)
+        self._queued += len(data or b"")
+        if self.process.alive:
+            self.later(self.flow)
+        else:
+            self.refuse_pending()
+
+    def refuse_pending(self) -> None:
+        """The host resets a connection of a process that it no longer has, unless it has no
+        power."""
+        if self._coming and self.own[0] not in self._network.dark and (peer := self.peer) is not None:
+            peer.later(lambda: peer.lose(ConnectionResetError(104, "Connection reset by peer")))
 
     def flow(self) -> None:
         """Gives the protocol what has arrived."""
         while self._coming and self._reading and not self._lost and self._protocol is not None:
             if not self._network.passes(self.other[0], self.own[0]):
                 return
-            data = self._coming.popleft()
+            data = self._take()
+            if data == b"":
+                return
             if data is None:
                 if not self._protocol.eof_received():
                     self.close()
             elif not self._closing:
                 self._protocol.data_received(data)
+
+    def _take(self) -> bytes | None:
+        """Returns what is read next. None: the end. Empty: nothing yet, of a slow reader."""
+        data = self._coming.popleft()
+        if data is not None and self.own[0] in self._network.slow_readers:
+            now = self._network.loop.time()
+            if now < self._takes_again_at:
+                self._coming.appendleft(data)
+                return b""
+            data, rest = data[:MOUTHFUL], data[MOUTHFUL:]
+            if rest:
+                self._coming.appendleft(rest)
+            self._takes_again_at = now + MOUTHFUL_SECS
+            self._network.loop.call_at(self._takes_again_at, self.flow, context=self._context)
+        self._queued -= len(data or b"")
+        if (peer := self.peer) is not None and peer._is_held_up and self._queued <= MOST_QUEUED // 4:
+            peer.later(peer._go_on)
+        return data
 
     def lose(self, exc: Exception | None) -> None:
         if self._lost:

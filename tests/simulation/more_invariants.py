@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 
 from simulation.invariants import Invariants
-from simulation.record_history import ROOT
-from simulation.simulated_cluster import Host, SimulatedCluster
+from simulation.record_history import ROOT, barrier_in
+from simulation.simulated_cluster import SimulatedCluster
+from simulation.simulated_host import Host
 from simulation.simulated_runs import SimulatedRun, SimulatedRunning
 
 from torrentdist.supervisor.exclusivity.barriers import resource_of
@@ -26,15 +27,18 @@ class MoreInvariants:
         self._gone: set[str] = set()
         self._trouble_at = 0.0
         """When something else than ZooKeeper was last seen to be in trouble."""
+        self._processes: list[object] = []
+        """The process of each host at the last look."""
         cluster.zookeeper.on_change.append(self._on_change)
         SimulatedRunning.all_runs.on_start.append(self._look_at_barrier)
 
     def _on_change(self, kind: str, path: str) -> None:
         if path == f"{ROOT}/epoch" and kind == "set":
             self._look_at_new_leader()
-        parent, _, name = path.rpartition("/")
-        if parent.endswith("/barriers"):
-            self._barriers[name] = path
+        zookeeper = self._cluster.zookeeper
+        owner = zookeeper.gone_owner if kind == "delete" else zookeeper.nodes[path].owner
+        if owner and (resource := barrier_in(path)):
+            self._barriers[resource] = path
 
     def look(self) -> None:
         for run in SimulatedRunning.all_runs.living():
@@ -44,7 +48,7 @@ class MoreInvariants:
     # 4: elected is not ready
 
     def _look_at_new_leader(self) -> None:
-        term = json.loads(self._cluster.zookeeper.nodes[f"{ROOT}/epoch"].data)
+        term = json.loads(self._cluster.zookeeper.nodes[f"{ROOT}/epoch"].data or b"{}")
         leader = self._invariants.host(term.get("leader") or "")
         parent = self._cluster.zookeeper.nodes.get(f"{ROOT}/election/{term.get('election')}")
         if leader is None or parent is None:
@@ -87,8 +91,14 @@ class MoreInvariants:
         ended = [run for run in SimulatedRunning.all_runs.runs.values() if run.gone.is_set()]
         new = [run for run in ended if run.record.id not in self._gone]
         self._gone |= {run.record.id for run in new}
-        if self._others_in_trouble():
-            self._trouble_at = now
+        before, self._processes = self._processes, [host.process for host in self._cluster.hosts]
+        has_started = before != self._processes
+        if has_started and not zookeeper.up:
+            self._trouble_at = float("inf")  # A master that has just started may lack the newest records.
+        elif has_started or self._others_in_trouble():
+            self._trouble_at = max(self._trouble_at, now)
+        if zookeeper.up:
+            self._trouble_at = min(self._trouble_at, now)
         if zookeeper.up or now - self._trouble_at < QUIET_SECS:
             return
         for run in new:

@@ -10,6 +10,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import fcntl
+import hashlib
 import os
 import random
 import socket
@@ -32,7 +33,10 @@ import torrentdist.client.bundles.client_peer
 import torrentdist.cluster.session.kazoo_client
 import torrentdist.host.process.host_daemon
 import torrentdist.launcher.launcher_client
+import torrentdist.master.master_core
 import torrentdist.supervisor.jobs.host_workers
+import torrentdist.supervisor.place.room
+from torrentdist.model.records import MasterRecord, SupervisorRecord
 
 
 @contextlib.contextmanager
@@ -61,13 +65,18 @@ def _replacements(loop: VirtualLoop, chance: random.Random) -> list[tuple[Any, s
     monotonic = loop.time
 
     def wall() -> float:
-        return EPOCH + loop.now + HERE.get().wall_skew
+        here = HERE.get()
+        return EPOCH + loop.now * (1.0 + here.wall_drift) + here.wall_skew
 
     class InPlace(threading.Thread):
         """A thread whose work the loop does soon."""
 
         def start(self) -> None:
             loop.call_later(loop.rng.uniform(0.0001, 0.002), self.run)
+
+    def quick_hash(password: bytes, *, salt: bytes, dklen: int = 64, **_: int) -> bytes:
+        """Stands for scrypt, which takes long on purpose."""
+        return hashlib.pbkdf2_hmac("sha256", password, salt, 1, dklen)
 
     def at_once(_: Any, work: Callable[..., Any], *args: Any, **kwargs: Any) -> concurrent.futures.Future[Any]:
         done: concurrent.futures.Future[Any] = concurrent.futures.Future()
@@ -86,6 +95,7 @@ def _replacements(loop: VirtualLoop, chance: random.Random) -> list[tuple[Any, s
         (time, "time_ns", lambda: int(wall() * 1e9)),
         (time, "sleep", lambda secs: None),
         (os, "urandom", chance.randbytes),
+        (hashlib, "scrypt", quick_hash),
         (random, "_urandom", chance.randbytes),
         (os, "sched_getaffinity", lambda _: {0}),
         *disk.replacements(),
@@ -98,10 +108,21 @@ def _replacements(loop: VirtualLoop, chance: random.Random) -> list[tuple[Any, s
         (kazoo_client, "KazooClient", SimulatedKazoo),
         (kazoo_client, "_Connection", _Granted),
         (torrentdist.host.process.host_daemon, "Engine", SimulatedEngine),
+        (torrentdist.master.master_core, "MasterRecord", of_release(MasterRecord)),
+        (torrentdist.supervisor.place.room, "SupervisorRecord", of_release(SupervisorRecord)),
         (torrentdist.supervisor.jobs.host_workers, "Running", SimulatedRunning),
         (torrentdist.launcher.launcher_client.OwnStarter, "isolation", no_namespaces),
         (torrentdist.client.bundles.client_peer, "Engine", SimulatedEngine),
     ]
+
+
+def of_release(kind: Any) -> Callable[..., Any]:
+    """Makes registrations that say which records this release of the daemon reads."""
+
+    def make(**fields: Any) -> Any:
+        return kind(**(fields | {"speaks": HERE.get().release or fields["speaks"]}))
+
+    return make
 
 
 class _Granted:

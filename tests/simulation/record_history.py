@@ -12,6 +12,15 @@ from simulation.simulated_zookeeper import SimulatedZooKeeper
 
 ROOT = "/torrentdist"
 GONE = "removed"
+DECIDED_SECS = 5.0
+"""Longest time between a decision of the leader and its change."""
+
+
+def barrier_in(path: str) -> str:
+    """Returns the resource whose barrier, or the grant of whose barrier, has this path. Empty: it
+    has none."""
+    _, barriers, name = path.partition("/groups/jobs/barriers/")
+    return name.removesuffix("/held") if barriers else ""
 
 
 @dataclass
@@ -43,8 +52,8 @@ class RecordHistory:
         self.tokens: dict[str, Timeline] = {}
         self.births: dict[str, list[float]] = {}
         """When jobs were created, by their name."""
-        self.rules: list[tuple[float, bool]] = [(0.0, False)]
-        """Since when there is a retention rule, or is none."""
+        self.rules: list[tuple[float, int | None]] = [(0.0, None)]
+        """Since when the retention rule keeps so many versions. None: there is none."""
         self._names: dict[str, str] = {}
         """Names of the jobs that are there, by their path."""
         zookeeper.on_change.append(self._on_change)
@@ -62,8 +71,7 @@ class RecordHistory:
             case "tokens":
                 self.tokens.setdefault(parts[1], Timeline()).become(at, str(record.get("revoked", bool(record))))
             case "retention":
-                parent = self._zookeeper.nodes[f"{ROOT}/retention"]
-                self.rules.append((at, bool(parent.children)))
+                self.rules.append((at, int(record["keep"]) if record else None))
             case "jobs":
                 self._job(at, kind, path, record)
 
@@ -77,4 +85,10 @@ class RecordHistory:
 
     def had_rule(self, at: float) -> bool:
         """Whether a retention rule was there at this moment or a little before."""
-        return any(rule for since, rule in self.rules if since <= at + 0.001)
+        return any(rule is not None for since, rule in self.rules if since <= at + 0.001)
+
+    def least_kept(self, at: float) -> int:
+        """Returns how many versions the rule kept at this moment, or a little before, at least."""
+        known = [rule for since, rule in self.rules if since <= at]
+        lately = [rule for since, rule in self.rules if at - DECIDED_SECS <= since <= at]
+        return min((rule for rule in [*known[-1:], *lately] if rule is not None), default=0)

@@ -19,6 +19,8 @@ from simulation.aimed_stories import STORIES
 from simulation.found_stories import found_stories, line_of
 from simulation.story_pool import Pool, end_in_order, repeat_order_of_sets, smallest
 
+ALL = "all"
+
 
 def main() -> int:
     repeat_order_of_sets()
@@ -27,7 +29,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="the first seed; the others follow it")
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--story", choices=STORIES, default="night")
-    parser.add_argument("--found", choices=found_stories(), help="one story that once found something")
+    parser.add_argument("--found", choices=[ALL, *found_stories()], help="a story that once found something")
     parser.add_argument("--line", action="store_true", help="print what finds something as found_stories.jsonl has it")
     parser.add_argument("--secs", type=float, default=float("inf"), help="begin no story after this time")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
@@ -42,7 +44,7 @@ def main() -> int:
 
     def stories() -> Iterator[object]:
         if given.found:
-            yield found_stories()[given.found]
+            yield from (story for name, story in found_stories().items() if given.found in (ALL, name))
             return
         for number in range(given.count):
             if time.perf_counter() - began > given.secs:

@@ -6,24 +6,26 @@ Always: a daemon that was killed leaves its disk as it was, and starts again fro
 
 from __future__ import annotations
 
-import asyncio
+import json
 import random
 import shutil
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from simulation.host_process import NOBODY, Died, HostProcess
+from simulation.host_process import NOBODY, HostProcess
 from simulation.kazoo_connection import ZK
-from simulation.lost_names import Names
+from simulation.simulated_host import API_PORT, Host
 from simulation.simulated_zookeeper import SimulatedZooKeeper
 from simulation.virtual_loop import VirtualLoop
 
 from torrentdist.api.async_client import AsyncClient
+from torrentdist.cluster import paths
 from torrentdist.cluster.session.founding import found_at
-from torrentdist.host.process.daemon_process import Daemon
-from torrentdist.master.daemon import Master
+from torrentdist.cluster.session.znode_operations import Create
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.master.places.place_operations import PARENTS
+from torrentdist.model.access.zookeeper_identity import MASTERS, Credentials, auth_text, host_user, identity_of
 from torrentdist.model.configuration.config import (
     ApiConfig,
     ClientConfig,
@@ -35,88 +37,9 @@ from torrentdist.model.configuration.config import (
     SupervisorConfig,
     ZooKeeperConfig,
 )
-from torrentdist.model.errors import TorrentdistError
-from torrentdist.supervisor.daemon import Supervisor
 
 SESSION_SECS = 6.0
-API_PORT = 7060
-
-
-class Host:
-    """One host with its daemon, which may be down."""
-
-    def __init__(self, cluster: SimulatedCluster, name: str, address: str) -> None:
-        self.cluster, self.name, self.address = cluster, name, address
-        self.is_master = name.startswith("master")
-        self.data_dir = cluster.place / name
-        self.process = HostProcess(name, address, alive=False)
-        self.daemon: Master | Supervisor | None = None
-        self.stopping: HostProcess | None = None
-        """The process that was told to stop."""
-        self.wanted = True
-        """Whether its service manager starts it again after each end."""
-        self.names: Names | None = None
-        """Follows what a loss of power would undo on its disk. None: the story has none."""
-
-    @property
-    def url(self) -> str:
-        return f"http://{self.address}:{API_PORT}"
-
-    @property
-    def up(self) -> bool:
-        return self.process.alive
-
-    def start(self) -> None:
-        process = HostProcess(self.name, self.address, names=self.names)
-        process.wall_skew, process.disk, process.rots = self.process.wall_skew, self.process.disk, self.process.rots
-        self.process = process
-        process.at_death.append(lambda: self.cluster.on_death(self, process))
-        context = process.context()
-        task = self.cluster.loop.create_task(self._live(process), context=context)
-        process.tasks.append(task)
-
-    async def _live(self, process: HostProcess) -> None:
-        """Does what daemon_process.py does around a daemon, without signals."""
-        daemon: Daemon | None = None
-        try:
-            config = self.cluster.config_of(self)
-            daemon = self.daemon = Master(config, repair_acls=False) if self.is_master else Supervisor(config)
-            try:
-                await daemon.start()
-                await daemon.failed()
-                if self.stopping is process:
-                    return
-                raise AssertionError("a loop of the daemon has ended")
-            finally:
-                if process.alive and self.stopping is not process:
-                    await daemon.stop()
-        except asyncio.CancelledError:
-            raise
-        except Died:
-            return
-        except TorrentdistError as error:
-            self.cluster.ends.append((self.name, error.code, error.message))
-        except OSError as error:
-            self.cluster.ends.append((self.name, "os_error", str(error)))
-        except Exception as error:
-            self.cluster.ends.append((self.name, "bug", repr(error)))
-            self.cluster.note_bug(f"{self.name} failed: {error!r}", error)
-        process.die()
-
-    async def stop(self) -> None:
-        """Stops the daemon as SIGTERM does."""
-        daemon, process = self.daemon, self.process
-        if daemon is None or not process.alive:
-            return
-        self.stopping, context = process, process.context()
-        try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(20.0):
-                    await self.cluster.loop.create_task(daemon.stop(), context=context)
-        except (TorrentdistError, OSError) as error:  # A daemon whose disk fails ends all the same.
-            self.cluster.ends.append((self.name, "os_error", str(error)))
-        finally:
-            process.die()
+SECRET = "a-secret-that-only-the-masters-have-0123456789"
 
 
 class SimulatedCluster:
@@ -127,6 +50,8 @@ class SimulatedCluster:
         """Daemons that ended by themselves: name, code and message."""
         self.bugs: list[str] = []
         self.bug_errors: list[BaseException] = []
+        self.has_identities = False
+        """Whether each host is a user of ZooKeeper of its own."""
         self.scrub_secs = StoreConfig().scrub_secs
         self.token_file = str(place / "token")
         Path(self.token_file).write_text(f"{'t' * 40}\n")
@@ -154,29 +79,74 @@ class SimulatedCluster:
         return host
 
     async def found(self) -> None:
-        await found_at(self._zookeeper_config(), 10.0)
+        await found_at(self.zookeeper_config(), 10.0)
+        if self.has_identities:
+            await self._make_places()
+        if any(host.process.release for host in self.hosts):
+            self._write_schema(min(host.process.release for host in self.hosts if host.process.release))
 
-    def _zookeeper_config(self) -> ZooKeeperConfig:
-        return ZooKeeperConfig(servers=[f"{ZK}:2181"], session_timeout_secs=SESSION_SECS, operation_timeout_secs=3.0)
+    def schema(self) -> int:
+        """Returns the schema in which the cluster writes its records."""
+        node = self.zookeeper.nodes.get("/torrentdist/cluster")
+        return 0 if node is None else int(json.loads(node.data)["schema"])
+
+    def _write_schema(self, schema: int) -> None:
+        node = self.zookeeper.nodes["/torrentdist/cluster"]
+        node.data = json.dumps(json.loads(node.data) | {"schema": schema}).encode()
+
+    def zookeeper_config(self, host: Host | None = None) -> ZooKeeperConfig:
+        """Returns how a host, a master or an operator reaches ZooKeeper."""
+        user = MASTERS if host is None or host.is_master else host.name
+        return ZooKeeperConfig(
+            servers=[f"{ZK}:2181"],
+            session_timeout_secs=SESSION_SECS,
+            operation_timeout_secs=3.0,
+            auth_file=str(self.place / f"{user}.auth") if self.has_identities else "",
+            identities=self.has_identities and user == MASTERS,
+        )
+
+    def give_identities(self) -> None:
+        """Writes the auth file of the masters, and that of each host."""
+        self.has_identities = True
+        texts = {MASTERS: auth_text([Credentials(MASTERS, SECRET)])}
+        for host in self.supervisors:
+            texts[host.name] = auth_text(identity_of(SECRET, host_user(host.name)))
+        for name, text in texts.items():
+            path = self.place / f"{name}.auth"
+            path.write_text(text)
+            path.chmod(0o600)
+
+    async def _make_places(self) -> None:
+        """Gives each host its place in ZooKeeper, as an invitation does."""
+        zookeeper = ZooKeeper(self.zookeeper_config())
+        try:
+            await zookeeper.start(10.0)
+            for parent in PARENTS:
+                await zookeeper.ensure(parent)
+            for host in self.supervisors:
+                user = host_user(host.name).encode()
+                await zookeeper.commit([Create(path(host.name), user) for path in (paths.place, paths.host_members)])
+        finally:
+            await zookeeper.close()
 
     def config_of(self, host: Host) -> Config:
         data_dir = str(host.data_dir)
         of_host = SupervisorConfig(id=host.name, data_dir=data_dir, ids_dir="")
         return Config(
-            zookeeper=self._zookeeper_config(),
+            zookeeper=self.zookeeper_config(host),
             api=ApiConfig(listen=host.address, port=API_PORT, insecure_listen=True, token_file=self.token_file),
-            master=MasterConfig(id=host.name, data_dir=data_dir) if host.is_master else MasterConfig(),
+            master=MasterConfig(id=host.name if host.is_master else "", data_dir=data_dir, upgrade_after_secs=20.0),
             supervisor=SupervisorConfig() if host.is_master else of_host,
             client=self.client_config(),
-            store=StoreConfig(reserve_bytes=0, scrub_secs=self.scrub_secs),
+            store=StoreConfig(reserve_bytes=0, scrub_secs=self.scrub_secs, limit_bytes=host.room),
             jobs=JobsConfig(isolation="none", silent_secs=15.0),
             replication=ReplicationConfig(lost_secs=20.0, sync_secs=30.0),
         )
 
     # ends of processes
 
-    def on_death(self, host: Host, process: HostProcess, *, host_too: bool = False) -> None:
-        self.loop.network.process_died(process, host_too=host_too)
+    def on_death(self, host: Host, process: HostProcess) -> None:
+        self.loop.network.process_died(process)
         if host.wanted and host.process is process:
             self.loop.call_later(self.rng.uniform(0.3, 2.0), self._restart, host, process, context=NOBODY.context())
 
@@ -229,8 +199,10 @@ class SimulatedCluster:
         )
 
     async def as_user(self, name: str, act: Callable[[AsyncClient], Awaitable[Any]]) -> Any:
-        """Runs a call of the Python API as a user's process of its own."""
-        process = HostProcess(name, "10.0.3.1")
+        """Runs a call of the Python API as a user's process of its own. A user that has the name of
+        a host is a program there."""
+        host = next((host for host in self.hosts if host.name == name), None)
+        process = HostProcess(f"program of {name}", "10.0.3.1" if host is None else host.address)
         context = process.context()
 
         async def call() -> Any:

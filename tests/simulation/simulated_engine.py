@@ -27,6 +27,7 @@ from torrentdist.model.swarm_place import SwarmPlace
 from torrentdist.model.wire.swarm_messages import PeerAddress
 from torrentdist.model.wire.transfer_messages import TransferPhase
 from torrentdist.swarm.engine import preparation
+from torrentdist.swarm.engine.connections import admits, clean_addresses
 from torrentdist.swarm.engine.preparation import ReadyTorrent, ready_to_fetch
 from torrentdist.swarm.engine.session_settings import EngineConfig
 from torrentdist.swarm.engine.traffic import EngineStatistics
@@ -107,10 +108,17 @@ class SimulatedEngine:
             await asyncio.sleep(self.rng.uniform(0.0, 0.02))
 
     def allow(self, addresses: Iterable[str] | None) -> None:
-        self._allowed = None if addresses is None else frozenset(addresses)
+        self._allowed = clean_addresses(addresses)
 
     def statistics(self) -> EngineStatistics:
         return EngineStatistics(torrents=len(self._transfers))
+
+    @property
+    def rate_limits(self) -> tuple[int, int]:
+        return 0, 0
+
+    def set_rate(self, *, upload: int | None = None, download: int | None = None) -> None:
+        pass
 
     def set_rtt(self, seconds: float) -> None:
         pass
@@ -165,12 +173,13 @@ class SimulatedEngine:
                 piece = self.rng.choice(transfer.missing)
                 if transfer.active and self._fetch_piece(transfer, *piece):
                     transfer.missing.remove(piece)
-            if transfer.active:
-                damage = await asyncio.to_thread(verify_content, meta, transfer.save_dir / "content")
+            if not transfer.active:
+                return
+            damage = await asyncio.to_thread(verify_content, meta, transfer.save_dir / "content")
+            if transfer.active:  # Otherwise it was removed meanwhile, and its files may be gone.
                 if damage and not meta.packed.files and not self._process.rots:
                     raise AssertionError(f"the simulated engine took wrong bytes: {damage}")
-                if transfer.active:
-                    transfer.complete()
+                transfer.complete()
         except OSError as exc:
             transfer.fail(disk_failure(exc, transfer.save_dir, transfer.meta.size))
 
@@ -199,9 +208,9 @@ class SimulatedEngine:
         if there is None or there is self or there._process.held is not None:
             return None
         both_ways = self.network.passes(self.host, there.host) and self.network.passes(there.host, self.host)
-        if not both_ways or (self._allowed is not None and there.host not in self._allowed):
+        if not both_ways or (self._allowed is not None and not admits(self._allowed, there.host)):
             return None
-        if there._allowed is not None and self.host not in there._allowed:
+        if there._allowed is not None and not admits(there._allowed, self.host):
             there._process.context().run(there._on_blocked, self.host)
             return None
         theirs = there._transfers.get(digest)

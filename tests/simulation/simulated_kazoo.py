@@ -6,12 +6,14 @@ from typing import Any
 
 from simulation.kazoo_answers import Answer
 from simulation.kazoo_connection import OVERHEAD, KazooConnection
+from simulation.znode_access import ADMIN, READ
+from simulation.znodes import Znode
 
 
 class SimulatedKazoo(KazooConnection):
     def get_async(self, path: str, watch: Any = None) -> Answer:
         def get() -> Any:
-            node = self.server.node(path, self.address)
+            node = self._node(READ, path)
             self._watch(self.server.data_watches, path, watch)
             return node.data, node.stat()
 
@@ -20,14 +22,14 @@ class SimulatedKazoo(KazooConnection):
     def exists_async(self, path: str, watch: Any = None) -> Answer:
         def exists() -> Any:
             self._watch(self.server.data_watches, path, watch)
-            node = self.server.seen_by(self.address).nodes.get(path)
-            return None if node is None else node.stat()
+            is_there = path in self.server.seen_by(self.address).nodes
+            return self._node(READ, path).stat() if is_there else None
 
         return self._ask(exists, reads=True)
 
     def get_children_async(self, path: str, watch: Any = None) -> Answer:
         def children() -> Any:
-            node = self.server.node(path, self.address)
+            node = self._node(READ, path)
             self._watch(self.server.child_watches, path, watch)
             return list(node.children)
 
@@ -37,10 +39,18 @@ class SimulatedKazoo(KazooConnection):
         return self._ask(lambda: path)
 
     def get_acls_async(self, path: str) -> Answer:
-        return self._ask(lambda: (self.server.node(path).acl, self.server.node(path).stat()))
+        return self._ask(lambda: (self._node(READ | ADMIN, path).acl, self._node(READ | ADMIN, path).stat()))
 
     def set_acls_async(self, path: str, acls: list[Any]) -> Answer:
-        return self._ask(lambda: self.server.set_acl(path, acls))
+        def set_acl() -> None:
+            assert self._session is not None
+            self.server.set_acl(self._session, path, acls)
+
+        return self._ask(set_acl)
+
+    def _node(self, permission: int, path: str) -> Znode:
+        assert self._session is not None
+        return self.server.node_for(self._session, permission, path, self.address)
 
     def create_async(self, path: str, data: bytes, acl: Any, ephemeral: bool, sequence: bool) -> Answer:
         return self._commit([("create", path, data, acl, ephemeral, sequence)], single=True)

@@ -39,6 +39,12 @@ class SimulatedNetwork:
         self.cut_links: set[tuple[str, str]] = set()
         """Pairs of addresses: nothing goes from the first to the second."""
         self.slow_links: dict[tuple[str, str], float] = {}
+        self.dark: set[str] = set()
+        """Addresses of hosts without power. Nothing answers there, and no connection is reset."""
+        self.slow_readers: set[str] = set()
+        """Addresses that take a few bytes at a time."""
+        self.torn: set[str] = set()
+        """Addresses whose next write is cut in the middle by a reset."""
         self._waiting: list[asyncio.Future[None]] = []
         self._ends: list[MemoryTransport] = []
 
@@ -84,7 +90,7 @@ class SimulatedNetwork:
         here, key = HERE.get(), (self._own(HERE.get(), host), port)
         there = here.address if host in LOOPBACK else host
         await asyncio.sleep(self.delay(here.address, there))
-        while not (self.passes(here.address, there) and self.passes(there, here.address)):
+        while there in self.dark or not (self.passes(here.address, there) and self.passes(there, here.address)):
             await self._mended()
         listener = self._listeners.get(key)
         owner = self._bound.get(key)
@@ -110,6 +116,8 @@ class SimulatedNetwork:
     def mend(self) -> None:
         self.cut_links.clear()
         self.slow_links.clear()
+        self.slow_readers.clear()
+        self.torn.clear()
         self._changed()
 
     def cut(self, links: set[tuple[str, str]]) -> None:
@@ -137,10 +145,29 @@ class SimulatedNetwork:
         end.abort()
         return f"{end.own[0]} to {end.other[0]}"
 
-    def process_died(self, process: HostProcess, *, host_too: bool) -> None:
+    def read_slowly(self, address: str) -> None:
+        self.slow_readers.add(address)
+
+    def read_on(self, address: str) -> None:
+        self.slow_readers.discard(address)
+        self._changed()
+
+    def power_off(self, address: str) -> None:
+        self.dark.add(address)
+
+    def power_on(self, address: str) -> None:
+        """The host is back. It resets the connections of before on which something still comes."""
+        if address in self.dark:
+            self.dark.remove(address)
+            for end in list(self._ends):
+                if end.other[0] == address and end.peer is not None and not end.peer.process.alive:
+                    end.peer.refuse_pending()
+            self._changed()
+
+    def process_died(self, process: HostProcess) -> None:
         for end in [end for end in self._ends if end.process is process]:
             self._ends.remove(end)
-            if end.peer is not None and not host_too:
+            if end.peer is not None and process.address not in self.dark:
                 peer = end.peer
                 peer.later(lambda peer=peer: peer.lose(ConnectionResetError(104, "reset")))  # type: ignore[misc]
         for key, owner in list(self._bound.items()):

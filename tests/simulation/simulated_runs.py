@@ -70,6 +70,8 @@ class HostRuns:
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
         self.runs: dict[str, SimulatedRun] = {}
+        self.last_words = ""
+        """What every other run that fails by itself says in the end."""
         self.on_start: list[Callable[[SimulatedRun], None]] = []
 
     def living(self) -> list[SimulatedRun]:
@@ -129,8 +131,9 @@ class SimulatedRunning(Running):
         if run is not None:
             handle.pid = handle.pid or 1
             await run.gone.wait()
-            code = 0 if run.reason == "exit" else None
-            said = "" if run.reason == "exit" else run.reason
+            words = self.all_runs.last_words if run.reason == "exit" and self.all_runs.rng.random() < 0.5 else ""
+            code = None if run.reason != "exit" else 1 if words else 0
+            said = words if run.reason == "exit" else run.reason
             status = GuardianStatus(handle.run.id, "gone", 1, 1, pid=handle.pid, exit_code=code, reason=said)
         await self._ended(key, handle.run, status)
         del self._handles[key]

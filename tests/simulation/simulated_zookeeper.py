@@ -3,6 +3,7 @@
 Always: each change has a zxid of its own and is made whole or not at all. A session ends when
 nothing came from its client for its timeout.
 Never: ask who is a client's daemon. simulated_kazoo.py is the client.
+Longer than most files: reads, changes and faults share one tree.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from kazoo import exceptions as kazoo_errors
 from kazoo.protocol.states import ZnodeStat
 from simulation.host_process import NOBODY
 from simulation.virtual_loop import EPOCH
+from simulation.znode_access import ADMIN, CREATE, DELETE, READ, WRITE, check_access
 from simulation.znodes import Follower, ServerSession, Znode
 
 LARGEST_REQUEST = 1024 * 1024 - 1
@@ -33,6 +35,7 @@ class SimulatedZooKeeper:
         """Servers that are cut off from the others, by the address of the host that each serves."""
         self.clients: dict[str, list[Any]] = {}
         """Clients that were connected to a server when it was cut off, by their address."""
+        self._copy: Follower | None = None
         self._numbers = 0
         self.gone_owner = 0
         """The session that owned the znode that was deleted last."""
@@ -107,6 +110,25 @@ class SimulatedZooKeeper:
         for session in self.sessions.values():
             session.heard = self.loop.time()
 
+    def wipe(self) -> None:
+        """The servers come back with empty disks."""
+        self.nodes, self.zxid, self.up = {"": Znode(b"", [], 0, 0, 0, 0.0)}, 0, True
+        self.sessions.clear()
+        self.data_watches.clear()
+        self.child_watches.clear()
+
+    def copy_disks(self) -> None:
+        kept = copy.deepcopy({path: node for path, node in self.nodes.items() if not node.owner})
+        for path, node in kept.items():
+            node.children = {name: None for name in node.children if f"{path}/{name}" in kept}
+        self._copy = Follower(kept, self.zxid)
+
+    def set_back(self) -> None:
+        """The servers come back with the copies of their disks. Sessions are over."""
+        self.wipe()
+        if self._copy is not None:
+            self.nodes, self.zxid = copy.deepcopy(self._copy.nodes), self._copy.zxid
+
     def thaw(self) -> None:
         """The servers go on after a pause. Sessions that it outlasted are over."""
         self.frozen = False
@@ -120,6 +142,12 @@ class SimulatedZooKeeper:
         found = self.seen_by(address).nodes.get(path)
         if found is None:
             raise kazoo_errors.NoNodeError
+        return found
+
+    def node_for(self, session: ServerSession, permission: int, path: str, address: str = "") -> Znode:
+        """Returns a znode of which this client may do so."""
+        found = self.node(path, address)
+        check_access(found, permission, session.auth)
         return found
 
     def seen_by(self, address: str) -> SimulatedZooKeeper | Follower:
@@ -148,15 +176,21 @@ class SimulatedZooKeeper:
         self._tell_changes()
         return results
 
-    def set_acl(self, path: str, acl: list[Any]) -> None:
+    def set_acl(self, session: ServerSession, path: str, acl: list[Any]) -> None:
         self.zxid += 1
-        self.node(path).acl = acl
+        self.node_for(session, ADMIN, path).acl = acl
+
+    def _may(self, permission: int, node: Znode) -> None:
+        """Checks what the client of this change may do. The end of a session may do everything."""
+        if self.writer is not None:
+            check_access(node, permission, self.writer.auth)
 
     def _create(
         self, path: str, data: bytes, acl: list[Any], ephemeral: bool, sequential: bool, session: ServerSession
     ) -> str:
         top, _, name = path.rpartition("/")
         parent = self.node(top)
+        self._may(CREATE, parent)
         if parent.owner:
             raise kazoo_errors.NoChildrenForEphemeralsError
         if sequential:
@@ -183,6 +217,7 @@ class SimulatedZooKeeper:
 
     def _set(self, path: str, data: bytes, version: int) -> ZnodeStat:
         node = self._versioned(path, version)
+        self._may(WRITE, node)
         before = node.data, node.version, node.modified, node.mtime
 
         def undo() -> None:
@@ -194,10 +229,12 @@ class SimulatedZooKeeper:
         return node.stat()
 
     def _delete(self, path: str, version: int) -> bool:
+        top, _, name = path.rpartition("/")
+        if path in self.nodes:
+            self._may(DELETE, self.nodes[top])
         node = self._versioned(path, version)
         if node.children:
             raise kazoo_errors.NotEmptyError
-        top, _, name = path.rpartition("/")
         parent, owner = self.nodes[top], self.sessions.get(node.owner)
         order, before = list(parent.children), parent.children_zxid
         self.gone_owner = node.owner
@@ -217,7 +254,7 @@ class SimulatedZooKeeper:
         return True
 
     def _check(self, path: str, version: int) -> bool:
-        self._versioned(path, version)
+        self._may(READ, self._versioned(path, version))
         return True
 
     def _versioned(self, path: str, version: int) -> Znode:

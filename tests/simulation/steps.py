@@ -27,12 +27,16 @@ class Step:
         return f"{self.at:7.2f} s: {text}"
 
 
+UNSENT, UNHEARD = "before it is sent", "before it hears that it is made"
+
 SENTENCES = {
     "upload": "{who} uploads {what}, with content {number}",
     "distribute": "{who} distributes {what} to every host",
     "remove": "{who} removes {what}",
     "download": "{who} downloads {what}",
     "read": "{who} lists the bundles",
+    "open": "a program on {who} reads {what} through the gateway",
+    "again": "{who} removes {what}, uploads it again, and programs on all hosts read it through their gateways",
     "submit": "{who} submits the job {what}",
     "kill job": "{who} kills the job {what}",
     "rebalance": "{who} rebalances the job {what} to {number} workers",
@@ -56,6 +60,11 @@ SENTENCES = {
     "kill leader": "the leader is killed, and starts again after {secs:.1f} s",
     "stop": "{who} is stopped, and starts again after {secs:.1f} s",
     "crash": "{who} dies at its disk's effect number {number} from now",
+    "crash at write": "{who} dies at its write number {number} to ZooKeeper from now, {what}",
+    "slow zookeeper": "what ZooKeeper sends to each host is late by up to 1.5 s, for {secs:.1f} s",
+    "slow reader": "{who} reads 10 KiB a second of each connection, for {secs:.1f} s",
+    "torn answer": "the next thing that {who} sends is cut in the middle by a reset",
+    "drift": "the wall clock of {who} runs {number} % too fast",
     "pause": "{who} is paused for {secs:.1f} s",
     "pause leader": "the leader is paused for {secs:.1f} s",
     "expire": "{who} is cut off from ZooKeeper until its session has expired",
@@ -91,12 +100,26 @@ SENTENCES = {
     "kill at epoch": "the next new leader is killed at once, and starts again after {secs:.1f} s",
     "pause at epoch": "the next new leader is paused at once for {secs:.1f} s",
     "crash at replica": "the master that next writes a replica record is killed, and starts again after {secs:.1f} s",
+    "kill at assignment": "the leader dies as it tells a host what to keep or run, and is back after {secs:.1f} s",
+    "power at record": "the leader loses power when it next opens an upload, and starts again after {secs:.1f} s",
+    "power at replica": "the next master that has a new bundle loses power, and starts again after {secs:.1f} s",
+    "strand at record": "when an upload is next opened, users and masters are cut off from each other for {secs:.1f} s",
     "kill at record": "the leader is killed when it next opens an upload, and starts again after {secs:.1f} s",
     "pause at assignment": "the leader is paused for {secs:.1f} s when it next writes an assignment",
+    "long texts": "workers that fail say {number} characters",
+    "snapshot": "ZooKeeper's disks are copied",
+    "set back": "ZooKeeper is down for {secs:.1f} s, and comes back with the copies of its disks",
+    "identities": "each host is a user of ZooKeeper of its own",
+    "last release": "{who} is of the last release",
+    "small store": "{who} has room for {number} bytes of bundles",
+    "upgrade": "{who} is stopped, and starts in this release after {secs:.1f} s",
+    "go back": "{who} is stopped, and starts in the last release after {secs:.1f} s",
+    "wipe zookeeper": "ZooKeeper is down for {secs:.1f} s, and comes back empty",
+    "restore": "{who} restores the newest backup, or founds a new cluster",
     "wipe": "{who} loses its disk, and starts again after {secs:.1f} s",
 }
 USERS = frozenset({
-    "upload", "distribute", "wave", "cancel", "remove", "download", "read", "pin", "unpin", "retain", "unretain",
-    "sign", "make token", "revoke token", "use token", "transfer", "backup", "submit", "kill job", "rebalance",
-    "deactivate", "activate", "drain", "undrain",
+    "upload", "distribute", "wave", "cancel", "remove", "download", "read", "open", "again", "pin", "unpin", "retain",
+    "unretain", "sign", "make token", "revoke token", "use token", "transfer", "backup", "restore", "submit",
+    "kill job", "rebalance", "deactivate", "activate", "drain", "undrain",
 })  # fmt: skip

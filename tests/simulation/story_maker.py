@@ -45,8 +45,18 @@ def night(seed: int) -> Story:
 
 def storm(seed: int) -> Story:
     """A night with rarer faults: disks and ZooKeeper servers that can be read and not written, and
-    losses of power."""
-    return _story("storm", seed, RARER)
+    losses of power, also as bytes arrive and as a daemon starts."""
+    story, rng = _story("storm", seed, RARER), random.Random(seed ^ 0x570)
+    steps = [*story.steps]
+    if rng.random() < 0.5:
+        aimed = rng.choice(["power at record", "power at replica"])
+        steps.append(Step(rng.uniform(0.0, 10.0), aimed, "", secs=rng.choice([0.1, 1.0, 5.0])))
+    if rng.random() < 0.5:
+        at, who = rng.uniform(0.0, NIGHT_SECS - 5.0), rng.choice(hosts_of(story.masters, story.supervisors))
+        for _ in range(rng.randint(2, 4)):
+            steps.append(Step(at, "power", who, secs=0.1))
+            at += 0.1 + rng.choice([0.03, 0.1, 0.3]) * rng.random()
+    return told("storm", seed, story.masters, story.supervisors, steps)
 
 
 def hosts_of(masters: int, supervisors: int) -> list[str]:
@@ -72,8 +82,11 @@ def user_steps(rng: random.Random, hosts: int) -> list[Step]:
         steps.append(Step(at, "upload", some_user(rng), bundle, number=content))
         for _ in range(rng.randint(0, 4)):
             at += rng.choice([0.01, 0.5, 2.0, 8.0]) * rng.random()
-            kind = rng.choice(["distribute", "distribute", "remove", "download", "read", "upload"])
-            steps.append(Step(at, kind, some_user(rng), bundle, number=content))
+            kind = rng.choice(["distribute", "distribute", "remove", "download", "read", "upload", "open", "again"])
+            if kind == "open" and hosts == 0:
+                continue
+            who = f"supervisor-{rng.randint(1, hosts)}" if kind == "open" else some_user(rng)
+            steps.append(Step(at, kind, who, bundle, number=content))
     for number in range(rng.choice([0, 0, 1, 2]) if hosts > 0 else 0):
         job, at = f"j{number + 1}", rng.uniform(0.0, NIGHT_SECS / 2)
         steps.append(Step(at, "submit", some_user(rng), job))

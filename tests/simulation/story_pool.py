@@ -109,6 +109,11 @@ def _fork(story: Story, place: Path, verbose: bool, before: Callable[[], None]) 
         os._exit(0)
 
 
+def is_clean(story: Story) -> bool:
+    """Whether this story finds nothing in the product as it is."""
+    return not any(outcome.findings for _, outcome in Pool(1).run([story]))
+
+
 def smallest(story: Story, outcome: Outcome) -> tuple[Story, Outcome]:
     """Returns a story that finds something of the same kind with as few steps as were tried."""
     kind, tries = _kind(outcome), 0

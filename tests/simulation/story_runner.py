@@ -13,7 +13,7 @@ import random
 import shutil
 import tempfile
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from simulation.told_changes import wrong_answers
 from simulation.user_calls import Desk
 from simulation.users import Users
 from simulation.virtual_loop import VirtualLoop
+from simulation.work_rate import WorkRate
 
 import torrentdist.log
 from torrentdist.bundle.metafile_maker import make_metafile
@@ -88,7 +89,7 @@ class StoryRunner:
             write_tree(jobs[name], tree)
             digests[make_metafile(jobs[name]).digest] = tree
         invariants = Invariants(cluster, {str(digest): tree for digest, tree in digests.items()})
-        more = MoreInvariants(cluster, invariants)
+        more, work = MoreInvariants(cluster, invariants), WorkRate(cluster, invariants)
         history = History()
         faults = Faults(cluster, invariants, self.note)
         aimed = AimedFaults(cluster, faults, self.note)
@@ -98,15 +99,15 @@ class StoryRunner:
             cluster.add(f"master-{number + 1}")
         for number in range(self.story.supervisors):
             cluster.add(f"supervisor-{number + 1}")
-        desk = Desk(cluster.client_config(), sources, jobs, {}, self.place, [])
-        users = Users(cluster, history, invariants, desk, trees, self.note)
         faults.prepare(self.story.steps)
+        desk = Desk(cluster.client_config(), sources, jobs, {}, self.place, cluster.zookeeper_config(), [])
+        users = Users(cluster, history, invariants, desk, trees, self.note)
         await cluster.found()
         for host in cluster.hosts:
             host.start()
         await asyncio.sleep(SETTLED_SECS)
-        looking = asyncio.create_task(self._look(invariants, more))
-        await self._play(faults, aimed, users)
+        looking = asyncio.create_task(self._look(invariants, more, work))
+        await self._play(faults, aimed, users, history)
         aimed.disarm()
         faults.mend_all()
         await self._undo(users)
@@ -117,19 +118,21 @@ class StoryRunner:
         return [*invariants.findings, *users.findings, *complaints, *_bugs(cluster, self.loop)]
 
     @staticmethod
-    async def _look(invariants: Invariants, more: MoreInvariants) -> None:
+    async def _look(*looking: Invariants | MoreInvariants | WorkRate) -> None:
         while True:
             await asyncio.sleep(LOOK_SECS)
-            invariants.look()
-            more.look()
+            for each in looking:
+                each.look()
 
-    async def _play(self, faults: Faults, aimed: AimedFaults, users: Users) -> None:
+    async def _play(self, faults: Faults, aimed: AimedFaults, users: Users, history: History) -> None:
         began = self.loop.now
         for step in self.story.steps:
             if faults.cluster.bugs:
                 return
             await asyncio.sleep(max(0.0, began + step.at - self.loop.now))
             self.note(step.sentence())
+            if step.kind == "set back":
+                history.restored_at = self.loop.now + step.secs
             if step.kind in USERS:
                 users.act(step)
             elif step.kind in AIMED:
@@ -144,11 +147,18 @@ class StoryRunner:
         for kind, back in (("drain", "undrain"), ("deactivate", "activate")):
             for what in sorted({step.what for step in self.story.steps if step.kind == kind}):
                 users.act(Step(self.loop.now, back, "dee", what))
+        if any(step.kind == "wipe zookeeper" for step in self.story.steps) and not users.has_restored():
+            users.act(Step(self.loop.now, "restore", "dee"))
 
     async def _use(self, users: Users) -> list[str]:
         """Uses the cluster after the calm. Returns what does not work."""
-        for kind in ("upload", "distribute", "download") if self.story.supervisors else ("upload", "download"):
-            step = Step(self.loop.now, kind, "dee", "last", number=LAST)
+        has_room = self.story.supervisors and not any(step.kind == "small store" for step in self.story.steps)
+        last = Step(self.loop.now, "upload", "dee", "last", number=LAST)
+        steps = [last, replace(last, kind="download")]
+        if has_room:
+            steps.insert(1, replace(last, kind="distribute"))
+            steps += [replace(last, kind="open", who=f"supervisor-{n + 1}") for n in range(self.story.supervisors)]
+        for step in steps:
             if error := (await users.call(step)).error:
                 return [f"after the calm: {step.sentence()}, and is told {error}"]
         return []
@@ -179,6 +189,7 @@ def _bugs(cluster: SimulatedCluster, loop: VirtualLoop) -> list[str]:
         "bug",
         "zookeeper_unavailable",
         "id_taken",
+        "later_release",
     }
     found += [f"{name} ended with {code}: {text}" for name, code, text in cluster.ends if code not in expected]
     return found
@@ -205,6 +216,7 @@ def run_story(story: Story, parent: Path, *, verbose: bool = False) -> Outcome:
     os.environ["XDG_CACHE_HOME"] = str(place / "cache")
     os.environ["TMPDIR"] = tempfile.tempdir = str(place)
     logging.getLogger("torrentdist").addHandler(logging.NullHandler())  # Nobody reads these lines.
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # It would tell of each death within a request.
     loop = VirtualLoop(random.Random(story.seed))
     runner = StoryRunner(story, loop, place, verbose=verbose)
     try:

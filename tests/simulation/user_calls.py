@@ -20,14 +20,22 @@ from torrentdist.client import access_client, job_client
 from torrentdist.client.bundles.signed_content import sign_bundle
 from torrentdist.client.masters import policy_client
 from torrentdist.client.masters.master_client import MasterClient
+from torrentdist.cluster.records.tree_backup import restore
+from torrentdist.cluster.session.founding import found_at
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.http.api_calls import Broken, Request, error_in, send
+from torrentdist.http.connection_pool import Http
 from torrentdist.model.access.token_messages import TokenBody
-from torrentdist.model.configuration.config import ClientConfig
+from torrentdist.model.backup import decode_backup
+from torrentdist.model.configuration.config import ClientConfig, ZooKeeperConfig
+from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, MasterId, SupervisorId
 from torrentdist.model.wire.bundle_messages import BundleView
 from torrentdist.security.private_files import write_private
 from torrentdist.security.signing.signing_keys import Signer
 
 CALL_SECS = 35.0
+GATEWAY = "http://127.0.0.1:7070"
 PATTERN = "b*"
 """The bundles of the users. Those of jobs have ids that are made from their content."""
 SIGNER = Signer(Ed25519PrivateKey.from_private_bytes(bytes(range(32))), "story")
@@ -51,6 +59,7 @@ class Desk:
     tokens: dict[str, str]
     """The texts of the tokens that were made, by their names."""
     place: Path
+    zookeeper: ZooKeeperConfig
     backups: list[bytes]
 
 
@@ -82,6 +91,23 @@ async def _remove(_: Desk, api: AsyncClient, __: MasterClient, step: Step, ___: 
 
 async def _download(_: Desk, api: AsyncClient, __: MasterClient, step: Step, dest: Path) -> Any:
     return await api.download(step.what, dest, timeout=CALL_SECS)
+
+
+async def _open(desk: Desk, _: AsyncClient, __: MasterClient, step: Step, dest: Path) -> Any:
+    """Reads each file as Spark does."""
+    async with Http() as http:
+        for source in sorted(path for path in desk.sources[step.number].rglob("*") if path.is_file()):
+            name = source.relative_to(desk.sources[step.number])
+            asked = Request("GET", f"/bundles/{step.what}/files/{name}", timeout=CALL_SECS)
+            try:
+                answer = await send(http, GATEWAY, asked)
+                error = error_in(answer)
+            except Broken as broken:
+                raise TorrentdistError("supervisor_unreachable", url=GATEWAY, detail=broken.detail) from broken
+            if error is not None:
+                raise error
+            (dest / name).parent.mkdir(parents=True, exist_ok=True)
+            (dest / name).write_bytes(answer.content)
 
 
 async def _read(_: Desk, __: AsyncClient, masters: MasterClient, ___: Step, ____: Path) -> Listing:
@@ -135,6 +161,18 @@ async def _backup(desk: Desk, _: AsyncClient, masters: MasterClient, __: Step, _
     desk.backups.append(await masters.backup())
 
 
+async def _restore(desk: Desk, _: AsyncClient, __: MasterClient, ___: Step, ____: Path) -> Any:
+    """Does what `ha restore` does, or `ha init` if there is no backup."""
+    if not desk.backups:
+        return await found_at(desk.zookeeper, CALL_SECS)
+    zookeeper = ZooKeeper(desk.zookeeper)
+    try:
+        await zookeeper.start(CALL_SECS)
+        return await restore(zookeeper, decode_backup(desk.backups[-1], "the backup"))
+    finally:
+        await zookeeper.close()
+
+
 async def _submit(desk: Desk, _: AsyncClient, masters: MasterClient, step: Step, __: Path) -> Any:
     return await job_client.submit(masters, str(desk.jobs[step.what]), timeout=CALL_SECS)
 
@@ -165,10 +203,11 @@ async def _undrain(_: Desk, __: AsyncClient, masters: MasterClient, step: Step, 
 
 CALLS: dict[str, Call] = {
     "upload": _upload, "distribute": _distribute, "wave": _wave, "cancel": _cancel, "remove": _remove,
-    "download": _download, "read": _read, "pin": _pin, "unpin": _unpin, "retain": _retain, "unretain": _unretain,
+    "download": _download, "read": _read, "open": _open, "pin": _pin, "unpin": _unpin,
+    "retain": _retain, "unretain": _unretain,
     "sign": _sign, "make token": _token, "revoke token": _revoke, "use token": _use_token, "transfer": _transfer,
-    "backup": _backup, "submit": _submit, "rebalance": _rebalance, "kill job": _kill_job, "deactivate": _rest,
-    "activate": _wake, "drain": _drain, "undrain": _undrain,
+    "backup": _backup, "restore": _restore, "submit": _submit, "rebalance": _rebalance, "kill job": _kill_job,
+    "deactivate": _rest, "activate": _wake, "drain": _drain, "undrain": _undrain,
 }  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from simulation.user_calls import Desk, make_call
 from torrentdist.model.errors import TorrentdistError
 
 LONGEST_SECS = 130.0
+READERS = 3
+"""How many users list the bundles at once."""
 REVOKED_SECS = 5.0
 """A revoked token is refused within seconds, where masters reach ZooKeeper."""
 READ_SECS = 2.5
@@ -41,18 +44,31 @@ class Users:
         self._revoked: dict[str, float] = {}
         """When each token was told to be revoked."""
         self.findings: list[str] = []
-        self._tasks: dict[asyncio.Task[Call], str] = {}
+        self._tasks: dict[asyncio.Task[Any], str] = {}
         self._count = 0
 
     def act(self, step: Step) -> None:
-        task = asyncio.get_running_loop().create_task(self.call(step))
+        task = asyncio.get_running_loop().create_task(self._again(step) if step.kind == "again" else self.call(step))
         self._tasks[task] = f"{step.who} has no answer to {step.kind} {step.what}"
         task.add_done_callback(self._ended)
 
-    def _ended(self, task: asyncio.Task[Call]) -> None:
+    async def _again(self, step: Step) -> None:
+        """Removes a bundle, uploads the same content again, and reads it everywhere, without a
+        pause. Others list the bundles after each change."""
+        for kind in ("remove", "upload"):
+            await self.call(replace(step, kind=kind))
+            for _ in range(READERS):
+                self.act(replace(step, kind="read"))
+        for host in self._cluster.supervisors:
+            self.act(replace(step, kind="open", who=host.name))
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             self.findings.append(f"the story's user failed: {error!r}")
+
+    def has_restored(self) -> bool:
+        return any(call.kind == "restore" and call.succeeded for call in self._history.calls)
 
     def waiting(self) -> list[str]:
         return list(self._tasks.values())
@@ -88,8 +104,8 @@ class Users:
 
     def _check(self, step: Step, call: Call, result: Any, dest: Path) -> None:
         """Checks what a user was told by a call that went well."""
-        if step.kind == "download" and (wrong := wrong_in(dest, self._trees[step.number])) is not None:
-            self._invariants.say("14", f"{step.who} downloaded {step.what}, and {wrong}")
+        if step.kind in ("download", "open") and (wrong := wrong_in(dest, self._trees[step.number])) is not None:
+            self._invariants.say("14", f"{step.who} got {step.what}, and {wrong}")
         if step.kind == "read" and not result.is_old:
             told = {str(view.id): str(view.state) for view in result.bundles}
             now = self._cluster.loop.now
@@ -98,5 +114,7 @@ class Users:
             revoked = self._revoked.get(step.what)
             if revoked is not None and call.began - revoked > REVOKED_SECS:
                 self._invariants.say("18", f"a master answers the token {step.what}, which was revoked")
+        if step.kind == "restore":
+            self._history.restored_at = self._cluster.loop.now
         if step.kind == "revoke token":
             self._revoked[step.what] = self._cluster.loop.now

@@ -8,6 +8,7 @@ Never: look at a real clock.
 from __future__ import annotations
 
 import asyncio
+import heapq
 import itertools
 import random
 from asyncio import events
@@ -33,19 +34,6 @@ class Stuck(Exception):
     """Nothing is ready, and no timer is set."""
 
 
-class _Jump:
-    """Stands for the loop's selector: no socket is ever ready, and waiting moves the clock."""
-
-    def __init__(self, loop: VirtualLoop) -> None:
-        self._loop = loop
-
-    def select(self, timeout: float | None) -> list[Any]:
-        if timeout is None:
-            raise Stuck
-        self._loop.now += max(timeout, ROUND_SECS)
-        return []
-
-
 class _Guarded(events.Handle):
     """A callback that does not run if its process is dead."""
 
@@ -56,6 +44,9 @@ class _Guarded(events.Handle):
 class _GuardedTimer(events.TimerHandle):
     def _run(self) -> None:
         _run_if_alive(self, super()._run)
+
+    def __lt__(self, other: Any) -> bool:
+        return self.when() < float(other._when)
 
 
 def _run_if_alive(handle: events.Handle, run: Callable[[], None]) -> None:
@@ -103,7 +94,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.rng = rng
         self.errors: list[str] = []
         """What callbacks and tasks raised that nobody expects."""
-        self._selector = _Jump(self)
         self._clock_resolution = 1e-9
         self._turns = Turns(self)
         self.network = SimulatedNetwork(self, rng)
@@ -112,6 +102,26 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def time(self) -> float:
         return self.now
+
+    def _run_once(self) -> None:
+        """Does what asyncio's loop does in a round, with the clock instead of a selector."""
+        ready, timers = self._ready, self._scheduled  # type: ignore[attr-defined]
+        while timers and timers[0]._cancelled:
+            self._timer_cancelled_count -= 1  # type: ignore[attr-defined]
+            heapq.heappop(timers)._scheduled = False
+        rest = 0.0 if ready or self._stopping else None  # type: ignore[attr-defined]
+        if rest is None and not timers:
+            raise Stuck
+        self.now += max(timers[0]._when - self.now if rest is None else rest, ROUND_SECS)
+        end = self.now + self._clock_resolution
+        while timers and timers[0]._when < end:
+            timer = heapq.heappop(timers)
+            timer._scheduled = False
+            ready.append(timer)
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle._cancelled:
+                handle._run()
 
     def _process_events(self, event_list: Any) -> None:
         pass
@@ -141,7 +151,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self, when: float, callback: Any, *args: Any, context: Context | None = None
     ) -> events.TimerHandle:
         timer = _GuardedTimer(when, callback, args, self, context)
-        _push(self._scheduled, timer)  # type: ignore[attr-defined]
+        heapq.heappush(self._scheduled, timer)  # type: ignore[attr-defined]
         timer._scheduled = True  # type: ignore[attr-defined]
         return timer
 
@@ -174,6 +184,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
         future, context = self.create_future(), copy_context()
+        HERE.get().calls += 1
         secs = SLOW_SECS if HERE.get().disk == "slow" else self.rng.uniform(*THREAD_SECS)
         run = self._turns.run if may_wait(executor, func) else self._turns.run_in_place
         self.call_later(secs, run, lambda: context.run(func, *args), future)
@@ -182,9 +193,3 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def run_threadsafe(self, work: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> Any:
         """Stands for asyncio.run_coroutine_threadsafe."""
         return Awaited(self, self._turns, work)
-
-
-def _push(heap: list[Any], timer: events.TimerHandle) -> None:
-    import heapq
-
-    heapq.heappush(heap, timer)

@@ -47,5 +47,7 @@ class ServerSession:
     ephemerals: dict[str, None] = field(default_factory=dict)
     name: str = ""
     """The process that opened it."""
+    auth: frozenset[tuple[str, str]] = frozenset()
+    """The identities that its client has shown."""
     connection: Any = None
     """The client that is connected with it."""

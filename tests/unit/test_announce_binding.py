@@ -133,4 +133,4 @@ def test_the_limit_of_peers_counts_the_source() -> None:
         announce = bound(said(peer=f"p{number}", host=f"10.9.9.{number}"), ANN, None)
         directory.hear(announce, source_host=ANN.address, now=0.0, owner=ANN.owner)
 
-    assert ["10.0.0.9"] == directory.addresses()
+    assert ["10.0.0.9"] == directory.addresses((), 0.0)

@@ -50,6 +50,18 @@ def test_the_answer_says_when_the_next_announce_is_due(interval: float, wait: fl
     assert (0, "", answer(interval)) == (master.failures, master.problem, master.answer)
 
 
+def test_a_master_that_was_never_asked_has_not_failed() -> None:
+    """A new master would show a failure that never was, and be asked again later after its first
+    one."""
+    schedule = schedule_of(M1)
+    [master] = schedule.masters()
+
+    assert (MasterContact(url=M1, failures=0, problem="", next_in=0.0),) == schedule.contacts(0.0)
+    assert 0 == master.begun
+    master.failed("refused", 10.0, 0.25)
+    assert 10.0 + pause_secs(1, FIRST_BACKOFF_SECS, LONGEST_BACKOFF_SECS, 0.25) == master.due
+
+
 def test_announces_to_a_silent_master_become_rarer() -> None:
     """Every peer would ask a dead master without a pause, or show its last answer for ever."""
     schedule = schedule_of(M1, M2, now=5.0)

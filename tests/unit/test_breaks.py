@@ -6,18 +6,18 @@ from fnmatch import fnmatch
 
 import pytest
 
+from scripts.breaks.__main__ import chosen_tests
 from scripts.breaks.break_choice import (
     Equivalent,
     Kind,
     Terms,
     importing_tests,
-    product_files,
     read_terms,
     sample,
     source_of,
 )
 from scripts.breaks.break_sites import breaks_of
-from scripts.breaks.coverage_map import CoverageMap, functions_of
+from scripts.breaks.coverage_map import CoverageMap, checksum_of, functions_of, name_now, product_files
 from scripts.breaks.warm_tests import CannotSwap, swap
 
 SOURCE = '''"""A docstring."""
@@ -84,9 +84,28 @@ def test_a_break_that_changes_nothing_is_in_no_sample() -> None:
     """The bar could not be reached, however good the tests are."""
     file = "torrentdist/master/leading/gate.py"
     first = breaks_of(file, source_of(file))[0]
-    terms = Terms((file,), (), (Equivalent(file, first.place, first.old, first.new, "why"),))
+    terms = Terms((file,), (), (Equivalent(file, first.place, first.text, first.old, first.new, "why"),))
 
     assert first not in sample(terms, Kind.DECIDING, [file], 10_000, 1)
+
+
+def test_a_break_counts_again_once_its_line_has_changed() -> None:
+    """A break that was harmless in an older text would hide a hole for ever."""
+    file = "torrentdist/master/leading/gate.py"
+    first = breaks_of(file, source_of(file))[0]
+    terms = Terms((file,), (), (Equivalent(file, first.place, "older text", first.old, first.new, "why"),))
+
+    assert first in sample(terms, Kind.DECIDING, [file], 10_000, 1)
+
+
+def test_a_word_may_name_a_line() -> None:
+    """A developer could not see whether a new test notices the break that survived."""
+    file = "torrentdist/master/leading/gate.py"
+    first = breaks_of(file, source_of(file))[0]
+    found = sample(read_terms(), Kind.DECIDING, [f"gate.py:{first.line}"], 10_000, 1)
+
+    assert first in found
+    assert {first.line} == {other.line for other in found}
 
 
 def test_the_lists_name_what_is_there() -> None:
@@ -129,6 +148,33 @@ def test_the_cheapest_tests_of_a_line_come_first() -> None:
 
     assert ["cheap", "dear"] == known.covering("a.py", SOURCE, 10)
     assert ["cheap", "other", "dear"] == known.covering("a.py", SOURCE.replace("+ 1", "+ 2"), 10)
+
+
+def test_a_test_stands_for_its_parameters_once_its_file_has_changed() -> None:
+    """A break would survive, because the test that notices it has another number now."""
+    file = "tests/unit/test_gate.py"
+    now = checksum_of(file)
+    assert now is not None
+    test = f"{file}::test_x[case3]"
+
+    assert test == name_now(test, {file: now})
+    assert f"{file}::test_x" == name_now(test, {file: now + 1})
+    assert name_now("tests/unit/test_that_is_gone.py::test_x", {}) == ""
+
+
+def test_files_of_slower_rings_are_kept_for_what_fast_tests_miss() -> None:
+    """A break in a shell would survive, though a test with a cluster turns red."""
+    file = "torrentdist/master/leading/gate.py"
+    broken = next(found for found in breaks_of(file, source_of(file)) if found.place)
+    function = next(one for one in functions_of(source_of(file)) if one.name == broken.place)
+    fast, slow = "tests/unit/test_gate.py::test_x", "tests/integration/test_failover.py"
+    lines = {str(broken.line - function.first): [f"{slow}::test_y", fast, slow]}
+    checksums = {test: checksum_of(test) or 0 for test in importing_tests(file)}
+    known = CoverageMap({}, {file: {function.name: (function.text, lines)}}, checksums)
+
+    assert ((fast,), (slow,)) == chosen_tests(known, broken, 30.0)
+    known.checksums.clear()
+    assert importing_tests(file) == list(chosen_tests(known, broken, 30.0)[0][1:]), "tests that may be newer"
 
 
 def test_without_a_map_the_tests_are_those_that_import_the_module() -> None:

@@ -205,6 +205,17 @@ def test_a_false_claim_is_refused(top: Tree, mutate: Callable[[Tree], None], sai
     assert said in refusal(top)
 
 
+@pytest.mark.parametrize(("key", "value"), [(b"symlinks", {b"l": b"f"}), (b"empty dirs", [b"d"])])
+def test_beside_a_single_file_there_is_nothing(tmp_path: Path, key: bytes, value: object) -> None:
+    """A download of a file would put more into the user's directory than its name says."""
+    (tmp_path / "f").write_bytes(b"f")
+    top = bencode.decode(make_metafile(tmp_path / "f", piece_length=PIECE).raw)
+    assert isinstance(top, dict)
+    top[b"info"][b"torrentdist"][key] = value  # type: ignore[index,call-overload,assignment]
+
+    assert "single file" in refusal(top)
+
+
 def test_two_layers_cannot_be_exchanged(top: Tree) -> None:
     """Every piece would be refused while fetching, or a wrong one accepted."""
     [root] = top[b"piece layers"]

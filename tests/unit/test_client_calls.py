@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -258,19 +259,19 @@ def test_an_unusable_token_file_is_named(tmp_path: Path, content: str | None, mo
 @pytest.mark.parametrize(
     "content", [b"", b"{", b'{"masters": 7}', b"\xff\xfe", b'{"masters": ["ftp://x", "nonsense"]}']
 )
-def test_a_damaged_memory_changes_nothing(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_memory_changes_nothing(content: bytes) -> None:
     """B5: if this failed, a file that users do not know of would break every command."""
     talk(lambda request: httpx.Response(200, json=view()), lambda client: client.pin(ETL))
-    (remembered,) = (tmp_path / "cache" / "torrentdist").iterdir()
+    (remembered,) = Path(os.environ["XDG_CACHE_HOME"], "torrentdist").iterdir()
     remembered.write_bytes(content)
     again = talk(lambda request: httpx.Response(200, json=view()), lambda client: client.pin(ETL))
 
     assert again.id == ETL
 
 
-def test_an_unwritable_memory_changes_nothing(tmp_path: Path) -> None:
+def test_an_unwritable_memory_changes_nothing() -> None:
     """B5: if this failed, a home directory that is full or read-only would break every command."""
-    (tmp_path / "cache").write_text("a file where the directory should be")
+    Path(os.environ["XDG_CACHE_HOME"]).write_text("a file where the directory should be")
     pinned = talk(lambda request: httpx.Response(200, json=view()), lambda client: client.pin(ETL))
 
     assert pinned.id == ETL

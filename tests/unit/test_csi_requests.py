@@ -11,12 +11,16 @@ from torrentdist.csi.mount_table import Mount, mounted_at, parse_mounts, surroun
 from torrentdist.csi.namespace_rights import check_rights, patterns_for
 from torrentdist.csi.publish_plan import condition, progress
 from torrentdist.csi.volume_request import (
+    LONGEST_ID,
+    LONGEST_PATH,
     TOKENS,
     Pod,
     Refusal,
     VolumeRefused,
     WantedVolume,
+    check_below,
     check_capability,
+    check_id,
     checked_target,
     inner_path,
     token_for,
@@ -61,6 +65,38 @@ def test_a_target_is_one_absolute_path(target: str) -> None:
     """Two spellings of a target would be two volumes."""
     with pytest.raises(VolumeRefused):
         checked_target(target)
+
+
+def test_what_is_as_long_as_it_may_be_is_taken() -> None:
+    """A pod with a long path would wait for ever, or one without an id would share its volume with
+    others."""
+    check_id("v" * LONGEST_ID)
+
+    assert "x" * LONGEST_PATH == inner_path("x" * LONGEST_PATH)
+    assert "" == inner_path("")
+    assert 4096 == len(checked_target("/" + "x" * 4095))
+    for volume in ("", "v" * (LONGEST_ID + 1)):
+        with pytest.raises(VolumeRefused):
+            check_id(volume)
+
+
+@pytest.mark.parametrize(
+    ("context", "words"),
+    [
+        ({"bundle": "b", "digset": DIGEST}, "'digset' is unknown"),
+        ({}, "'bundle' is missing"),
+        ({"bundle": ""}, "'bundle' is missing"),
+        ({"bundle": "a/b"}, "a/b"),
+        ({"bundle": "b", "digest": "ab"}, "ab"),
+        ({"bundle": "b", "path": "/etc"}, "/etc"),
+    ],
+)
+def test_a_wrong_attribute_is_named(context: dict[str, str], words: str) -> None:
+    """A pod with a typing error would get another version, or its user would search for hours."""
+    with pytest.raises(VolumeRefused, match=words) as refused:
+        wanted_volume("v", "/t", POD | {"storage.kubernetes.io/csiProvisionerIdentity": "x"} | context)
+
+    assert Refusal.INVALID is refused.value.why
 
 
 def test_a_capability_that_cannot_be_kept_is_refused() -> None:
@@ -116,8 +152,12 @@ TABLE = rf"""
 32 30 254:1 /td/objects/{DIGEST}/content/lib/a /var/lib/kubelet/pods/2/mount rw - ext4 /dev/vda rw
 33 30 254:1 /td/objects/{DIGEST}/content//deleted /var/lib/kubelet/pods/3/mount ro - ext4 /dev/vda rw
 34 30 0:33 / /var/lib/kubelet/pods/4/mount ro - tmpfs tmpfs rw
+36 22 254:1 /td /var/lib/td ro - ext4 /dev/vda rw
+37 30 254:1 /pods/5/vol/objects/{DIGEST}/content /var/lib/kubelet/pods/5/volume-subpaths/v/c/0 rw - ext4 /dev/vda rw
+38 30 0:44 /td/objects/{DIGEST}/content /var/lib/kubelet/pods/6/mount rw - tmpfs tmpfs rw
 nonsense
 35 30 0:33 /
+39 30 0:33 / /var/lib/kubelet/pods/7/mount ro shared:7 tmpfs tmpfs rw
 """
 
 
@@ -131,11 +171,48 @@ def test_the_kernels_table_is_read() -> None:
     assert [True, False, True, True] == [mount.read_only for mount in (one, part, gone, other)]
     assert [DIGEST, DIGEST, DIGEST, None] == [mount.digest for mount in (one, part, gone, other)]
     assert [False, False, True, False] == [mount.is_gone for mount in (one, part, gone, other)]
-    assert {one.target, part.target, gone.target} == volume_mounts(mounts).keys()
+    assert {one.target, part.target, gone.target} == volume_mounts(mounts, "/var/lib/td").keys()
     around = surrounding(mounts, f"{at}/9")
     assert around is not None
     assert ("/var/lib/kubelet", True) == (around.target, around.shared)
     assert "/" == getattr(surrounding(mounts, "/var/lib/kubelet2"), "target", None)
+
+
+@pytest.mark.parametrize("store", ["/td", "/var/lib/td"])
+def test_a_pods_own_directory_is_no_bundle(store: str) -> None:
+    """A pod with a subPath called objects/DIGEST/content would have the driver hold that bundle for
+    it, against eviction and removal, without any right to it."""
+    mounts = parse_mounts(TABLE)
+    forged = {"/var/lib/kubelet/pods/5/volume-subpaths/v/c/0", "/var/lib/kubelet/pods/6/mount"}
+
+    assert forged <= {mount.target for mount in mounts if mount.digest == DIGEST}
+    assert not forged & volume_mounts(mounts, store).keys()
+    assert 3 == len(volume_mounts(mounts, store))
+    assert {} == volume_mounts([], store)
+
+
+@pytest.mark.parametrize("target", ["/etc", "/var/lib/kubelet/pods", "/var/lib/kubelet/pods2/x", "/var/lib/kubelet"])
+def test_nothing_is_mounted_outside_the_pods(target: str) -> None:
+    """A caller at the socket could mount over the node's own files, or unmount them."""
+    check_below("/var/lib/kubelet/pods/1/mount", "/var/lib/kubelet/pods")
+    with pytest.raises(VolumeRefused):
+        check_below(target, "/var/lib/kubelet/pods/")
+
+
+def test_tokens_are_in_no_text_about_a_volume() -> None:
+    """A log with a volume in it would have the token of its pod."""
+    context = {"bundle": "env-43", "csi.storage.k8s.io/serviceAccount.tokens": "SECRET"}
+
+    assert "SECRET" not in repr(wanted_volume("v", "/t", context))
+
+
+def test_tokens_among_the_secrets_count_rather_than_an_attribute() -> None:
+    """Where CSIDriver has tokens passed as secrets, a pod's author could write another one into
+    the volume, or no pod would get anything."""
+    attributes, secret = {"bundle": "b", TOKENS: "written by the author"}, {TOKENS: "from the kubelet"}
+
+    assert "from the kubelet" == wanted_volume("v", "/t", attributes, secret).tokens
+    assert "from the kubelet" == wanted_volume("v", "/t", {"bundle": "b"} | secret).tokens
 
 
 def test_words_say_how_far_a_bundle_is_and_what_is_wrong_with_a_volume() -> None:

@@ -52,7 +52,7 @@ def test_a_peer_that_says_goodbye_is_forgotten() -> None:
     here.announce(goodbye, source_host="10.0.0.1", now=1.0)
 
     assert announce(here, "s2", lacks(), source="10.0.0.2").swarms[D1].peers == []
-    assert here.addresses() == ["10.0.0.2"]
+    assert here.addresses((), 0.0) == ["10.0.0.2"]
 
 
 def test_a_peer_without_room_is_known_until_it_has_room_or_leaves() -> None:
@@ -116,7 +116,7 @@ def test_what_nobody_can_dial_is_refused(host: str) -> None:
 
     assert caught.value.code == "invalid_request"
     assert here.statistics().refused == 1
-    assert here.addresses() == []
+    assert here.addresses((), 0.0) == []
 
 
 def test_the_period_is_short_only_while_something_is_being_fetched() -> None:
@@ -196,7 +196,7 @@ def test_expiry_forgets_the_silent_and_nobody_else() -> None:
     announce(here, "idle", has(), source="10.0.0.2", now=100.0)
 
     assert here.expire(103.0) == ["dead"]
-    assert here.addresses() == ["10.0.0.2"]
+    assert here.addresses((), 0.0) == ["10.0.0.2"]
     assert here.expire(121.0) == ["idle"]
     assert (
         here.statistics().swarms,
@@ -225,7 +225,7 @@ def test_a_peer_that_moves_is_known_at_its_new_address_only() -> None:
 
     expected = [PeerAddress(host="10.0.0.9", port=7009, role=PeerRole.SUPERVISOR, complete=True)]
     assert expected == announce(here, "s2", lacks(), source="10.0.0.2").swarms[D1].peers
-    assert {"10.0.0.2", "10.0.0.9"} == set(here.addresses())
+    assert {"10.0.0.2", "10.0.0.9"} == set(here.addresses((), 0.0))
 
 
 def test_what_the_cluster_knows_is_in_the_answer() -> None:

@@ -10,6 +10,7 @@ from announced_peers import D1, D2, announce, has, lacks
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
 from torrentdist.model.wire.swarm_messages import PeerRole, SwarmEntry
+from torrentdist.swarm.directory.admission import limits_for
 from torrentdist.swarm.directory.directory import MAX_PROBLEM_LENGTH, Limits, SwarmDirectory
 
 
@@ -80,6 +81,16 @@ def test_a_full_directory_refuses_newcomers_and_keeps_its_peers(limits: Limits) 
 
     assert refusal(here, "s3", has(), port=3) == "not_ready"
     assert announce(here, "s2", has(), port=2).you == "10.0.0.1"
+
+
+def test_a_directory_has_room_for_as_many_peers_as_the_setting_says() -> None:
+    """If this fails, hosts of a large cluster are told to wait, or one of them fills a
+    directory."""
+    limits = limits_for(200_000)
+
+    assert [200_000, 200_000] == [limits.peers, limits.peers_per_swarm]
+    assert [20_000, 2_000_000] == [limits.peers_per_host, limits.memberships]
+    assert 1 == limits_for(5).peers_per_host
 
 
 def test_the_dead_make_room() -> None:

@@ -13,7 +13,7 @@ READS = {
     "audit", "bundle diff", "bundle distributions", "bundle history", "bundle ls", "bundle show",
     "bundle verify", "bundle wait", "cluster", "completion", "config show",
     "dev status", "doctor", "group identity", "group ls", "group show", "ha failovers", "ha leader", "ha roles", "help",
-    "host ls", "job logs", "job ls", "job show", "supervisor ls", "token ls", "top",
+    "host ls", "image ls", "job logs", "job ls", "job show", "supervisor ls", "token ls", "top",
     "whoami",
 }  # fmt: skip
 WITHOUT = {

@@ -25,8 +25,9 @@ from torrentdist.launcher.privileges import own_user
 from torrentdist.launcher.process_tree import birth_of
 from torrentdist.launcher.run import guardian
 from torrentdist.launcher.run.output_log import CHUNK, OutputLog
-from torrentdist.launcher.run.run_files import RUN_MARK, SPEC, write_whole
+from torrentdist.launcher.run.run_files import RUN_MARK, SPEC, begun, write_whole
 from torrentdist.launcher.run.run_lease import NEVER, clock, read_lease
+from torrentdist.supervisor.exclusivity.lease_file import LeaseFile
 from torrentdist.supervisor.process import guardian_processes
 from torrentdist.supervisor.process.guardian_processes import GuardianStatus, Living
 from torrentdist.supervisor.process.output_files import Stream, read_output
@@ -284,7 +285,7 @@ def test_it_needs_nothing_but_the_standard_library(module: str) -> None:
 def test_a_lease_is_renewed_on_a_full_disk(tmp_path: Path) -> None:
     """If this fails, a disk that others fill ends every worker of the host."""
     path = tmp_path / "lease.json"
-    temporary = tmp_path / f"lease.json.{os.getpid()}.tmp"
+    temporary = tmp_path / "lease.json.tmp"
     temporary.symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space"):
         write_whole(str(path), b"{}")
@@ -295,6 +296,15 @@ def test_a_lease_is_renewed_on_a_full_disk(tmp_path: Path) -> None:
     assert (300.0, 400.0) == read_lease(str(path), R1)
     assert NEVER == read_lease(str(path), R2)[0]
     assert [path] == list(tmp_path.iterdir())
+
+
+def test_a_lease_that_was_half_written_goes_at_the_next_start(tmp_path: Path) -> None:
+    """If this fails, each crash of a host at the wrong moment leaves a file for ever."""
+    path = tmp_path / "lease.json"
+    Path(begun(str(path))).write_bytes(b'{"sess')
+    LeaseFile(path)
+
+    assert [] == list(tmp_path.iterdir())
 
 
 def test_a_file_of_output_begins_with_a_whole_line(tmp_path: Path) -> None:

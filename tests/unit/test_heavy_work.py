@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
 
@@ -11,8 +12,8 @@ from zookeeper_fixtures import eventually
 
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile
-from torrentdist.host.process.heavy_work import AT_ONCE, in_heavy_thread, in_writing_thread
-from torrentdist.host.process.slow_callbacks import SlowCallback, watched_callbacks
+from torrentdist.host.event_loop.slow_callbacks import SlowCallback, watched_callbacks
+from torrentdist.host.process.heavy_work import AT_ONCE, in_heavy_thread, in_writing_thread, until_ended
 from torrentdist.host.recent_results import KEPT, RecentResults
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
@@ -84,7 +85,7 @@ async def test_few_run_at_once_and_short_work_does_not_wait_for_them() -> None:
 async def test_requests_do_not_wait_for_files_that_are_written() -> None:
     """If this fails, a master that writes fifty thousand files answers no upload."""
     go_on = threading.Event()
-    writing = [asyncio.create_task(in_writing_thread(go_on.wait, 10.0)) for _ in range(AT_ONCE)]
+    writing = [asyncio.create_task(in_writing_thread(lambda _: go_on.wait(10.0))) for _ in range(AT_ONCE)]
     async with asyncio.timeout(5.0):
         heavy = await in_heavy_thread(lambda: "done")
         go_on.set()
@@ -123,3 +124,26 @@ async def test_a_metafile_is_parsed_once_for_all_who_ask(tmp_path_factory: pytes
         await parsed(Digest(f"other-{number}"))
     await parsed(meta.digest)
     assert 2 == read.count(meta.digest)
+
+
+def test_a_failure_that_nobody_waits_for_any_more_is_not_reported() -> None:
+    """If this failed, each client that goes while a file is sent to it would put an error into the
+    log."""
+    told: list[dict[str, object]] = []
+
+    async def play() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: told.append(context))
+        work: asyncio.Future[None] = loop.create_future()
+        waiting = asyncio.create_task(until_ended(work))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.sleep(0)
+        work.set_exception(BrokenPipeError())
+        await asyncio.wait({waiting})
+        assert waiting.cancelled()
+
+    asyncio.run(play())
+    gc.collect()
+
+    assert told == []

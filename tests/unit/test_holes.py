@@ -69,6 +69,18 @@ def test_content_is_the_same_with_holes(tmp_path: Path) -> None:
     assert disk_bytes(tmp_path / "source" / "data") <= 4 * PIECE
 
 
+def test_a_file_that_got_holes_is_not_as_it_was_found(tmp_path: Path) -> None:
+    """Marks are made of what was found. If this fails, a host reads large files again each time
+    they are handed out."""
+    meta = bundle(tmp_path / "source", data=NOISE + bytes(64 * PIECE), dense=NOISE)
+    for name in ("data", "dense"):
+        (tmp_path / "source" / name).chmod(0o444)
+    known = finish_content(meta, tmp_path / "source")
+
+    assert {"dense"} == set(known)
+    assert known["dense"].st_ctime_ns == (tmp_path / "source" / "dense").stat().st_ctime_ns
+
+
 def test_a_sparse_file_holds_nothing_yet(tmp_path: Path) -> None:
     """A receiver would write zeros that its file system need not store."""
     meta = bundle(tmp_path / "source", data=NOISE + bytes(64 * PIECE), dense=NOISE)

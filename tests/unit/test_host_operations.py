@@ -243,10 +243,10 @@ def test_a_revoked_host_leaves_the_swarms_at_once() -> None:
     announce = SwarmAnnounce(peer=PeerId("h1"), role=PeerRole.SUPERVISOR, port=7071, swarms=[entry])
     records.follow()
     directory.announce(announce, source_host="10.0.0.7", now=1.0, facts=records.facts_of)
-    before = directory.addresses(records.registered_hosts(current[0]))
+    before = directory.addresses(records.registered_hosts(current[0]), 0.0)
     current[0] = dataclasses.replace(snapshots[1], version=1)
     records.follow()
-    after = directory.addresses(records.registered_hosts(current[0]))
+    after = directory.addresses(records.registered_hosts(current[0]), 0.0)
 
     assert (["10.0.0.7"], []) == (before, after)
 

@@ -50,7 +50,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "distributor": {"model", "bundle", "swarm", "cluster"},
     "host": SWARM_SIDE | {"http", "traces"},
     "master": SWARM_SIDE | {"host", "http", "charts", "traces"},
-    "supervisor": SWARM_SIDE | {"host", "http", "launcher"},
+    # A push of an image to a host's registry is an upload for the pusher, so it uses the client.
+    "supervisor": SWARM_SIDE | {"host", "http", "launcher", "client"},
     "launcher": {"model"},
     # A client is a peer, so it makes bundles and takes part in swarms.
     "client": {"model", "bundle", "swarm", "http", "security", "traces", "charts"},

@@ -9,7 +9,7 @@ import pytest
 
 from torrentdist.bundle.bundle_tree import BundleTree
 from torrentdist.bundle.metafile_maker import make_metafile
-from torrentdist.host.process.slow_callbacks import SlowCallback
+from torrentdist.host.event_loop.slow_callbacks import SlowCallback
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.supervisor.hub import hub_listing

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 import stat
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from torrentdist.model.configuration.config import Config, StoreConfig, SupervisorConfig
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import BundleId
+from torrentdist.model.ids import BundleId, Digest
+from torrentdist.model.wire.fleet_messages import HostBundleView, HostState
 from torrentdist.supervisor.ids import leases as leases_module
 from torrentdist.supervisor.ids import room
 from torrentdist.supervisor.ids.ids_directory import IdsDirectory
+from torrentdist.supervisor.ids.lease_api import LeaseApi
 from torrentdist.supervisor.ids.leases import ASKED_SECS, Leases
 
 ID = BundleId("env-43")
+DIGEST = Digest("d" * 64)
 
 
 class Clock:
@@ -32,13 +38,11 @@ def test_a_link_changes_in_one_step_and_goes(tmp_path: Path) -> None:
     """An executor that starts in the moment of a change would find no environment."""
     directory = IdsDirectory.open(tmp_path / "ids", "owner")
     directory.put(ID, str(tmp_path / "one"))
-    before = (directory.path / ID).lstat().st_ino
     directory.put(ID, str(tmp_path / "two"))
     changed = directory.links()
     directory.remove(ID)
 
     assert {ID: str(tmp_path / "two")} == changed
-    assert before
     assert {} == directory.links()
     assert [".leases", ".supervisor"] == sorted(path.name for path in directory.path.iterdir())
 
@@ -124,6 +128,17 @@ def test_one_who_asks_for_a_lease_has_time_to_lock(tmp_path: Path) -> None:
     assert not leases.is_held(BundleId("other"))
 
 
+def test_a_file_that_an_administrator_removed_stops_no_lease(tmp_path: Path) -> None:
+    """Every look would fail, so that no link would be made or removed any more."""
+    clock = Clock()
+    leases = Leases(tmp_path, clock)
+    leases.ask(ID).unlink()
+    clock.now += ASKED_SECS
+
+    assert frozenset() == leases.held()
+    assert leases.ask(ID).exists()
+
+
 def test_there_is_a_bound_on_leases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A user who asks for ever new names would fill the disk with files."""
     monkeypatch.setattr(leases_module, "MOST_LEASES", 2)
@@ -132,3 +147,21 @@ def test_there_is_a_bound_on_leases(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         leases.ask(BundleId(name))
     with pytest.raises(TorrentdistError, match="the list of leases"):
         leases.ask(BundleId("c"))
+
+
+def test_a_lease_counts_before_a_removal_is_waited_for(tmp_path: Path) -> None:
+    """If this fails, a removed bundle goes from under a program that was told it may use it."""
+    leases, known = Leases(tmp_path), list[frozenset[Digest]]()
+    leases.ask(ID)
+
+    async def settled_bundle(digest: Digest) -> None:
+        known.append(leases.digests())
+
+    async def nothing(*_: object) -> None: ...
+
+    store = SimpleNamespace(settled_bundle=settled_bundle, touch=nothing)
+    rest: Any = {"keeper": SimpleNamespace(view=nothing), "links": SimpleNamespace(update=nothing), "directory": None}
+    api = LeaseApi(runtime=SimpleNamespace(store=store), leases=leases, **rest)  # type: ignore[arg-type]
+    asyncio.run(api._kept(HostBundleView(id=ID, digest=DIGEST, state=HostState.DONE)))
+
+    assert [frozenset({DIGEST})] == known

@@ -12,6 +12,7 @@ from torrentdist.model.policies.bundle_terms import Priority
 from torrentdist.supervisor.bundles.keeping_plan import (
     UNWANTED_SECS,
     Action,
+    BeginSeeding,
     CancelFetch,
     DropArrival,
     DropBundle,
@@ -98,6 +99,21 @@ def test_seeding_ends_when_nobody_wants_it_for_long() -> None:
     assert [] == plan(host(published=True, assigned=frozenset({A}), seed_secs=50.0), 10.0)
     assert [] == plan(host(published=True, seed_secs=500.0), 10.0)
     assert [] == plan(replace(host(published=True, seed_secs=0.5), idle_secs={}), 10.0)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (host(assigned=frozenset({A}), published=True), [BeginSeeding(DIGEST)]),
+        (host(requested=frozenset({A}), published=True, seed_secs=50.0), [BeginSeeding(DIGEST)]),
+        (host(published=True), []),
+        (host(assigned=frozenset({B}), published=True), [FetchBundle(B)]),
+        (host(assigned=frozenset({A}), published=True, removed=True), [DropBundle(DIGEST), FetchBundle(A)]),
+    ],
+)
+def test_what_is_wanted_is_seeded_again(given: KeepingState, expected: list[Action]) -> None:
+    """A host that had stopped seeding would never count as done once it is told to keep it."""
+    assert expected == plan(replace(given, seeding=frozenset()), 10.0)
 
 
 def test_what_arrived_and_nobody_wants_goes_after_a_while_or_when_room_is_needed() -> None:

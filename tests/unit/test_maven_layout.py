@@ -11,7 +11,7 @@ from package_files import make_artifact
 
 from torrentdist.bundle.bundle_tree import BundleTree
 from torrentdist.bundle.metafile_maker import make_metafile
-from torrentdist.host.process.slow_callbacks import SlowCallback
+from torrentdist.host.event_loop.slow_callbacks import SlowCallback
 from torrentdist.supervisor.repositories.maven_layout import split_checksum, version_list, version_order
 
 

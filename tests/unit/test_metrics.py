@@ -150,13 +150,6 @@ def test_a_panel_is_readable_with_500_hosts() -> None:
     assert 6 <= sum(panel["type"] == "row" for panel in panels) <= 8
 
 
-@needs_promtool
-def test_promtool_accepts_the_rules_and_their_tests_pass() -> None:
-    """Prometheus would refuse the rules, or an alert would not fire when it must."""
-    assert promtool("check", "rules", RULES.name)[0] == 0
-    assert promtool("test", "rules", RULE_TESTS.name)[0] == 0
-
-
 def counted() -> tuple[Metrics, EventCounts, list[float]]:
     clock = [0.0]
     metrics = Metrics(lambda: [Sample("fetches", 1.0)])

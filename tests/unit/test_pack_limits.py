@@ -157,6 +157,8 @@ def test_a_manifest_comes_back_as_it_was_made() -> None:
         {"sizes": 1},
         {"names": [b"a\0b\0c"]},
         {"names": {b"a": b"b"}},
+        {"names": [b"a", b"b", b"c"]},
+        {"names": {b"a": b"b", b"c": b"d"}},
         {"packed_executable": b""},
         {"packed_executable": b"\1\0"},
         {"packs": b""},

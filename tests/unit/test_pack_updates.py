@@ -1,6 +1,7 @@
 """An update makes the metafile of a new version from the old one, and brings the changed files."""
 
 import asyncio
+import copy
 import gzip
 import hashlib
 from collections.abc import Callable, Sequence
@@ -43,7 +44,7 @@ UNKNOWN = {b"patched", NEW["d7/f301"], b"f"}
 
 class Versions:
     def __init__(self, top: Path, new: dict[str, bytes] = NEW) -> None:
-        self.top = top
+        self.top = self.work = top
         write_tree(top / "old", OLD)
         write_tree(top / "new", new)
         (top / "new/d1/f001").chmod(0o755)
@@ -61,7 +62,7 @@ class Versions:
 
     def store(self) -> Store:
         """Returns a store that has the old version."""
-        store = Store.open(self.top / "data")
+        store = Store.open(self.work / "data")
         publish(store, self.old, self.top / "old")
         return store
 
@@ -72,9 +73,18 @@ def publish(store: Store, meta: Metafile, source: Path) -> None:
     store.publish(meta.digest)
 
 
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Versions:
+    """The two versions. Nothing writes into them."""
+    return Versions(tmp_path_factory.mktemp("versions"))
+
+
 @pytest.fixture
-def versions(tmp_path: Path) -> Versions:
-    return Versions(tmp_path)
+def versions(sources: Versions, tmp_path: Path) -> Versions:
+    """The same versions for each test, with stores of its own."""
+    own = copy.copy(sources)
+    own.work = tmp_path
+    return own
 
 
 @pytest.mark.case("H1")
@@ -201,7 +211,7 @@ def test_a_master_makes_an_update_of_what_it_has(versions: Versions) -> None:
     metafile."""
 
     async def made(spoil: str | None) -> bytes:
-        store = Store.open(versions.top / f"master-{str(spoil).replace('/', '-')}")
+        store = Store.open(versions.work / f"master-{str(spoil).replace('/', '-')}")
         publish(store, versions.old, versions.top / "old")
         publish(store, versions.new, versions.top / "new")
         if spoil is not None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from torrentdist.bundle import bencode, metafile
+from torrentdist.bundle import bencode, metafile, safe_paths
 from torrentdist.bundle.file_tree import FileEntry, TreeFile
 from torrentdist.bundle.metafile import WireFile, parse_metafile, read_files, with_trackers
 from torrentdist.bundle.metafile_maker import make_metafile
@@ -42,12 +42,13 @@ def packed(
     counts: Sequence[int] = (2, 1),
     packs: dict[bytes, int] = PACKS,
     executable: Sequence[int] = (1,),
+    loose: dict[bytes, Any] = LOOSE,
 ) -> bytes:
     manifest: dict[bytes, Any] = {
         **encode_packed(small, counts), b"empty dirs": [], b"executable": [*executable], b"symlinks": {},
     }  # fmt: skip
     info: dict[bytes, Any] = {
-        b"file tree": {b"files": tree(LOOSE), b"packs": tree(packs)},
+        b"file tree": {b"files": tree(loose), b"packs": tree(packs)},
         b"meta version": 2,
         b"name": b"content",
         b"piece length": PIECE,
@@ -75,6 +76,18 @@ def test_files_of_packs_and_loose_ones_are_one_tree() -> None:
         WireFile("../packs/00000", "packs/00000", 7, root(b"00000")),
         WireFile("../packs/00001", "packs/00001", 9, root(b"00001")),
     ) == meta.wire_files
+
+
+def test_a_loose_file_lies_as_deep_as_in_a_bundle_without_packs() -> None:
+    """A bundle that can be made could not be fetched, since its packs add a directory."""
+    deepest: dict[bytes, Any] = {b"f": 5}
+    for _ in range(safe_paths.MAX_DEPTH - 1):
+        deepest = {b"d": deepest}
+
+    files = parse_metafile(packed(loose=deepest, executable=())).files
+    assert safe_paths.MAX_DEPTH == max(len(file.path.split("/")) for file in files)
+    with pytest.raises(TorrentdistError, match="levels"):
+        parse_metafile(packed(loose={b"d": deepest}, executable=()))
 
 
 def test_an_index_reads_the_same_files_without_checks() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -24,28 +25,46 @@ NEXT = TREE | {"d3/f003": b"patched", "d1/new": b"new"}
 KINDS = ("open", "rename", "unlink", "mkdir", "chmod", "symlink", "link")
 """The calls before which the process is killed."""
 VICTIM = """
-import os, sys
+import json, os, sys
 from pathlib import Path
 from test_packs_crash import WAYS
 
-kind, top, data, nth = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4])
-left = [nth]
+how, top, kinds = sys.argv[1], Path(sys.argv[2]), sys.argv[3:]
 
-def counted(call):
-    def act(*args, **options):
-        left[0] -= 1
-        if left[0] == 0:
-            os._exit(9)
-        return call(*args, **options)
-    return act
+def attempt(data, nth):
+    left = [nth]
 
-def begin():
-    for name in sys.argv[5:]:
-        setattr(os, name, counted(getattr(os, name)))
+    def counted(call):
+        def act(*args, **options):
+            left[0] -= 1
+            if left[0] == 0:
+                os._exit(9)
+            return call(*args, **options)
+        return act
 
-WAYS[kind](top, data, begin)
-print(nth - left[0])
+    def begin():
+        for name in kinds:
+            setattr(os, name, counted(getattr(os, name)))
+
+    WAYS[how](top, data, begin)
+    return nth - left[0]
+
+def killed_at(data, nth):
+    out, into = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.write(into, str(attempt(data, nth)).encode())
+        os._exit(0)
+    os.close(into)
+    _, status = os.waitpid(pid, 0)
+    with open(out) as said:
+        return os.waitstatus_to_exitcode(status), said.read()
+
+steps = int(killed_at(top / "whole", 1_000_000)[1])
+places = sorted({1 + number * steps // 7 for number in range(7)})
+print(json.dumps({nth: killed_at(top / str(nth), nth)[0] for nth in places}))
 """
+"""A program that forks for each attempt. The tests have threads, so they don't fork themselves."""
 
 
 def bring(top: Path, data: Path, begin: Callable[[], None]) -> None:
@@ -99,26 +118,28 @@ def bring_in_pieces(top: Path, data: Path, begin: Callable[[], None]) -> None:
 WAYS = {"bring": bring, "bring_by_update": bring_by_update, "bring_in_pieces": bring_in_pieces}
 
 
-def killed_at(how: str, top: Path, data: Path, nth: int) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", VICTIM, how, str(top), str(data), str(nth), *KINDS]
+def killed_at_steps(how: str, top: Path) -> dict[int, int]:
+    """Kills a process before each seventh of its steps, and returns the exit codes. Each has a
+    store of its own, named after the step."""
+    command = [sys.executable, "-c", VICTIM, how, str(top), *KINDS]
     env = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=env)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=env)
+    assert ran.returncode == 0, ran.stderr
+    return {int(nth): code for nth, code in json.loads(ran.stdout).items()}
 
 
 @pytest.mark.case("N2")
 @pytest.mark.parametrize("how", list(WAYS))
 def test_a_process_that_dies_at_any_step_loses_and_publishes_nothing_wrong(tmp_path: Path, how: str) -> None:
     """A host that loses power would keep a bundle with files that nobody uploaded, or never finish
-    it. It takes long: each step needs a process of its own."""
+    it."""
     write_tree(tmp_path / "old", TREE)
     write_tree(tmp_path / "new", NEXT)
     metas = [make_metafile(tmp_path / name) for name in (["old", "new"] if how == "bring_by_update" else ["old"])]
-    steps = int(killed_at(how, tmp_path, tmp_path / "whole", 1_000_000).stdout)
-    places = sorted({1 + number * steps // 7 for number in range(7)})
+    codes = killed_at_steps(how, tmp_path)
     ends = []
-    for nth in places:
+    for nth, code in codes.items():
         data = tmp_path / str(nth)
-        code = killed_at(how, tmp_path, data, nth).returncode
         WAYS[how](tmp_path, data, lambda: None)
         store = Store.open(data)
         homes = [store.object_dir(meta.digest) for meta in metas]
@@ -128,5 +149,6 @@ def test_a_process_that_dies_at_any_step_loses_and_publishes_nothing_wrong(tmp_p
         ends.append((code, [store.get(meta.digest) is not None for meta in metas], damage))
         store.close()
 
-    assert [(9, [True] * len(metas), [[]] * len(metas))] * len(places) == ends
+    assert 7 == len(codes)
+    assert [(9, [True] * len(metas), [[]] * len(metas))] * len(codes) == ends
     assert os.listdir(tmp_path / "whole" / "transit") == []

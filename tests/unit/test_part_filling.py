@@ -97,6 +97,27 @@ def test_a_file_that_is_all_here_is_all_right(site: Site) -> None:
     assert {"f": [True] * 7} == site.fill().pieces
 
 
+def test_nothing_more_is_read_once_all_chunks_are_known(site: Site) -> None:
+    """Each older version of a large file would be cut into chunks for nothing, for seconds."""
+    root = site.meta.files[0].root
+    site.recipe = Recipe((file_recipe(root, iter([(100_000, b"h" * 16), (100_000, b"o" * 16)])),))
+    known = Recipe((file_recipe(ROOT, iter([(100_000, b"h" * 16), (100_000, b"o" * 16)])),))
+    (site.home / RECIPE).write_bytes(encode_recipe(known))
+    other = OwnFile(site.work / "other", "f", 200_000, b"o" * 32)
+    asked = []
+    for own in ([site.own], [site.own, other]):
+        calls: list[bool] = []
+
+        def go_on(calls: list[bool] = calls) -> bool:
+            calls.append(True)
+            return True
+
+        fill_parts(site.meta, site.content, site.recipe, own, skip=frozenset(), is_new=True, go_on=go_on)
+        asked.append(len(calls))
+
+    assert asked[0] == asked[1]
+
+
 def test_work_that_is_told_to_stop_copies_nothing_more(site: Site) -> None:
     """A host that shuts down would copy gigabytes first."""
     for calls in range(20):

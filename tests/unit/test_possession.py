@@ -119,6 +119,21 @@ def test_one_sender_shows_a_few_contents_at_a_time(source: Path) -> None:
         asyncio.run(proofs.add("ann", contents[1].digest, 1, b"x"))
 
 
+def test_a_proof_that_is_refused_costs_no_other(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If this fails, a sender whose fifth content is too large begins the first one anew."""
+    meta = make_metafile(source)
+    contents = [msgspec.structs.replace(meta, digest=digest_of(f"{n}")) for n in range(possession.MOST_OF_ONE)]
+    monkeypatch.setattr(possession, "MOST_METAFILE_BYTES", possession.MOST_OF_ONE * len(meta.raw))
+    proofs = possession.Proofs()
+    for content in contents:
+        proofs.begin("ann", content)
+    with pytest.raises(TorrentdistError, match="many uploaders"):
+        proofs.begin("ann", msgspec.structs.replace(meta, raw=2 * meta.raw, digest=digest_of("large")))
+
+    with pytest.raises(TorrentdistError, match="do not follow"):
+        asyncio.run(proofs.add("ann", contents[0].digest, 1, b"x"))
+
+
 class ProofTakers:
     """Leaders that ask for a proof. The next one takes over before the request with a number in
     `fails_over`, and has seen nothing of what was shown; `returns`: it has seen these bytes."""
@@ -183,3 +198,28 @@ def test_a_proof_begins_anew_with_a_new_leader(
 
     assert UPLOADING == asyncio.run(open_upload()).state
     assert requests == leaders.requests
+
+
+def test_a_leader_that_takes_bytes_and_never_goes_on_is_given_up(tmp_path: Path) -> None:
+    """If this fails, an upload sends the same bytes for ever."""
+    (tmp_path / "file").write_bytes(some_bytes(9_000_000, 7))
+    meta, requests = make_metafile(tmp_path / "file"), []
+
+    def stuck(request: httpx.Request) -> httpx.Response:
+        requests.append(request.method)
+        if request.method == "POST":
+            error = TorrentdistError("proof_needed", id="mine-1")
+            return httpx.Response(error.http_status, json=error.to_wire())
+        if len(requests) > 100:
+            raise AssertionError("it goes on for ever")
+        return httpx.Response(200, json={"offset": 0})
+
+    async def open_upload() -> BundleView:
+        config = ClientConfig(masters=["http://127.0.0.1:7060"], deadline_secs=5.0)
+        async with MasterClient(config, open_http=lambda access: ScriptedHttp(stuck, access)) as client:
+            id = BundleId("mine-1")
+            opened = partial(client.open_upload, id, meta.raw, 1)
+            return await opened_with_proof(client, id, meta, tmp_path / "file", lambda offset: None, opened)
+
+    with pytest.raises(TorrentdistError, match="no progress at 0"):
+        asyncio.run(open_upload())

@@ -20,7 +20,7 @@ from package_files import make_sdist, make_wheel
 from patience import patient
 
 from torrentdist.bundle.metafile_maker import make_metafile
-from torrentdist.host.process.slow_callbacks import SlowCallback
+from torrentdist.host.event_loop.slow_callbacks import SlowCallback
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.supervisor.bundles.host_content import HostContent
 from torrentdist.supervisor.repositories import distribution_metadata as archives

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from torrentdist.master.replication.replication_plan import (
     Abandon,
     DropReplica,
     FetchReplica,
+    ForgetName,
     Local,
     PublishReplica,
     WithdrawReplica,
@@ -223,6 +225,43 @@ def test_a_content_under_two_names_is_fetched_once_and_takes_no_room_twice() -> 
     expected = [FetchReplica(BundleId("a"), digest_of("same")), FetchReplica(BundleId("c"), digest_of("c"))]
 
     assert expected == plan(seen, local(parallel=2), 0.0)
+
+
+def named(*names: str) -> Callable[[Digest], set[BundleId]]:
+    """Returns what a store says that has these ids for each content."""
+    return lambda digest: {BundleId(name) for name in names}
+
+
+def removed(**changes: Any) -> Any:
+    return bundle("a", state=BundleState.REMOVED, **changes)
+
+
+def test_content_under_an_id_without_a_record_stays() -> None:
+    """After a restore from an older backup, the removal of another id with the same content would
+    delete what was uploaded since on every master."""
+    both = local("a", names=named("a", "lost"))
+
+    assert [ForgetName(BundleId("a"))] == plan(snapshot([removed()]), both, 0.0)
+    assert [] == plan(snapshot([removed()]), local("a", names=named("lost")), 0.0)
+    assert [DropReplica(digest_of("a"))] == plan(snapshot([removed()]), local("a", names=named("a")), 0.0)
+
+
+def test_what_has_only_arrived_under_a_forgotten_id_goes() -> None:
+    """An upload that nobody finished would keep its room."""
+    arriving = local(arriving=frozenset({digest_of("a")}), names=named("a", "lost"))
+
+    assert [DropReplica(digest_of("a"))] == plan(snapshot([removed()]), arriving, 0.0)
+
+
+def test_the_id_of_a_removed_bundle_is_forgotten_when_its_content_stays() -> None:
+    """The content would stay when its last id is removed long after the first one's tombstone."""
+    other = bundle("b", content="a", holders=["m1"])
+    shared = local("a", names=named("a", "b"))
+
+    assert [ForgetName(BundleId("a"))] == plan(snapshot([removed(), other]), shared, 0.0)
+    assert [WithdrawReplica(BundleId("a"))] == plan(snapshot([removed(holders=["m1"]), other]), shared, 0.0)
+    assert [ForgetName(BundleId("a"))] == plan(snapshot([removed()]), local(names=named("a")), 0.0)
+    assert not is_settled(snapshot([removed()]), local(names=named("a")), BundleId("a"))
 
 
 def test_an_upload_that_a_master_holds_still_awaits_bytes() -> None:

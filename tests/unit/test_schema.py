@@ -40,6 +40,24 @@ def test_what_a_schema_brought_is_left_out_of_older_ones() -> None:
     assert b"master-1" == spoken("/election/a-1", b"master-1", 1)
 
 
+@pytest.mark.usefixtures("next_release")
+def test_a_schema_keeps_the_fields_that_it_brought(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If this failed, a field would be lost each time that a cluster is about to go one schema
+    further."""
+    brought = records.SCHEMA
+    monkeypatch.setattr(records, "SCHEMA", brought + 1)
+    kept = msgspec.json.decode(spoken(PATH, encode(bundle("b", pinned=True).record), brought))
+
+    assert (brought, True) == (kept["schema"], kept["pinned"])
+
+
+def test_no_field_is_of_a_later_schema() -> None:
+    """If this failed, a field would be left out of records that all daemons can read."""
+    newest = max(since for fields in record_schema.ADDED.values() for since in fields.values())
+
+    assert newest <= records.SCHEMA
+
+
 def test_a_job_record_for_the_release_before_has_no_supervisors_of_ended_workers() -> None:
     """If this fails, a leader of schema 1 meets `ended_on`, does not know it, and writes the job
     back without it."""

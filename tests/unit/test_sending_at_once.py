@@ -6,7 +6,7 @@ import os
 import socket
 from pathlib import Path
 
-from torrentdist.swarm.engine.native_process import send_at_once
+from torrentdist.swarm.native_process import send_at_once
 
 
 def accepted_by(server: socket.socket) -> socket.socket:

@@ -24,6 +24,7 @@ from torrentdist.csi.volume_request import Pod, Refusal, VolumeRefused, WantedVo
 from torrentdist.model.configuration.config import KubernetesConfig
 from torrentdist.model.ids import BundleId
 from torrentdist.security.service_account_tokens import (
+    LONGEST_TOKEN,
     ExpectedToken,
     PodIdentity,
     PodTokenRefused,
@@ -149,6 +150,24 @@ def test_what_is_no_token_is_refused(text: str) -> None:
     """A hostile text would end the driver's call without a reason."""
     assert refusal(text)
     assert "" == key_id(text)
+
+
+def test_only_the_one_form_of_a_token_counts() -> None:
+    """A token could be written in ways that its issuer never wrote, or be as long as a sender
+    likes."""
+    assert "it is not understood" == refusal(token() + "=")
+    assert "it is no signed token" == refusal(token(more="x" * LONGEST_TOKEN))
+    assert PodIdentity("team-a", "runner", "etl-0", "u1") == verify(
+        token(more="x" * 10_000), parse_keys(published("a")), EXPECTED, NOW
+    )
+
+
+def test_keys_of_other_kinds_are_passed_over() -> None:
+    """A cluster that publishes a key of another kind, too, would have all its pods refused."""
+    keys = json.loads(published("a"))["keys"]
+    others = [{"kty": "EC", "kid": "k1", "crv": "secp256k1", "x": "AQ", "y": "AQ"}, {"kty": "OKP", "crv": "Ed25519"}]
+
+    assert 2 == len(parse_keys(json.dumps({"keys": [*others, *keys]}).encode()))
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b'{"keys": []}', b'{"keys": [{"kty": "RSA", "n": "AQ", "e": "AQAB"}]}'])

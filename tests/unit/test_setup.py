@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 TOOLS = ("sh", "cat", "cmp", "dirname", "rm", "id", "sed", "grep", "tr", "sleep", "kill")
-TEST_TOOLS = ("bwrap", "spin", "mkfs.xfs", "mkfs.btrfs", "lintian", "chromium")
+TEST_TOOLS = ("bwrap", "spin", "mkfs.xfs", "mkfs.btrfs", "skopeo", "lintian", "chromium")
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def make_ready(clone: Path) -> None:
     for tool in ("promtool", "prometheus"):
         (clone / ".venv" / "bin" / tool).symlink_to("/bin/true")
     (clone / ".venv" / "ready").write_text(f"{clone}\n{(clone / 'pyproject.toml').read_text()}")
-    classes = clone / ".venv" / "share" / "torrentdist" / "zookeeper.jsa"
+    classes = clone / ".venv" / "share" / "torrentdist" / "spark.jsa"
     classes.parent.mkdir(parents=True)
     classes.touch()
     classes.with_name("axe.min.js").touch()

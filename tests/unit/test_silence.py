@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from torrentdist.host.process.watchdog import Watchdog
+from torrentdist.host.event_loop.watchdog import Watchdog
 from torrentdist.master.jobs.heartbeats import Silence
 from torrentdist.model.ids import SupervisorId
 

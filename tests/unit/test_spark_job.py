@@ -7,6 +7,7 @@ import socket
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from torrentdist.client.job_client import read_job
@@ -16,7 +17,7 @@ from torrentdist.model.ids import BundleId
 from torrentdist.model.jobs.job import JobSpec, parse_job
 from torrentdist.model.jobs.job_overrides import with_overrides
 from torrentdist.supervisor.process.spark_applications import listening, reason_in
-from torrentdist.supervisor.process.spark_submit import spark_command
+from torrentdist.supervisor.process.spark_submit import ClusterDriver, spark_command
 
 JOB = """
 name = "daily"
@@ -85,6 +86,58 @@ def test_a_flag_may_set_a_key_of_sparks() -> None:
     assert "spark.executor.memory=4g" in command(spec)
 
 
+YARN = """
+name = "daily"
+kind = "spark"
+command = ["app.py"]
+[spark]
+master = "yarn"
+deploy_mode = "cluster"
+py_files = ["lib.zip"]
+conf = { "spark.yarn.tags" = "team-7" }
+"""
+
+
+def test_a_driver_in_yarn_has_the_tags_of_its_run_and_one_attempt() -> None:
+    """If this fails, a driver in YARN is not found by its supervisor, or YARN itself starts it
+    again."""
+    driver = ClusterDriver(("torrentdist:daily-1", "torrentdist:daily-1:7"), {"TORRENTDIST_FENCING": "7"})
+    submit, spec = Submit("/spark/bin/spark-submit", ""), parse_job(YARN, origin="job.toml")
+    argv = spark_command(spec, BundleId("b-1"), Path("/w/bundle"), GATEWAY, submit, "run-1", driver)
+
+    assert "cluster" == after("--deploy-mode", argv)
+    assert "/w/bundle/lib.zip" == after("--py-files", argv)  # YARN has no gateway to take it from
+    assert ["spark.yarn.tags=team-7,torrentdist:daily-1,torrentdist:daily-1:7"] == [
+        part for part in argv if part.startswith("spark.yarn.tags=")
+    ]
+    assert {
+        "spark.yarn.maxAppAttempts=1",
+        "spark.yarn.submit.waitAppCompletion=false",
+        "spark.yarn.appMasterEnv.TORRENTDIST_FENCING=7",
+    } <= set(argv)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ('"yarn"', '"spark://m:7077"', "deploy_mode: cluster is for master"),
+        ("spark.yarn.tags", "spark.yarn.maxAppAttempts", "torrentdist sets it"),
+        ("spark.yarn.tags", "spark.yarn.submit.waitAppCompletion", "torrentdist sets it"),
+        ("[spark]", "heartbeat_secs = 5\n[spark]", "heartbeat_secs"),
+        ('"cluster"', '"remote"', "one of client, cluster"),
+    ],
+)
+def test_what_no_driver_in_yarn_can_have_is_refused(old: str, new: str, complaint: str) -> None:
+    """If this fails, a driver in YARN runs twice, or is ended for its silence."""
+    with pytest.raises(TorrentdistError, match=complaint):
+        parse_job(YARN.replace(old, new), origin="job.toml")
+
+
+def test_a_job_that_drives_here_is_written_as_older_releases_read_it() -> None:
+    """If this fails, a master of the last release cannot read any job during an upgrade."""
+    assert b"deploy_mode" not in msgspec.json.encode(job())
+
+
 @pytest.mark.parametrize(
     ("top", "spark", "complaint"),
     [
@@ -108,7 +161,7 @@ def test_what_no_spark_job_can_have_is_refused_with_the_reason(top: str, spark: 
         ("archives", "http://elsewhere/env.tar.gz", "no file of the bundle"),
         ("packages", "org.acme:lib:1.0", "does not end with .jar"),
         ("packages", "a.jar,b.jar", "no file of the bundle"),
-        ("conf", {"spark.submit.deployMode": "cluster"}, "client mode"),
+        ("conf", {"spark.submit.deployMode": "cluster"}, "said by `deploy_mode`"),
         ("conf", {"spark.master": "x"}, "said by `master`"),
         ("conf", {"log.level": "x"}, "no key of Spark's"),
     ],
@@ -186,6 +239,11 @@ Caused by: org.apache.spark.SparkException: the first cause
         (
             'Exception in thread "main" a.b.C$DException: When running with yarn',
             "a.b.C$DException: When running with yarn",
+        ),
+        (
+            "ERROR StandaloneSchedulerBackend: Application has been killed. Reason: All masters are unresponsive!\n"
+            "java.lang.IllegalStateException: Spark context stopped while waiting for backend\n",
+            "All masters are unresponsive!",
         ),
         ("WARNING: Using incubator modules\nKeyError\n", "KeyError"),
         ("Error is a word, Exception too", ""),

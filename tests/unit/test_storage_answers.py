@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from torrentdist.distributor.storage_answers import bound_requests, reason_of
 
 
@@ -18,9 +20,21 @@ class Refusal(Exception):
         return self._body
 
 
+class Answer:
+    def __init__(self, status: int) -> None:
+        self.status = status
+
+    def raise_for_status(self) -> None:
+        if self.status >= 400:
+            raise Refusal({"RemoteException": {"exception": "RetriableException", "message": "starting"}})
+
+
 class Session:
     def request(self, url: str, timeout: float | None = None) -> tuple[str, float | None]:
         return url, timeout
+
+    def get(self, url: str) -> Answer:
+        return Answer(int(url.rpartition("/")[2]))
 
 
 class Storage:
@@ -50,3 +64,14 @@ def test_requests_get_a_timeout() -> None:
     bound_requests(object(), 3.0)
 
     assert storage.session.request("http://w1:9864/") == ("http://w1:9864/", 3.0)
+
+
+def test_what_a_datanode_refuses_is_no_content() -> None:
+    """If this fails, the text of an error is taken for a file's bytes."""
+    storage = Storage()
+    bound_requests(storage, 3.0)
+
+    assert storage.session.get("http://w1:9864/200").status == 200
+    with pytest.raises(Refusal) as failure:
+        storage.session.get("http://w1:9864/403")
+    assert "RetriableException: starting" in reason_of(failure.value)

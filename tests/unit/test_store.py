@@ -204,6 +204,17 @@ def test_what_was_claimed_meanwhile_is_not_evicted(store: Store, published: Dige
     assert (None, False) == (store.settled(published), store.evict(published, lambda digest: ()))
 
 
+def test_what_is_held_by_now_is_not_discarded(store: Store, meta: Metafile, source: Path, published: Digest) -> None:
+    """If this fails, a removed bundle goes from under a program that has just asked for it."""
+    assert not store.discard(published, lambda: True)
+    assert store.settled(published) is not None
+    assert store.discard(published, lambda: False)
+    begin_and_fill(store, meta, source)
+    assert store.discard(meta.digest, lambda: True)  # what arrives is of no use to anybody
+
+    assert [] == store.arriving()
+
+
 def test_discard_copes_with_read_only_directories(store: Store, published: Digest) -> None:
     """A bundle with a read-only directory in it could never be deleted by a daemon that is not
     root."""

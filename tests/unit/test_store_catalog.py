@@ -67,6 +67,49 @@ def test_a_torn_line_is_as_if_it_had_never_been(path: Path, torn: bytes) -> None
     assert {"a": ONE, "b": TWO} == Catalog.open(path).bindings()
 
 
+def test_a_torn_line_is_dropped_wherever_it_was_torn(path: Path) -> None:
+    """If this fails, a host that lost power does not start again, or binds an id to other
+    content."""
+    catalog = Catalog.open(path)
+    catalog.bind(BundleId("a"), ONE)
+    before = log_of(path).read_bytes()
+    catalog.bind(BundleId("a"), TWO)
+    line = log_of(path).read_bytes().removeprefix(before)
+    torn = [line[:length] for length in range(len(line))]
+    torn += [bytes(length) + line[length:] for length in range(1, len(line))]
+    torn += [line[:length] + bytes(len(line) - length) for length in range(len(line))]
+    found = []
+    for rest in torn:
+        log_of(path).write_bytes(before + rest)
+        found.append(Catalog.open(path).lookup(BundleId("a")))
+
+    assert [ONE] * len(torn) == found
+
+
+def test_no_flipped_bit_changes_or_loses_a_binding(path: Path) -> None:
+    """If this fails, a bad disk makes a host forget what an id stands for, without a message."""
+    Catalog.open(path).bind(BundleId("a"), ONE)
+    raw = log_of(path).read_bytes()
+    found: set[Digest | str | None] = set()
+    for bit in range(8 * len(raw)):
+        damaged = bytearray(raw)
+        damaged[bit // 8] ^= 1 << bit % 8
+        log_of(path).write_bytes(damaged)
+        try:
+            found.add(Catalog.open(path).lookup(BundleId("a")))
+        except TorrentdistError:
+            found.add("refused")
+
+    assert {ONE, "refused"} == found  # a bit of the word `crc` may flip
+
+
+def test_a_line_of_an_older_release_counts(path: Path) -> None:
+    """If this fails, a host forgets after an update what its bundles are called."""
+    log_of(path).write_text(f'{{"bundle":"a","digest":"{ONE}"}}\n')
+
+    assert {"a": ONE} == Catalog.open(path).bindings()
+
+
 @pytest.mark.parametrize("line", [b"damaged", b'{"bundle": "damaged \xff", "digest": null}'])
 def test_a_damaged_log_is_refused_and_kept(path: Path, line: bytes) -> None:
     """The meaning of ids would be lost without a message."""

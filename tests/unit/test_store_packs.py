@@ -15,6 +15,7 @@ from torrentdist.bundle.files.shared_blocks import disk_use
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.bundle.packs.pack_files import write_files, write_known_files, write_packs
+from torrentdist.bundle.packs.pack_filling import SmallSource, fill_packs
 from torrentdist.bundle.reuse.store_reuse import StoreReuse
 from torrentdist.bundle.store import store_checks
 from torrentdist.bundle.store.object_index import mark_files, marked_files
@@ -242,6 +243,62 @@ def test_a_flipped_bit_in_a_pack_is_damage(site: Site) -> None:
 
     assert ["packs/00000"] == [damage.path for damage in site.store.verify(meta.digest)]
     assert ["packs/00000"] == [damage.path for damage in site.store.check(meta.digest)]
+
+
+@pytest.mark.parametrize("change", ["gone", "short", "a directory"])
+def test_a_pack_that_cannot_be_read_is_damage(site: Site, change: str) -> None:
+    """If this fails, a host offers pieces that it does not have."""
+    meta = site.source("old", OLD)
+    site.take("old", meta)
+    pack, home = site.home(meta) / "packs/00001", site.home(meta)
+    if change == "short":
+        os.truncate(pack, 100)
+    else:
+        pack.unlink()
+    if change == "a directory":
+        pack.mkdir()
+
+    assert ["packs/00001"] == [damage.path for damage in verify_packs(meta, home)]
+    assert [] == verify_packs(meta, home, ["../packs/00000"])
+
+
+def test_packs_are_read_only_once_published(site: Site) -> None:
+    """If this fails, a program that runs as the daemon's user writes into them by mistake."""
+    meta = site.source("old", OLD)
+    site.take("old", meta)
+    modes = {os.stat(pack).st_mode & 0o777 for pack in (site.home(meta) / "packs").iterdir()}
+
+    assert {0o444} == modes
+
+
+def test_small_files_that_a_pack_lacks_are_not_written_from_it(site: Site) -> None:
+    """If this fails, a plug-in that moves files is given zeros, and takes them for the file."""
+    meta = site.source("old", OLD)
+    home = site.store.begin(meta)
+    write_packs(meta, site.top / "old", home)
+    pack, files = meta.packs[0]
+    with open(home / pack.place, "r+b") as begun:
+        begun.write(bytes(files[0].size))
+    write_known_files(meta, home)
+    there = {str(path.relative_to(home / "content")) for path in (home / "content").rglob("*") if path.is_file()}
+
+    assert {files[0].path} == OLD.keys() - there
+
+
+def test_a_source_with_other_bytes_goes_into_no_pack(site: Site) -> None:
+    """If this fails, nobody looks at a bundle that was found to be damaged, and its bytes are
+    hashed once more for nothing."""
+    meta = site.source("old", OLD)
+    wrong: list[SmallSource] = []
+    victim, sound = meta.packs[0][1][:2]
+    (site.top / "old" / victim.path).write_bytes(b"x" * victim.size)
+    (site.top / "home").mkdir()
+    known = [SmallSource(file, site.top / "old", file.path) for file in (victim, sound)]
+    fill_packs(meta, site.top / "home", known, lambda: True, wrong.append)
+    data = (site.top / "home" / meta.packs[0][0].place).read_bytes()
+
+    assert [victim.path] == [one.file.path for one in wrong]
+    assert bytes(victim.size) + OLD[sound.path] == data[: victim.size + sound.size]
 
 
 @pytest.mark.case("H1")

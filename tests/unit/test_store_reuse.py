@@ -392,17 +392,18 @@ def test_a_removal_makes_those_stale_that_hold_the_same_files(site: Site) -> Non
 
 
 @pytest.mark.alone
-def test_ten_thousand_files_are_matched_quickly(site: Site) -> None:
+def test_thousands_of_files_are_matched_quickly(site: Site) -> None:
     """A host would look for known files for seconds before it fetches anything."""
-    tree = {f"{number % 50}/{number}": b"%d" % number for number in range(10_000)}
+    tree = {f"{number % 50}/{number}": b"%d" % number for number in range(4_000)}
     site.publish("old", tree)
     meta = site.meta("new", tree | {"more": b"more"})
     site.store.begin(meta)
     began = time.monotonic()
     known = site.reuse.known(meta)
+    took = time.monotonic() - began
 
-    assert len(known) == 10_000
-    assert time.monotonic() - began < 0.5
+    assert len(known) == 4_000
+    assert took < 0.25
 
 
 @pytest.mark.alone

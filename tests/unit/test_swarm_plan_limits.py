@@ -7,7 +7,7 @@ import pytest
 
 from torrentdist.model.ids import PeerId
 from torrentdist.swarm.plan.conductor import BEHIND, SCATTER, Progress, levelled, spare
-from torrentdist.swarm.plan.crowd import RENEW_SECS, Crowd
+from torrentdist.swarm.plan.crowd import JUDGE_SECS, Crowd
 from torrentdist.swarm.plan.neighbours import FULL_MESH, neighbours
 from torrentdist.swarm.plan.request_window import (
     BLOCK,
@@ -108,14 +108,16 @@ def test_helpers_begin_with_the_last_pieces_of_the_largest_share() -> None:
     assert [] == spare([[3, 4]], 2)
 
 
-def test_a_plan_is_renewed_after_exactly_its_time() -> None:
-    """A plan would stay for ever, or every announce would make one."""
+def test_receivers_are_judged_after_exactly_this_time() -> None:
+    """If this failed, a slow receiver would keep its share for ever, or every announce would look
+    at all of them."""
     crowd, looks = Crowd(), [0]
+    crowd.come(PeerId("a"), 0.0)
 
-    def lacking() -> dict[PeerId, Progress]:
+    def progress_of(peer: PeerId) -> Progress:
         looks[0] += 1
-        return {PeerId(name): Progress(0, 100) for name in ("a", "b")}
+        return Progress(0, 100)
 
-    for now, expected in ((0.0, 1), (0.0, 1), (RENEW_SECS - 0.01, 1), (RENEW_SECS, 2), (RENEW_SECS, 2), (0.5, 3)):
-        crowd.look(PeerId("a"), lacking, [], now)
+    for now, expected in ((0.0, 1), (0.0, 1), (JUDGE_SECS - 0.01, 1), (JUDGE_SECS, 2), (JUDGE_SECS, 2), (0.5, 3)):
+        crowd.judge(progress_of, now)
         assert expected == looks[0]

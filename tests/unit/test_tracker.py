@@ -100,7 +100,7 @@ def test_the_address_that_a_client_names_is_not_believed() -> None:
     house = House()
     house.ask(query(more="&ip=10.6.6.6&ipv4=10.6.6.7&ipv6=fd00::6"))
 
-    assert house.directory.addresses() == ["10.0.0.2"]
+    assert house.directory.addresses((), 0.0) == ["10.0.0.2"]
 
 
 def test_a_client_is_itself_again_at_its_next_announce() -> None:
@@ -138,7 +138,7 @@ def test_a_client_that_stops_is_forgotten() -> None:
     answer = house.ask(query(more="&event=stopped"))
 
     assert (answer[b"incomplete"], answer[b"peers"]) == (0, b"")
-    assert house.directory.addresses() == ["10.0.0.1"]
+    assert house.directory.addresses((), 0.0) == ["10.0.0.1"]
 
 
 def test_a_complete_client_is_a_holder_and_is_told_the_incomplete_peers() -> None:

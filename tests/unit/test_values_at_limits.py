@@ -21,7 +21,6 @@ from torrentdist.swarm.plan.conductor import (
     LATER,
     OWN,
     PLAIN,
-    SHARES,
     SLOW,
     TELLING,
     Conductor,
@@ -29,7 +28,7 @@ from torrentdist.swarm.plan.conductor import (
     Progress,
     SwarmView,
     owners,
-    places_of,
+    slow_among,
 )
 from torrentdist.swarm.plan.request_window import BLOCK, window
 
@@ -43,8 +42,7 @@ def progress(done: int, secs: float = JUDGED_SECS) -> Progress:
 
 def without_a_share(done: list[int], secs: float = JUDGED_SECS) -> list[str]:
     """Returns the receivers that count as slow."""
-    lacking = {PeerId(f"p{number}"): progress(bytes_, secs) for number, bytes_ in enumerate(done)}
-    return [peer for peer, place in places_of(lacking, lacking).items() if place.number >= SHARES]
+    return sorted(slow_among({PeerId(f"p{number}"): progress(bytes_, secs) for number, bytes_ in enumerate(done)}))
 
 
 def test_two_receivers_are_too_few_to_call_one_of_them_slow() -> None:
