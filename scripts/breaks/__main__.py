@@ -27,17 +27,23 @@ from typing import Any
 from scripts.breaks import coverage_map
 from scripts.breaks.break_choice import Kind, Terms, importing_tests, read_terms, sample, source_of
 from scripts.breaks.break_sites import Break
-from scripts.breaks.coverage_map import CoverageMap
-from scripts.breaks.fresh_tests import FreshTests, copy_tree, environment
+from scripts.breaks.coverage_map import ROOT, CoverageMap
+from scripts.breaks.fresh_tests import FreshTests, TooSlow, copy_tree, environment
 
 BARS = {Kind.DECIDING: 0.03, Kind.SHELLS: 0.15}
 """Share of the breaks that may survive."""
+FEW = 20
+"""A sample of fewer breaks that were judged is said to say little."""
 UNLUCKY = 0.001
 """A sample is too bad if a module just at its bar gave one like it less often than this."""
 TEST_SECS = 30.0
 """Processor time of the tests that are run for one break, at most."""
 RING_SECS = 180.0
+MOST_FILES = 5
+"""Files of slower rings that are run for one break, at most; the cheapest ones."""
 FAST = ("tests/unit", "tests/property")
+LONG_SECS = 1e8
+"""A run that ends sooner tries nothing but the fast tests in forks."""
 
 
 @dataclass
@@ -57,11 +63,14 @@ def chosen_tests(known: CoverageMap | None, broken: Break, most_secs: float) -> 
     covering = known.covering(broken.file, source_of(broken.file), broken.line) if known else []
     tests, files, secs = [], [], 0.0
     for test in covering:
-        if "::" not in test:
-            files.append(test)
-        elif known and test.startswith(FAST) and (secs := secs + known.secs(test)) < most_secs:
+        if "::" not in test or not test.startswith(FAST):
+            files.append(test.partition("::")[0])
+        elif known and (secs := secs + known.secs(test)) < most_secs:
             tests.append(test)
-    return tuple(tests or importing_tests(broken.file)), tuple(files)
+    tests += [test for test in importing_tests(broken.file) if known and known.is_older_than(test)]
+    if not broken.place:  # these run in a new process each time, which must be short
+        tests = importing_tests(broken.file) or tests
+    return tuple(tests or importing_tests(broken.file)), tuple(dict.fromkeys(files))[:MOST_FILES]
 
 
 def run_warm(
@@ -79,7 +88,8 @@ def run_warm(
     home = work / "home"
     home.mkdir()
     files = sorted({test.partition("::")[0] for o in outcomes if o.broken.place for test in o.tests})
-    if not files:
+    if not files:  # no fast test imports any of the modules
+        yield from ({"number": task["number"], "verdict": "green", "secs": 0.0} for task in tasks)
         return
     command = [sys.executable, "-m", "pytest", "-q", "-p", "scripts.breaks.warm_tests", "-p", "no:cacheprovider"]
     env = environment(tree, home) | {"HOUSE_BREAKS_PLAN": str(plan)}
@@ -133,21 +143,52 @@ def judge(outcomes: Sequence[BreakOutcome], processes: int, secs: float, ends_at
             broken = outcome.broken
             began = time.monotonic()
             text = broken.applied_to(source_of(broken.file))
-            outcome.noticed_by = (outcome.tests and fresh.first_red(broken.file, text, outcome.tests, RING_SECS)) or ""
-            if not outcome.noticed_by and slow_rings:
-                for file in outcome.files:
-                    if red := fresh.first_red(broken.file, text, [file], RING_SECS):
-                        outcome.noticed_by = red
-                        break
+            rounds = [outcome.tests, *((file,) for file in outcome.files if slow_rings)]
+            try:
+                for tests in filter(None, rounds):
+                    outcome.noticed_by = (
+                        outcome.noticed_by or fresh.first_red(broken.file, text, tests, RING_SECS) or ""
+                    )
+            except TooSlow:
+                print(f"  left out, since its tests take too long without a break, too: {broken}", flush=True)
+                outcome.judged = False
+                return
             outcome.seconds, outcome.judged = time.monotonic() - began, True
             tell("anew", outcome)
 
-        if ends_at < time.time() + 1e8:
+        if ends_at < time.time() + LONG_SECS:
             return
         if slow_rings:
             again |= {number for number, o in enumerate(outcomes) if not o.noticed_by and o.files}
         with ThreadPoolExecutor(processes) as pool:
             list(pool.map(run, sorted(again)))
+
+
+def try_on_stories(outcomes: Sequence[BreakOutcome], processes: int) -> None:
+    """Plays stories of the simulation with each break of a shell that no test has noticed."""
+    tasks = [
+        {"number": number, "file": o.broken.file, "source": o.broken.applied_to(source_of(o.broken.file))}
+        for number, o in enumerate(outcomes)
+        if o.judged and not o.noticed_by and o.broken.place and o.kind is Kind.SHELLS
+    ]
+    if not tasks:
+        return
+    command = [sys.executable, "-m", "scripts.breaks.story_breaks"]
+    env = os.environ | {"PYTHONPATH": f"{ROOT / 'tests'}{os.pathsep}{ROOT}", "PYTHONHASHSEED": "0"}
+    with subprocess.Popen(
+        command, cwd=ROOT, env=env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as playing:
+        assert playing.stdin is not None
+        assert playing.stdout is not None
+        playing.stdin.write(json.dumps({"tasks": tasks, "processes": processes}))
+        playing.stdin.close()
+        for line in playing.stdout:
+            said = json.loads(line)
+            outcome = outcomes[said["number"]]
+            outcome.noticed_by = said["noticed_by"]
+            tell("story", outcome)
+    if playing.returncode:
+        raise SystemExit("the stories could not be played")
 
 
 def tell(number: str, outcome: BreakOutcome) -> None:
@@ -207,8 +248,12 @@ def main() -> int:
     if options.within < inf:
         random.Random(seed).shuffle(outcomes)
     judge(outcomes, options.processes, options.secs, ends_at, slow_rings=not options.fast_rings)
+    if not options.fast_rings and ends_at > time.time() + LONG_SECS:
+        try_on_stories(outcomes, options.processes)
     outcomes = [outcome for outcome in outcomes if outcome.judged]
     report(outcomes)
+    if len(outcomes) < min(FEW, len(breaks)):
+        print(f"only {len(outcomes)} of {len(breaks)} breaks were judged in time, which says little: give it longer")
     failed = False
     for kind, usual in BARS.items():
         bar = usual if options.bar is None else options.bar

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from scripts.breaks.break_sites import Break, breaks_of
-from scripts.breaks.coverage_map import ROOT
+from scripts.breaks.coverage_map import ROOT, product_files
 
 LIST = Path(__file__).with_name("breaks.toml")
 DECIDING_SHARE = 0.8
@@ -32,6 +32,9 @@ class Equivalent:
 
     file: str
     place: str
+    line: str
+    """Text of the line. An edit of another line leaves the entry valid; an edit of this one makes
+    a test ask whether the reason still holds."""
     old: str
     new: str
     why: str
@@ -50,19 +53,14 @@ class Terms:
         return Kind.DECIDING if any(fnmatch(file, pattern) for pattern in self.decides) else Kind.SHELLS
 
     def is_equivalent(self, broken: Break) -> bool:
-        same = (broken.file, broken.place, broken.old, broken.new)
-        return any(same == (e.file, e.place, e.old, e.new) for e in self.equivalents)
+        same = (broken.file, broken.place, broken.text, broken.old, broken.new)
+        return any(same == (e.file, e.place, e.line, e.old, e.new) for e in self.equivalents)
 
 
 def read_terms(path: Path = LIST) -> Terms:
     data = tomllib.loads(path.read_text(encoding="utf-8"))
     equivalents = [Equivalent(**entry) for entry in data["equivalent"]]
     return Terms(tuple(data["decides"]), tuple(data["left_out"]), tuple(equivalents))
-
-
-def product_files() -> list[str]:
-    paths = [path for folder in ("torrentdist", "cli") for path in sorted((ROOT / folder).rglob("*.py"))]
-    return [path.relative_to(ROOT).as_posix() for path in paths if not path.name.endswith("_pb2.py")]
 
 
 @cache
@@ -74,12 +72,18 @@ def all_breaks(files: Iterable[str]) -> list[Break]:
     return [broken for file in files for broken in breaks_of(file, source_of(file))]
 
 
+def _is_at(broken: Break, words: Sequence[str]) -> bool:
+    split = [word.partition(":") for word in words]
+    return not words or any(part in broken.file and line in ("", str(broken.line)) for part, _, line in split)
+
+
 def sample(terms: Terms, kind: Kind, words: Sequence[str], count: int, seed: int, modules: int = 0) -> list[Break]:
     """Draws breaks, each with the same chance in its kind of module. `modules`: how many modules
-    of each kind are drawn first; 0: all."""
+    of each kind are drawn first; 0: all. A word is a part of a path, and may name a line:
+    `gate.py:40`."""
     chance = random.Random(seed)
     files = [file for file in product_files() if not any(fnmatch(file, pattern) for pattern in terms.left_out)]
-    files = [file for file in files if not words or any(word in file for word in words)]
+    files = [file for file in files if not words or any(word.partition(":")[0] in file for word in words)]
     deciding = [file for file in files if terms.kind_of(file) is Kind.DECIDING]
     shells = [file for file in files if terms.kind_of(file) is Kind.SHELLS]
     chosen: list[Break] = []
@@ -89,7 +93,9 @@ def sample(terms: Terms, kind: Kind, words: Sequence[str], count: int, seed: int
     for of_kind, (some, share) in shares.items():
         if kind in (Kind.ALL, of_kind):
             some = sorted(chance.sample(some, min(modules, len(some)))) if modules else some
-            breaks = [broken for broken in all_breaks(some) if not terms.is_equivalent(broken)]
+            breaks = [
+                broken for broken in all_breaks(some) if not terms.is_equivalent(broken) and _is_at(broken, words)
+            ]
             chosen += chance.sample(breaks, min(len(breaks), round(count * share)))
     return sorted(chosen, key=lambda broken: (broken.file, broken.begin))
 
@@ -107,8 +113,10 @@ def _imports_of(test: str) -> frozenset[str]:
 
 
 def importing_tests(file: str) -> list[str]:
-    """Returns the fast test files that import a module: the choice where no map says better."""
+    """Returns the fast test files that import a module, or are named after it: the choice where no
+    map says better."""
+    stem = Path(file).stem
     module = file.removeprefix("cli/").removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     paths = [path for ring in ("unit", "property") for path in sorted((ROOT / "tests" / ring).glob("test_*.py"))]
     tests = [path.relative_to(ROOT).as_posix() for path in paths]
-    return [test for test in tests if module in _imports_of(test)]
+    return [test for test in tests if module in _imports_of(test) or Path(test).stem == f"test_{stem}"]

@@ -49,6 +49,8 @@ class Break:
     """Qualified name of the function; empty for what runs when the module is imported."""
     old: str
     new: str
+    text: str
+    """The line in which the old text begins, without its indentation."""
     begin: int
     """Where the old text begins in the file, in bytes, and where it ends."""
     end: int
@@ -258,4 +260,5 @@ class _Finder(ast.NodeVisitor):
         end = self._starts[node.end_lineno - 1] + node.end_col_offset
         place = ".".join(self._names).removesuffix(".<locals>") if self._functions else ""
         old = self._raw[begin:end].decode()
-        self.found.append(Break(self._file, node.lineno, place, short(old), new, begin, end))
+        text = self._raw[self._starts[node.lineno - 1] : self._starts[node.lineno]].decode().strip()
+        self.found.append(Break(self._file, node.lineno, place, short(old), new, text, begin, end))

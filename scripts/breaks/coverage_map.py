@@ -1,7 +1,8 @@
 """Which tests cover a line of the product, and what each of them costs.
 
 Always: the map stays of use while the code changes. Lines are kept by their function and the text
-of the function: of one that has changed since, all tests that enter it are candidates.
+of the function: of one that has changed since, all tests that enter it are candidates. Of a test
+file that has changed since, a test stands for all its parameters, since their numbers shift.
 """
 
 from __future__ import annotations
@@ -23,6 +24,11 @@ ROOT = Path(__file__).parents[2]
 MAP = ROOT / "build" / "coverage-map.json"
 PARTS = ROOT / "build" / "coverage"
 UNKNOWN_SECS = 1.0
+
+
+def product_files() -> list[str]:
+    paths = [path for folder in ("torrentdist", "cli") for path in sorted((ROOT / folder).rglob("*.py"))]
+    return [path.relative_to(ROOT).as_posix() for path in paths if not path.name.endswith("_pb2.py")]
 
 
 @dataclass(frozen=True)
@@ -61,6 +67,8 @@ class CoverageMap:
     costs: dict[str, float] = field(default_factory=dict)
     files: dict[str, dict[str, tuple[int, dict[str, list[str]]]]] = field(default_factory=dict)
     """By file and function: the checksum, and the tests of each line, counted from its first."""
+    checksums: dict[str, int] = field(default_factory=dict)
+    """Checksums of the test files when they were recorded."""
 
     def covering(self, file: str, source: str, line: int) -> list[str]:
         """Returns the tests that run a line of a function, or all of the file if it is outside of
@@ -79,6 +87,10 @@ class CoverageMap:
     def _cheapest_first(self, tests: Iterable[str]) -> list[str]:
         return sorted(set(tests), key=lambda test: (self.costs.get(test, UNKNOWN_SECS), test))
 
+    def is_older_than(self, file: str) -> bool:
+        """Whether a test file may hold tests that the map does not know."""
+        return checksum_of(file) != self.checksums.get(file)
+
     def secs(self, test: str) -> float:
         return self.costs.get(test, UNKNOWN_SECS)
 
@@ -95,32 +107,54 @@ def load() -> CoverageMap | None:
     if not MAP.is_file():
         return None
     data = json.loads(MAP.read_text(encoding="utf-8"))
-    names = data["tests"]
-    gone = {number for number, test in enumerate(names) if not (ROOT / test.partition("::")[0]).is_file()}
+    names = [name_now(test, data.get("test_files", {})) for test in data["tests"]]
     files = {
         file: {
-            name: (checksum, {line: [names[n] for n in tests if n not in gone] for line, tests in lines.items()})
+            name: (checksum, {line: sorted({names[n] for n in tests} - {""}) for line, tests in lines.items()})
             for name, (checksum, lines) in functions.items()
         }
         for file, functions in data["files"].items()
     }
-    return CoverageMap(data["costs"], files)
+    costs: dict[str, float] = defaultdict(float)
+    for test, name in zip(data["tests"], names, strict=True):
+        costs[name] += data["costs"][test] if name else 0.0
+    return CoverageMap(dict(costs), files, data.get("test_files", {}))
+
+
+def name_now(test: str, checksums: dict[str, int]) -> str:
+    """Returns the name by which a test can be run; empty if its file has gone."""
+    file = test.partition("::")[0]
+    now = checksum_of(file)
+    if now is None:
+        return ""
+    return test if now == checksums.get(file) else test.partition("[")[0]
+
+
+@cache
+def checksum_of(file: str) -> int | None:
+    path = ROOT / file
+    return zlib.crc32(path.read_bytes()) if path.is_file() else None
 
 
 def record(arguments: Sequence[str]) -> int:
     """Runs tests, and adds what they cover to the map."""
     shutil.rmtree(PARTS, ignore_errors=True)
     PARTS.mkdir(parents=True)
+    test_files = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py")}
+    checksums = {file: checksum_of(file) for file in test_files}
+    sources = {file: (ROOT / file).read_text(encoding="utf-8") for file in product_files()}
     env = os.environ | {"HOUSE_COVERAGE": str(PARTS), "HOUSE_BREAKS": "1", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "scripts.breaks.map_recorder", *arguments]
     code = subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
-    _merge(load() or CoverageMap())
+    _merge(load() or CoverageMap(), checksums, sources)
     shutil.rmtree(PARTS, ignore_errors=True)
     print(f"{MAP.relative_to(ROOT)}: {MAP.stat().st_size / 1e6:.1f} MB")
     return code
 
 
-def _merge(known: CoverageMap) -> None:
+def _merge(known: CoverageMap, checksums: dict[str, int | None], sources: dict[str, str]) -> None:
+    """Writes the map. `checksums` of the test files and `sources` of the product are those that
+    were run, so that both may be edited meanwhile."""
     parts = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(PARTS.glob("*.json"))]
     lines: defaultdict[str, defaultdict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
     fresh = {context for part in parts for context in part["lines"]}
@@ -134,11 +168,12 @@ def _merge(known: CoverageMap) -> None:
         known.costs[test] = sum(secs for other, secs in known.costs.items() if other.startswith(f"{test}::"))
     found: dict[str, dict[str, tuple[int, dict[str, list[str]]]]] = {}
     for file in sorted({*lines, *known.files}):
-        if (ROOT / file).is_file():
-            found[file] = _functions_with_tests(file, lines[file], known.files.get(file, {}), fresh)
+        if file in sources:
+            found[file] = _functions_with_tests(sources[file], lines[file], known.files.get(file, {}), fresh)
     numbers_of = {test: number for number, test in enumerate(sorted(known.costs))}
     data = {
         "tests": sorted(known.costs),
+        "test_files": checksums,
         "costs": {test: round(secs, 3) for test, secs in known.costs.items()},
         "files": {
             file: {
@@ -152,7 +187,7 @@ def _merge(known: CoverageMap) -> None:
 
 
 def _functions_with_tests(
-    file: str,
+    source: str,
     lines: dict[int, set[str]],
     known: dict[str, tuple[int, dict[str, list[str]]]],
     fresh: set[str],
@@ -160,7 +195,7 @@ def _functions_with_tests(
     """Returns the tests of each line of each function: the new ones, and of the tests that were
     not run the ones that are known."""
     found = {}
-    for function in functions_of((ROOT / file).read_text(encoding="utf-8")):
+    for function in functions_of(source):
         checksum, before = known.get(function.name, (0, {}))
         by_line: dict[str, set[str]] = defaultdict(set)
         for number in range(function.first + 1, function.last + 1):

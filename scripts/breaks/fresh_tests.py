@@ -40,6 +40,10 @@ def environment(tree: Path, home: Path) -> dict[str, str]:
     }
 
 
+class TooSlow(Exception):
+    """The tests take too long without the break, too, so that they say nothing about it."""
+
+
 class FreshTests:
     """A copy of `source` for each thread."""
 
@@ -47,25 +51,28 @@ class FreshTests:
         self._work, self._source = work, source
         self._lock = threading.Lock()
         self._trees: dict[int, Path] = {}
-        self._green: dict[str, bool] = {}
+        self._green: dict[tuple[str, ...], bool] = {}
 
     def first_red(self, file: str, broken: str, tests: Sequence[str], secs: float) -> str | None:
-        """Returns the first of the tests that a break turns red, or None."""
-        tree, left = self._tree(), list(tests)
-        while left:
+        """Returns the first of the tests that a break turns red, or None. Files and functions stand
+        for all tests in them. Raises TooSlow."""
+        tree, unfit = self._tree(), list[str]()
+        while True:
             with _broken(tree / file, broken):
-                red = self._run(tree, left, secs)
-            if not red or red not in left:
+                red = self._run(tree, tests, secs, unfit)
+            if red is None:
+                return None
+            is_test = "::" in red
+            if self._is_green(tree, (red,) if is_test else tuple(tests), secs):
                 return red
-            if self._is_green(tree, red, secs):
-                return red
-            left.remove(red)
-        return None
+            if not is_test:
+                raise TooSlow
+            unfit.append(red)
 
-    def _is_green(self, tree: Path, test: str, secs: float) -> bool:
-        if test not in self._green:
-            self._green[test] = self._run(tree, [test], secs) is None
-        return self._green[test]
+    def _is_green(self, tree: Path, tests: tuple[str, ...], secs: float) -> bool:
+        if tests not in self._green:
+            self._green[tests] = self._run(tree, tests, secs) is None
+        return self._green[tests]
 
     def _tree(self) -> Path:
         with self._lock:
@@ -78,10 +85,11 @@ class FreshTests:
                 self._trees[number] = tree
             return self._trees[number]
 
-    def _run(self, tree: Path, tests: Sequence[str], secs: float) -> str | None:
+    def _run(self, tree: Path, tests: Sequence[str], secs: float, unfit: Sequence[str] = ()) -> str | None:
         home = tree.with_name(f"{tree.name}-home")
         home.mkdir(exist_ok=True)
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-rfE", "--tb=no", "-p", "no:cacheprovider", *tests]
+        command += [part for test in unfit for part in ("--deselect", test)]
         process = subprocess.Popen(
             command, cwd=tree, env=environment(tree, home), text=True, start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

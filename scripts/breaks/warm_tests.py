@@ -116,6 +116,7 @@ class WarmTests:
         self._root = config.rootpath
         self._results = plan.with_suffix(".results")
         self._items: dict[str, pytest.Item] = {}
+        self._by_name: defaultdict[str, list[pytest.Item]] = defaultdict(list)
         self._functions: dict[str, list[FunctionType]] = {}
         self._waiting: list[Task] = []
         self._running: dict[int, RunningBreak] = {}
@@ -125,6 +126,9 @@ class WarmTests:
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         self._items = {item.nodeid: item for item in session.items}
+        for test, item in self._items.items():
+            for name in dict.fromkeys((test, test.partition("[")[0], test.partition("::")[0])):
+                self._by_name[name].append(item)
         self._functions = functions_by_file(self._root)
         plan = json.loads(self._plan.read_text(encoding="utf-8"))
         self._waiting = [Task(**task) for task in plan["tasks"]]
@@ -202,14 +206,9 @@ class WarmTests:
     # in the fork
 
     def _items_of(self, tests: Sequence[str]) -> list[pytest.Item]:
-        """Returns the tests; all of a file whose name is given."""
-        named = [self._items[test] for test in tests if test in self._items and test not in self._unfit]
-        files = set(tests)
-        return named + [
-            item
-            for test, item in self._items.items()
-            if test.partition("::")[0] in files and test not in self._unfit and item not in named
-        ]
+        """Returns the tests; all of a function or file whose name is given."""
+        found = dict.fromkeys(item for test in tests for item in self._by_name.get(test, ()))
+        return [item for item in found if item.nodeid not in self._unfit]
 
     def _run(self, task: Task, work: Path) -> None:
         os.setsid()
