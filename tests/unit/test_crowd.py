@@ -220,6 +220,19 @@ def test_a_place_is_kept_for_one_that_is_expected_until_it_has_everything() -> N
     assert [PlanPlace(2, 3), PlanPlace(1, 2)] == [restarting, swarm.crowd.place(PeerId("c"))]
 
 
+def test_a_receiver_that_comes_back_begins_anew() -> None:
+    """If this failed, a host that restarts would get no place, or be judged slow for the time that
+    it was away."""
+    swarm = Swarm()
+    for name in ("a", "b", "c"):
+        swarm.comes(name, now=0.0)
+    swarm.crowd.go(PeerId("a"))
+    place = swarm.comes("a", now=100.0)
+
+    assert PlanPlace(2, 3) == place
+    assert not swarm.crowd.is_settled(PeerId("a"), now=100.0 + SETTLED_SECS / 2)
+
+
 def test_places_of_those_that_are_no_longer_expected_are_freed() -> None:
     """If this failed, pieces would wait for hosts that nobody sends any more."""
     swarm = Swarm("a", "b", "c", "d")

@@ -82,7 +82,8 @@ def published(*names: str) -> bytes:
 def signed(header: dict[str, str], claims: dict[str, Any], name: str = "a") -> str:
     text = ".".join(coded(json.dumps(part).encode()) for part in (header, claims))
     if header["alg"].startswith("ES"):
-        r, s = decode_dss_signature(ec_key(name).sign(text.encode(), ec.ECDSA(hashes.SHA256())))
+        hashed = hashes.SHA384() if header["alg"] == "ES384" else hashes.SHA256()
+        r, s = decode_dss_signature(ec_key(name).sign(text.encode(), ec.ECDSA(hashed)))
         signature = r.to_bytes(32) + s.to_bytes(32)
     else:
         signature = rsa_key(name).sign(text.encode(), padding.PKCS1v15(), hashes.SHA256())
@@ -120,6 +121,9 @@ def test_what_the_cluster_did_not_sign_is_refused() -> None:
         token("b"),
         signed({"alg": "RS256", "kid": "rsa-a"}, CLAIMS, "b"),
         signed({"alg": "ES256", "kid": "rsa-a"}, CLAIMS),
+        signed({"alg": "ES384", "kid": "ec-a"}, CLAIMS),
+        signed({"alg": "RS999", "kid": "rsa-a"}, CLAIMS),
+        signed({"alg": "PS256", "kid": "rsa-a"}, CLAIMS),
         f"{confused}.{coded(mac.finalize())}",
         f"{coded(json.dumps({'alg': 'none'}).encode())}.{parts[1]}.",
         f"{parts[0]}.{other[1]}.{parts[2]}",

@@ -182,8 +182,6 @@ def _has_signed(published: PublishedKey, algorithm: str, signed: bytes, signatur
         return False
     try:
         if isinstance(published.key, rsa.RSAPublicKey):
-            if family != "RS":
-                return False
             published.key.verify(signature, signed, padding.PKCS1v15(), _HASHES[bits])
         else:
             size = (published.key.key_size + 7) // 8
