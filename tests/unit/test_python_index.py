@@ -134,8 +134,17 @@ def test_both_forms_of_a_page_say_the_same(tmp_path: Path) -> None:
     assert f"{entry['url']}#sha256={entry['hashes']['sha256']}" == link["href"]
     assert '>=3.9,<"4' == link["data-requires-python"] == entry["requires-python"]
     assert f"sha256={entry['core-metadata']['sha256']}" == link["data-core-metadata"] == link["data-dist-info-metadata"]
-    assert entry["core-metadata"] == entry["dist-info-metadata"]
     assert files[0].file.size == entry["size"]
+
+
+def test_json_has_the_older_name_of_the_metadata_nowhere(tmp_path: Path) -> None:
+    """If this fails, Debian 12's pip 23.0.1 installs nothing from a bundle: it ends with a
+    TypeError."""
+    files = list(index_of(write(tmp_path, "x-1-py3-none-any.whl"))["x"].values())
+    page = project_page("x", [(files[0], DistributionFacts("ab" * 32, "cd" * 32))], JSON_TYPE)
+
+    assert b"core-metadata" in page
+    assert b"dist-info-metadata" not in page
 
 
 def test_an_index_of_nothing_is_empty() -> None:

@@ -142,8 +142,7 @@ def _json_entry(one: PythonDistribution, facts: DistributionFacts) -> dict[str, 
         "url": quote(one.filename),
         "hashes": {"sha256": facts.sha256},
         "size": one.file.size,
-        "core-metadata": metadata,
-        "dist-info-metadata": metadata,  # its name in PEP 658, which older clients read
+        "core-metadata": metadata,  # Not by its older name too: pip 23.0 fails on that (PEP 714).
     }
     return entry | ({"requires-python": facts.requires_python} if facts.requires_python else {})
 
