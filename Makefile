@@ -58,11 +58,11 @@ test-fast: style build/compiled-tests ## style and types, and the rings that nee
 	@$(PY) -m mypy $(SOURCES) & types=$$!; $(PY) -m pytest -q -n 2 --dist worksteal -m "not alone" $(DURATIONS) $(PYTEST_ARGS) \
 		tests/unit tests/property; tests=$$?; wait $$types && exit $$tests
 
-engines: setup ## Spark on real HDFS and YARN, on hosts in namespaces: needs root, fetches 140 MB once: make engines [SPARK=3.5.7]
+engines: setup ## Spark on real HDFS and YARN, on hosts in namespaces: needs root, fetches 190 MB once: make engines [SPARK=3.5.7]
 	@scripts/engines
-	@for more in httpfs jar; do scripts/engines-$$more || [ $$? = 75 ] || exit 1; done # their tests are left out without them
+	@for more in httpfs jar s3; do scripts/engines-$$more || [ $$? = 75 ] || exit 1; done # their tests are left out without them
 	@$(if $(SPARK),ENGINES_SPARK_HOME="$$(scripts/engines-spark $(SPARK))" && export ENGINES_SPARK_HOME &&) \
-		PYTHONPATH=tests $(PY) -m engines.ring -rs $(PYTEST_ARGS)
+		PATH="$(CURDIR)/build/engines-s3/bin:$$PATH" PYTHONPATH=tests $(PY) -m engines.ring -rs $(PYTEST_ARGS)
 
 breaks: setup ## break the code on purpose, and see that a test notices: make breaks [COUNT=100] [SEED=n] [WORDS=conductor] [KIND=deciding]
 	@$(PY) -m scripts.breaks $(WORDS) --count $(or $(COUNT),100) $(if $(SEED),--seed $(SEED)) $(if $(KIND),--kind $(KIND))

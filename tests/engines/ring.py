@@ -22,6 +22,8 @@ from bench.lab import namespaces as labs
 CANNOT = 75
 ROOT = Path(__file__).parent.parent.parent
 RING = "tests/engines"
+ON_S3 = ("tests/contract/test_s3_distributor.py", "tests/integration/test_object_upload.py")
+"""Tests of other rings that use SeaweedFS where it is on the PATH."""
 INSIDE_LAB = "TORRENTDIST_ENGINES"
 """The ring's directory. Set for tests that run inside the lab."""
 TAKES_MB = 6000
@@ -56,7 +58,7 @@ def free_mb() -> int:
 def main() -> int:
     if os.environ.get(labs.INSIDE):
         labs.enter("engines.ring", sys.argv[1:])
-        return pytest.main(["-q", *sys.argv[1:], RING])
+        return pytest.main(["-q", *sys.argv[1:], RING, *(ON_S3 if shutil.which("weed") else ())])
     if reason := why_not():
         print(f"engines: this machine can't have their hosts: {reason}", file=sys.stderr)
         return CANNOT

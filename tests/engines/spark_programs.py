@@ -46,9 +46,14 @@ class Ended(NamedTuple):
 
     @property
     def answer(self) -> Any:
-        line = next((line for line in self.output.splitlines() if line.startswith(SAYS)), None)
-        assert line is not None, self.output[-6000:]
-        return json.loads(line.removeprefix(SAYS))
+        return answer_in(self.output)
+
+
+def answer_in(output: str) -> Any:
+    """Returns what an application answered."""
+    line = next((line for line in output.splitlines() if line.startswith(SAYS)), None)
+    assert line is not None, output[-8000:]
+    return json.loads(line.removeprefix(SAYS))
 
 
 class SparkPrograms:

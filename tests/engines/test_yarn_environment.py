@@ -3,15 +3,13 @@ HDFS."""
 
 from __future__ import annotations
 
-import json
 import re
-from typing import Any
 
 import pytest
 from engines.engine_hosts import EngineLab, LinkCount
 from engines.environments import Environment, make_environment
 from engines.hadoop import Hadoop
-from engines.spark_programs import SAYS, SparkPrograms
+from engines.spark_programs import SparkPrograms, answer_in
 from engines.torrentdist_site import IDS_DIR, TorrentdistSite
 
 from bench.lab.namespaces import ROOT
@@ -45,12 +43,6 @@ def environment(engine_lab: EngineLab, site: TorrentdistSite) -> Environment:
     return make_environment(engine_lab.srv(engine_lab.named("head")) / "env", "of the bundle")
 
 
-def answer(output: str) -> Any:
-    found = re.search(f"^{SAYS}(.*)$", output, re.MULTILINE)
-    assert found is not None, output[-8000:]
-    return json.loads(found[1])
-
-
 def expected(name: str, host: str) -> list[object]:
     home = f"{IDS_DIR}/{name}"
     file = f"{home}/lib/python3.11/site-packages/pandas/__init__.py"
@@ -74,7 +66,7 @@ def test_cluster_mode_brings_the_environment_once_to_each_host(
     print(f"cluster mode: {environment.size=} {down=} client sent {sent} HDFS wrote {stored}")
 
     assert ended.code == 0, said
-    driver, name, found = answer(said)
+    driver, name, found = answer_in(said)
     assert "of the bundle" == name
     assert {host.name for host in hadoop.workers} == {driver, *(task[0] for task in found)}
     assert [expected("env-43", task[0]) for task in found] == found
@@ -100,7 +92,7 @@ def test_client_mode_brings_the_environment_once_to_each_host(
     print(f"client mode: {environment.size=} {down=} HDFS wrote {stored}")
 
     assert ended.code == 0, ended.output[-4000:] + hadoop.container_logs(ended.application)
-    driver, name, found = answer(ended.output)
+    driver, name, found = ended.answer
     assert ("client", "of the bundle") == (driver, name)
     assert [expected("env-44", host.name) for host in hadoop.workers] == found
     assert all(environment.size < each < ONCE * environment.size + SPARK_BYTES for each in down.values())

@@ -150,7 +150,7 @@ ERRORS: Mapping[str, ErrorKind] = {
     "backup_damaged": ErrorKind(7, 500, "{path} is a damaged backup: {detail}", "Take another copy of it, or an older backup. Nothing was restored."),
     # disk
     "disk_full": ErrorKind(8, 507, "not enough room in {path}: {needed} bytes needed, {free} free", "Free some space, raise store.limit_bytes, or `torrentdist bundle prune`."),
-    "no_bundle_python": ErrorKind(5, 503, "this host has no {path}, so the driver cannot run the bundle's Python here", "Start a supervisor on this host (supervisor.ids_dir, the same on all hosts), use --deploy-mode cluster, or give the driver a Python of this host: --conf spark.pyspark.driver.python=PATH"),
+    "no_bundle_python": ErrorKind(5, 503, "this host has no {path}, so the driver cannot run the bundle's Python here", "Start a supervisor on this host (supervisor.ids_dir, the same on all hosts), give the driver a Python of this host by --conf spark.pyspark.driver.python=PATH, or use --deploy-mode cluster on YARN or Kubernetes"),
     "not_a_reader": ErrorKind(8, 403, "user {user} may not read the files of this host's bundles", "Set store.readable_by in the supervisor's configuration, for example to \"group torrentdist-readers\", put the user into that group, and restart both: docs/security.md#on-the-disks"),
     "disk_error": ErrorKind(8, 500, "{path}: {detail}", "Check the disk, the permissions and the owner of the directory."),
     "store_locked": ErrorKind(9, 409, "another daemon (process {pid}) uses the store in {path}", "Two daemons cannot share a data directory. Stop the other one, or give this one its own."),
