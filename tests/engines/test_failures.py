@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from engines.engine_hosts import EngineLab, java_home
+from engines.failing_applications import LOOKS, WAIT_SECS, WAITS, upload_environment, write_program
 from engines.spark_programs import SPARK_HOME, Ended, SparkPrograms
 from engines.standalone import SparkCluster
 from engines.torrentdist_site import IDS_DIR, TorrentdistSite
@@ -16,46 +16,25 @@ from engines.torrentdist_site import IDS_DIR, TorrentdistSite
 from bench.lab.namespaces import wait_until
 
 SPARK_PYTHON = f"{IDS_DIR}.spark/python"
-WAITS = "torrentdist: waiting for"
-PROGRAM = "/srv/looks_around.py"
-WAIT_SECS = 240.0
-LOOKS = """
-import json, socket, time
-from pyspark.sql import SparkSession
-
-def look(_):
-    time.sleep(1)
-    return socket.gethostname()
-
-spark = SparkSession.builder.getOrCreate()
-print("ANSWER " + json.dumps(sorted(set(spark.sparkContext.parallelize(range(9), 9).map(look).collect()))), flush=True)
-spark.stop()
-"""
 
 
 @pytest.fixture(scope="module")
-def program(spark: SparkPrograms) -> None:
-    assert spark.write("looks_around.py", LOOKS) == PROGRAM
+def program(spark: SparkPrograms) -> str:
+    return write_program(spark)
 
 
-def upload_environment(site: TorrentdistSite, spark: SparkPrograms, bundle: str) -> None:
-    """Uploads a virtual environment without packages, in which no other bundle has a part."""
-    folder = spark.home / bundle
-    subprocess.run([sys.executable, "-m", "venv", "--copies", "--without-pip", str(folder)], check=True)
-    (folder / "own.bin").write_bytes(bundle.encode() * 200_000)
-    site.command(spark.client, "upload", f"/srv/{bundle}", "--id", bundle)
-
-
-def submit(site: TorrentdistSite, spark: SparkPrograms, standalone: SparkCluster, bundle: str, **conf: object) -> Ended:
+def submit(
+    site: TorrentdistSite, spark: SparkPrograms, standalone: SparkCluster, program: str, bundle: str, **conf: object
+) -> Ended:
     own = site.of_user("spark-submit", "--label", "kind=w", "--env", bundle)
-    return spark.submit(standalone.options(**conf), [PROGRAM], program=own)
+    return spark.submit(standalone.options(**conf), [program], program=own)
 
 
 def test_an_unknown_bundle_is_named_before_spark_starts(
-    standalone: SparkCluster, site: TorrentdistSite, spark: SparkPrograms, program: None
+    standalone: SparkCluster, site: TorrentdistSite, spark: SparkPrograms, program: str
 ) -> None:
     """If this fails, a misspelt id costs the start of an application, and a search in its logs."""
-    ended = submit(site, spark, standalone, "no-such")
+    ended = submit(site, spark, standalone, program, "no-such")
 
     assert ended.code == 3
     assert ended.output.startswith("error[bundle_not_found]: there is no bundle 'no-such'\n")
@@ -76,7 +55,7 @@ def test_a_user_who_may_not_read_is_told_the_setting(
 
 
 def test_an_executor_says_that_its_supervisor_is_down_and_goes_on_when_it_is_back(
-    engine_lab: EngineLab, standalone: SparkCluster, site: TorrentdistSite, spark: SparkPrograms, program: None
+    engine_lab: EngineLab, standalone: SparkCluster, site: TorrentdistSite, spark: SparkPrograms, program: str
 ) -> None:
     """If this fails, an application stands still and no log says why, or it fails for a restart. It
     takes long: Spark starts on all hosts."""
@@ -84,7 +63,7 @@ def test_an_executor_says_that_its_supervisor_is_down_and_goes_on_when_it_is_bac
     *others, down = standalone.workers
     engine_lab.kill(site.process(down))
     with ThreadPoolExecutor(1) as aside:
-        running = aside.submit(submit, site, spark, standalone, "env-b")
+        running = aside.submit(submit, site, spark, standalone, program, "env-b")
         try:
             wait_until(lambda: running.done() or WAITS in standalone.executor_logs("*"), "a word", WAIT_SECS)
             said = standalone.executor_logs("*")
@@ -98,7 +77,7 @@ def test_an_executor_says_that_its_supervisor_is_down_and_goes_on_when_it_is_bac
 
 
 def test_a_host_without_room_is_named(
-    engine_lab: EngineLab, standalone: SparkCluster, site: TorrentdistSite, spark: SparkPrograms, program: None
+    engine_lab: EngineLab, standalone: SparkCluster, site: TorrentdistSite, spark: SparkPrograms, program: str
 ) -> None:
     """If this fails, nobody learns which disk is full. It takes long: Spark starts on all hosts."""
     upload_environment(site, spark, "env-c")
@@ -107,7 +86,7 @@ def test_a_host_without_room_is_named(
     site.settings += "[store]\nreserve_bytes = 1_000_000_000_000_000\n"
     site.restart(full, keep=False)
     try:
-        ended = submit(site, spark, standalone, "env-c", **{"spark.executorEnv.TORRENTDIST_WAIT_SECS": 10})
+        ended = submit(site, spark, standalone, program, "env-c", **{"spark.executorEnv.TORRENTDIST_WAIT_SECS": 10})
     finally:
         site.settings = usual
         site.restart(full)
@@ -116,7 +95,7 @@ def test_a_host_without_room_is_named(
 
 
 def test_a_host_without_a_supervisor_is_named(
-    engine_lab: EngineLab, standalone: SparkCluster, site: TorrentdistSite, spark: SparkPrograms, program: None
+    engine_lab: EngineLab, standalone: SparkCluster, site: TorrentdistSite, spark: SparkPrograms, program: str
 ) -> None:
     """If this fails, an operator who forgot a host searches for it. It takes long: Spark starts on
     all hosts."""
@@ -125,7 +104,7 @@ def test_a_host_without_a_supervisor_is_named(
     engine_lab.kill(site.process(bare))
     shutil.rmtree(engine_lab.srv(bare) / "torrentdist")
     try:
-        ended = submit(site, spark, standalone, "env-d")
+        ended = submit(site, spark, standalone, program, "env-d")
     finally:
         site.restart(bare)
     lost = [line for line in ended.output.splitlines() if f'Cannot run program "{SPARK_PYTHON}"' in line]
