@@ -20,8 +20,9 @@ from engines.hadoop import CONF
 
 from bench.lab.namespaces import Host
 
-SPARK_HOME = Path(os.environ.get("ENGINES_SPARK_HOME") or Path(pyspark.__file__).parent)
-"""Another Spark than ours: `make engines SPARK=3.5.7`."""
+OTHER_HOME = os.environ.get("ENGINES_SPARK_HOME", "")
+"""The home of another Spark than ours: `make engines SPARK=3.5.7`."""
+SPARK_HOME = Path(OTHER_HOME or Path(pyspark.__file__).parent)
 SAYS = "ANSWER "
 """An application prints its answer as JSON after this word."""
 LONGEST_SECS = 300.0

