@@ -18,7 +18,7 @@ from pathlib import Path
 
 from bench.lab.namespaces import BRIDGE, ROOT, Host, Lab, environment, line_of, received
 
-ENDS_SECS = 240.0
+ENDS_SECS = 900.0
 OWN_DISK = {"XDG_CACHE_HOME": "/srv/cache", "TMPDIR": "/tmp"}
 """What a host's programs write lies on its disk. Hosts of other labs had the same addresses, so
 what commands remember of them is wrong here."""

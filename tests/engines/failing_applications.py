@@ -10,7 +10,7 @@ from engines.spark_programs import SparkPrograms
 from engines.torrentdist_site import TorrentdistSite
 
 WAITS = "torrentdist: waiting for"
-WAIT_SECS = 240.0
+WAIT_SECS = 900.0
 LOOKS = """
 import json, socket, time
 from pyspark.sql import SparkSession

@@ -25,7 +25,7 @@ SPARK_JARS = Path(pyspark.__file__).parent / "jars"
 LIBRARIES = ("hadoop-client-api", "hadoop-client-runtime", "log4j", "slf4j", "jcl-over", "commons-", "snappy", "jsr305")
 CONF = "/mnt/conf"
 NAMENODE_WEB = 9870
-START_SECS = 200.0
+START_SECS = 600.0
 EXECUTOR_HOST_MB = 1024
 """Memory of a NodeManager: one of our executors, and one application master beside it."""
 

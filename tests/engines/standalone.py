@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from engines.engine_hosts import EngineLab, java_home
-from engines.spark_programs import QUICK_JVM, SHORT_LIVED, SPARK_HOME
+from engines.spark_programs import ALL_EXECUTORS, QUICK_JVM, SHORT_LIVED, SPARK_HOME
 
 from bench.lab.namespaces import Host, wait_until
 
 PORT, WEB = 7077, 8079
-START_SECS = 200.0
+START_SECS = 600.0
 CORES = 6
 """Cores that a worker offers. Spark spreads an application that wants fewer over all workers."""
 WORKER_MB = 6 * 900
@@ -58,8 +58,7 @@ class SparkCluster:
             "spark.executor.cores": 1,
             "spark.executor.memory": "512m",
             "spark.driver.memory": "512m",
-            "spark.scheduler.minRegisteredResourcesRatio": "1.0",
-            "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
+            **ALL_EXECUTORS,
             "spark.cores.max": len(self.workers),
             "spark.local.dir": "/srv/local",
             **SHORT_LIVED,

@@ -20,7 +20,7 @@ USER, PLACE = "torrentdist", "/masters-bundles"
 MASTERS, RUNNER = ("m1", "m2", "m3"), "runner"
 JOB, MODEL = "keeps", "model-9"
 MODEL_BYTES = 2 * 2**20
-WAIT_SECS = 180.0
+WAIT_SECS = 600.0
 SAYS = """
 import os, time
 while True:

@@ -22,7 +22,7 @@ JARS = ROOT / "build/engines-httpfs/jars"
 PORT = 14000
 DAEMON = "httpfs"
 HOME = "/srv/httpfs"
-START_SECS = 120.0
+START_SECS = 400.0
 OPENS = ("--add-opens=java.base/java.lang=ALL-UNNAMED",)
 
 

@@ -19,7 +19,7 @@ from engines.spark_programs import OTHER_HOME, SPARK_HOME
 from engines.torrentdist_site import TorrentdistSite
 from s3_servers import S3Server, s3_options, s3_server, s3_variables
 
-REPORT_SECS = 400.0
+REPORT_SECS = 1200.0
 
 
 @pytest.fixture(scope="module")

@@ -55,7 +55,7 @@ def read(_):
     found = [digest("model/weights.bin"), digest(SparkFiles.get("table.bin")), answers.ANSWER]
     found.append(zipfile.ZipFile(SparkFiles.get("extra.jar")).read("extra.txt").decode())
     (FLAGS / f"began-{host}").touch()
-    deadline = time.monotonic() + 200
+    deadline = time.monotonic() + 900
     while not (FLAGS / "go").exists() and time.monotonic() < deadline:
         time.sleep(0.1)
     from torrentdist.spark import bundle_path

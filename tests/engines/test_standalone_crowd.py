@@ -24,7 +24,7 @@ BUNDLE_BYTES = 24 * 2**20
 ONCE = 1.15
 SPARK_BYTES = 6 * 10**6
 """What Spark itself sends to a host for all applications, and the bundle's metafile."""
-MOST_SECS = 540.0
+MOST_SECS = 1200.0
 READS = """
 import hashlib, json, socket, sys, time
 from pathlib import Path
@@ -36,7 +36,7 @@ def read(_):
     from torrentdist.spark import bundle_path
     host = socket.gethostname()
     (flags / f"{own or host}").touch()
-    deadline = time.monotonic() + 400
+    deadline = time.monotonic() + 1000
     while len(list(flags.iterdir())) < all_of_them and time.monotonic() < deadline:
         time.sleep(0.2)
     found = [Path("data/part.bin"), bundle_path(bundle) / "part.bin"]

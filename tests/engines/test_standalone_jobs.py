@@ -15,7 +15,7 @@ from engines.torrentdist_site import TorrentdistSite
 
 from bench.lab.namespaces import wait_until
 
-WORKS_SECS, MOVES_SECS, ENDS_SECS = 240.0, 300.0, 120.0
+WORKS_SECS, MOVES_SECS, ENDS_SECS = 900.0, 900.0, 600.0
 DRIVER = """
 import fcntl, os, socket, sys, time
 from pathlib import Path

@@ -17,7 +17,7 @@ from engines.torrentdist_site import TorrentdistSite
 from bench.lab.namespaces import wait_until
 
 PLACE = "/streams"
-WORKS_SECS, MOVES_SECS, MISSED_SECS = 240.0, 360.0, 60.0
+WORKS_SECS, MOVES_SECS, MISSED_SECS = 900.0, 900.0, 300.0
 DRIVER = """
 import socket, sys
 from pyspark.sql import SparkSession, functions

@@ -84,7 +84,11 @@ def test_containers_start_from_jars_that_the_swarm_brought(
     site.command(head, *distribute[1:])
     brought = links.down()
     links, written = LinkCount(hadoop.workers), hadoop.written()
-    options = spark.yarn_options(2) | {"--deploy-mode": "cluster", "spark.yarn.jars": jars_of(submit)}
+    options = spark.yarn_options(2) | {
+        "--deploy-mode": "cluster",
+        "spark.yarn.jars": jars_of(submit),
+        "spark.yarn.am.waitTime": "900s",  # a busy machine starts a driver slowly
+    }
     ended = spark.submit(options, [spark.write("looks_at_jars.py", LOOKS), f"{IDS_DIR}/{BUNDLE}"])
     said = ended.output[-4000:] + hadoop.container_logs(ended.application)
     down, stored = links.down(), hadoop.written() - written

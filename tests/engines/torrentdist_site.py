@@ -30,7 +30,7 @@ SWARM_PORT = 7061
 DATA = "/srv/torrentdist"
 IDS_DIR = f"{DATA}/ids"
 PROGRAM = [sys.executable, "-m", "torrentdist_cli"]
-START_SECS = 90.0
+START_SECS = 400.0
 SESSION_SECS = 40
 """The longest that ZooKeeper grants. A restarted supervisor keeps its workers if it is back within
 a quarter of it, which takes seconds beside the engines' daemons."""

@@ -18,7 +18,7 @@ from engines.torrentdist_site import TorrentdistSite
 from bench.lab.namespaces import ROOT, wait_until
 
 PAGE = ROOT / "docs/yarn.md"
-START_SECS, END_SECS = 300.0, 120.0
+START_SECS, END_SECS = 900.0, 600.0
 DRIVER = """
 import fcntl, os, sys, time
 from pyspark.sql import SparkSession
