@@ -63,16 +63,17 @@ def test_a_streaming_job_goes_on_from_its_checkpoint_in_hdfs(
     job.submit()
     wait_until(lambda: hdfs.exists(f"{PLACE}/checkpoint/commits/0"), f"a first batch: {job.lines()}", WORKS_SECS)
     [[_, _, first]] = before = job.lines()
+    every = {host.name for host in hadoop.workers}
     engine_lab.cut(engine_lab.named(first))
     try:
-        wait_until(lambda: first not in hadoop.live_datanodes(), "HDFS to miss the host", MISSED_SECS)
+        wait_until(lambda: set(hadoop.live_datanodes()) == every - {first}, "HDFS to miss the host", MISSED_SECS)
         hdfs.rm_file(f"{PLACE}/in/first.json")
         put(hdfs, "second.json", 32)
         wait_until(lambda: len(job.lines()) > 1, "a batch on another host", MOVES_SECS)
         job.kill()
     finally:
         engine_lab.plug(engine_lab.named(first))
-    wait_until(lambda: first in hadoop.live_datanodes(), "the DataNode", MISSED_SECS)
+    wait_until(lambda: set(hadoop.live_datanodes()) == every, "the DataNode", MISSED_SECS)
     [*_, second] = after = job.lines()
     print(f"streaming: {after}")
 
