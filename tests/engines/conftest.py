@@ -18,10 +18,9 @@ from engines.torrentdist_site import TorrentdistSite
 
 WORKERS = ("w1", "w2", "w3")
 FIRST = (
-    *("test_yarn", "test_yarn_own_jars", "test_streaming", "test_yarn_jobs", "test_standalone", "test_versions"),
-    *("test_standalone_crowd", "test_standalone_jobs", "test_jars", "test_yarn_environment", "test_failures"),
-    "test_yarn_failures",
-    *("test_hdfs", "test_hdfs_masters", "test_httpfs", "test_reports"),
+    *("test_yarn", "test_yarn_environment", "test_yarn_failures", "test_streaming", "test_versions"),
+    *("test_yarn_jobs", "test_standalone", "test_standalone_jobs", "test_jars", "test_yarn_own_jars"),
+    *("test_standalone_crowd", "test_failures", "test_hdfs", "test_hdfs_masters", "test_httpfs", "test_reports"),
 )
 """The order of the files. Where time is short, the later ones are left out."""
 BEGAN = time.monotonic()
