@@ -95,6 +95,14 @@ def test_without_pyspark_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch
     assert "pip install 'torrentdist[spark]'" in capsys.readouterr().err
 
 
+def test_an_older_pyspark_is_named(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    """With 3.5 the report would fail inside Spark, with words that no user understands."""
+    monkeypatch.setattr("pyspark.version.__version__", "3.5.7")
+
+    assert 2 == main(["report", "events"])
+    assert "this command needs PySpark 4.0 or later, and 3.5.7 is installed" in capsys.readouterr().err
+
+
 def test_without_java_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: Capture, tmp_path: Path) -> None:
     """The user would read only PySpark's own error, JAVA_GATEWAY_EXITED."""
     monkeypatch.delenv("JAVA_HOME", raising=False)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOCAL = "local[*]"
+OLDEST = 4
+"""The first major version of Spark that can make a report."""
 WRITERS = "spark.sql.maxConcurrentOutputFileWriters"
 """Set above the number of event kinds: a task then writes one file per kind without sorting its
 rows."""
@@ -45,6 +47,11 @@ _JVM_OPTIONS = "spark.driver.extraJavaOptions"
 def require_spark() -> None:
     if find_spec("pyspark") is None:
         raise TorrentdistError("missing_dependency", detail="this command needs PySpark", package="torrentdist[spark]")
+    from pyspark.version import __version__ as version
+
+    if int(version.partition(".")[0]) < OLDEST:
+        detail = f"this command needs PySpark {OLDEST}.0 or later, and {version} is installed"
+        raise TorrentdistError("missing_dependency", detail=detail, package="torrentdist[spark]")
     home = os.environ.get("JAVA_HOME")
     if not (home and (Path(home) / "bin" / "java").exists()) and shutil.which("java") is None:
         raise TorrentdistError("java_missing", what="Spark")
