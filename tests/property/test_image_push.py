@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from property_size import examples
 
 from torrentdist.bundle.images.blob_upload import BlobChunk, UploadState, chunk_of
-from torrentdist.bundle.images.image_content import content_of
+from torrentdist.bundle.images.image_content import MOST_REFERENCES, content_of
 from torrentdist.bundle.images.image_layout import INDEX, MANIFEST, digest_of
 from torrentdist.bundle.images.image_names import GENERATIONS, Image, image_of
 from torrentdist.model import ids
@@ -95,6 +96,18 @@ def test_an_image_is_all_that_its_manifests_lead_to(images: list[list[bytes]], a
     assert {digest_of(top), *here} == set(found.manifests) | (here.keys() - set(found.manifests))
     present = [blobs for child, blobs in zip(children, images, strict=True) if digest_of(child) in here]
     assert {digest_of(blob): len(blob) for blobs in present for blob in blobs} == found.blobs
+
+
+def test_an_index_of_many_manifests_is_read_in_time() -> None:
+    """An index of the most manifests would keep a processor busy for ten seconds, for each
+    request."""
+    named = [{"digest": digest_of(str(n).encode()), "size": 1} for n in range(MOST_REFERENCES)]
+    began = time.thread_time()
+
+    found = content_of(json.dumps({"schemaVersion": 2, "manifests": named}).encode(), lambda digest: None)
+
+    assert MOST_REFERENCES == len(found.missing)
+    assert time.thread_time() - began < 1.5
 
 
 def test_manifests_that_lie_are_refused() -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx
 from cluster_fixtures import Cluster
 from image_layouts import INDEX, MANIFEST, put_image
+from process_memory import memory_of
 from registry_clients import Registry, new_name, sha256, token_in
 
 from torrentdist.bundle.images.image_layout import blob_path
@@ -153,12 +154,6 @@ def test_two_thousand_connections_leave_a_place_for_others(cluster: Cluster) -> 
     assert 200 == answer.status_code
     assert grown < 200_000_000
     assert sha256(b"1") == registry.push_blob(new_name(), b"1")
-
-
-def memory_of(pid: int) -> int:
-    """Returns the bytes that are a process's own."""
-    [line] = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("RssAnon")]
-    return int(line.split()[1]) * 1024
 
 
 def test_manifests_are_bounded_together(cluster: Cluster) -> None:

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from torrentdist.bundle.images.image_content import MOST_REFERENCES
 from torrentdist.bundle.images.image_layout import (
     INDEX,
     MANIFEST,
+    MOST_BYTES,
     Descriptor,
     blob_path,
     digest_of,
@@ -66,6 +68,23 @@ def test_what_is_no_manifest_is_refused(data: bytes) -> None:
         parse_manifest(data)
 
     assert "invalid_request" == refused.value.code
+
+
+@pytest.mark.parametrize("small", [b"{}", b'{"digest":""}', b'{"urls":["ab","cd","ef","gh","ij"]}'])
+def test_a_manifest_of_many_small_values_is_refused(small: bytes) -> None:
+    """Four megabytes of them would become some hundred in memory, for each request."""
+    bomb = b'{"manifests":[' + (small + b",") * (MOST_BYTES // (len(small) + 1) - 10) + small + b"]}"
+
+    with pytest.raises(TorrentdistError, match="values"):
+        parse_manifest(bomb)
+
+
+def test_the_largest_manifest_that_may_be_pushed_is_read() -> None:
+    """An image of many layers could not be pushed."""
+    layer = {"mediaType": MANIFEST, "digest": "sha256:" + "0" * 64, "size": 1, "annotations": {"a": "b", "c": "d"}}
+    data = json.dumps({"schemaVersion": 2, "layers": [layer] * MOST_REFERENCES}).encode()
+
+    assert MOST_REFERENCES == len(parse_manifest(data).layers or [])
 
 
 def test_names_of_blobs() -> None:

@@ -39,7 +39,7 @@ def content_of(manifest: bytes, read: Callable[[str], bytes | None]) -> ImageCon
     """Returns the content of an image. `read` returns a further manifest; None: it is not here."""
     found = ImageContent({digest_of(manifest): manifest})
     layers: list[str] = []
-    missing: list[str] = []
+    missing: dict[str, None] = {}
     sizes: dict[str, int] = {}
     ahead, together = [manifest], len(manifest)
     while ahead:
@@ -51,7 +51,7 @@ def content_of(manifest: bytes, read: Callable[[str], bytes | None]) -> ImageCon
             if (together := together + child.size) > MOST_MANIFEST_BYTES:
                 raise _invalid(f"its manifests have more than {MOST_MANIFEST_BYTES} bytes together")
             if (data := read(child.digest)) is None:
-                missing.append(child.digest)
+                missing[child.digest] = None
                 continue
             found.manifests[child.digest] = data
             ahead.append(data)

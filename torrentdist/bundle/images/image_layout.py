@@ -1,6 +1,7 @@
 """What the index.json of an OCI image layout says of its images.
 
-Always: whatever the file holds, reading it ends with its descriptors or with `invalid_request`.
+Always: whatever the file holds, reading it ends with its descriptors or with `invalid_request`, and
+takes little more memory than the file has bytes.
 Pure: no I/O.
 """
 
@@ -14,6 +15,8 @@ from torrentdist.model.wire.view import decode_json
 
 MOST_BYTES: Final = 4 * 1024 * 1024
 """Largest manifest or index that is read. Registries take no larger one."""
+MOST_PARTS: Final = 100_000
+"""Most values in a manifest. MOST_BYTES of the smallest ones would take fifty times that memory."""
 INDEX_FILE: Final = "index.json"
 INDEX: Final = "application/vnd.oci.image.index.v1+json"
 MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
@@ -50,6 +53,9 @@ class ManifestFile(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def parse_manifest(data: bytes) -> ManifestFile:
+    """Reads a manifest. Blocks for some time if it is large."""
+    if data.count(b",") > MOST_PARTS:
+        raise TorrentdistError("invalid_request", detail=f"a manifest has more than {MOST_PARTS} values")
     try:
         return decode_json(data, ManifestFile)
     except msgspec.MsgspecError as exc:

@@ -19,6 +19,7 @@ from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.declared_routes import DeclaredRoutes, operation
 from torrentdist.host.http.operation import Operation, body_of
 from torrentdist.host.http.web import announced_size
+from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.security.authorization import Role
 from torrentdist.supervisor.images.blob_uploads import BlobUpload
@@ -95,7 +96,7 @@ class PushApi(DeclaredRoutes):
         digest = digest_of(data)
         kind = request.headers.get("content-type", "").partition(";")[0].strip()
         with told_as("MANIFEST_INVALID"):
-            manifest = checked_manifest(data, kind)
+            manifest = await in_heavy_thread(checked_manifest, data, kind)
             tag = _pushed_tag(reference, digest)
             if tag is None and manifest.subject is not None:
                 tag = referrer_tag(manifest.subject.digest, digest)

@@ -26,7 +26,8 @@ from torrentdist.model.wire.bundle_messages import BundleView
 from torrentdist.security.authorization import Principal, Role
 from torrentdist.supervisor.bundles.keeper import Keeper
 from torrentdist.supervisor.images.blob_uploads import BlobUploads
-from torrentdist.supervisor.images.image_store import Blob, ImageStore
+from torrentdist.supervisor.images.checked_blobs import Blob, CheckedBlobs
+from torrentdist.supervisor.images.image_store import ImageStore
 from torrentdist.supervisor.images.publication import WAIT_SECS, Publication, PushedImage, tag_taken
 from torrentdist.supervisor.images.pushers import Pusher, Pushers
 from torrentdist.supervisor.images.registry_errors import RegistryError
@@ -39,13 +40,20 @@ DEEPEST: Final = 8
 
 class Pushes:
     def __init__(
-        self, pushers: Pushers, images: ImageStore, uploads: BlobUploads, publication: Publication, keeper: Keeper
+        self,
+        pushers: Pushers,
+        images: ImageStore,
+        checked: CheckedBlobs,
+        uploads: BlobUploads,
+        publication: Publication,
+        keeper: Keeper,
     ) -> None:
         self.uploads = uploads
         self.on_change: Callable[[], None] = lambda: None
         """Called when a tag was published or deleted."""
         self._pushers = pushers
         self._images = images
+        self._checked = checked
         self._publication = publication
         self._staged = uploads.staged
         self._keeper = keeper
@@ -148,29 +156,32 @@ class Pushes:
         else:
             raise TorrentdistError("invalid_request", detail=f"its indexes are nested more than {DEEPEST} deep")
         for digest, size in content.blobs.items():
+            if await self._images.blob(name, digest, caller, size) is not None:
+                continue
             found = await self._images.blob(name, digest, caller)
             if found is None:
                 raise _unknown(digest)
-            if found.size != size:
-                detail = f"{digest} has {found.size} bytes, and its descriptor says {size}"
-                raise TorrentdistError("invalid_request", detail=detail)
+            detail = f"{digest} has {found.size} bytes, and its descriptor says {size}"
+            raise TorrentdistError("invalid_request", detail=detail)
         return content
 
     async def _copies(self, name: str, content: ImageContent, layout: Path, caller: Principal) -> dict[str, Path]:
         """Copies the blobs that are in other images of this host."""
         made: dict[str, Path] = {}
         folder = layout.with_suffix(".copies")
-        for digest in content.blobs:
+        for digest, size in content.blobs.items():
             if self._staged.get(digest) is not None:
                 continue
-            found = await self._images.blob(name, digest, caller)
-            if found is None:
-                raise _unknown(digest)
             made[digest] = folder / digest.removeprefix("sha256:")
-            with disk_failures(layout, needed=found.size):
+            with disk_failures(layout, needed=size):
                 await asyncio.to_thread(folder.mkdir, exist_ok=True)
-                await _copy(found, made[digest])
-            if await in_heavy_thread(hash_of, made[digest]) != digest:
+                while (found := await self._images.blob(name, digest, caller, size)) is not None:
+                    if await _copied(found, made[digest]) == digest:
+                        break
+                    if found.content is None:
+                        raise _unknown(digest)
+                    self._checked.note_wrong(found.content, digest)
+            if found is None:
                 raise _unknown(digest)
         return made
 
@@ -191,10 +202,12 @@ async def _live(client: MasterClient, image: Image) -> BundleView | None:
     return next((view for view in found if view is not None), None)
 
 
-async def _copy(blob: Blob, place: Path) -> None:
+async def _copied(blob: Blob, place: Path) -> str:
+    """Copies a blob, and returns the digest of what was copied."""
     with await asyncio.to_thread(open, place, "wb") as stream:
         async for data in blob.read(0, blob.size):
             await asyncio.to_thread(stream.write, data)
+    return await in_heavy_thread(hash_of, place)
 
 
 def _unknown(digest: str) -> RegistryError:

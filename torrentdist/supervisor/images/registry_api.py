@@ -38,12 +38,19 @@ MOST_TAGS: Final = 1000
 
 
 class RegistryApi(DeclaredRoutes):
-    def __init__(self, store: HostStore, images: ImageStore, pushers: Pushers, cluster: ClusterBundles) -> None:
+    def __init__(
+        self,
+        store: HostStore,
+        images: ImageStore,
+        checked: CheckedBlobs,
+        pushers: Pushers,
+        cluster: ClusterBundles,
+    ) -> None:
         self._store = store
         self._images = images
         self._pushers = pushers
         self._cluster = cluster
-        self._checked = CheckedBlobs()
+        self._checked = checked
 
     @operation("GET", V2_PATH, None, Role.JOB)
     @operation("GET", V2_PATH + "/", None, Role.JOB)

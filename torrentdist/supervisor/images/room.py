@@ -9,6 +9,7 @@ from torrentdist.supervisor.bundles.keeper import Keeper
 from torrentdist.supervisor.gateway.bundle_reader import BundleReader
 from torrentdist.supervisor.gateway.cluster_bundles import ClusterBundles
 from torrentdist.supervisor.images.blob_uploads import BlobUploads
+from torrentdist.supervisor.images.checked_blobs import CheckedBlobs
 from torrentdist.supervisor.images.image_store import ImageStore
 from torrentdist.supervisor.images.publication import Publication
 from torrentdist.supervisor.images.push_api import PushApi
@@ -35,12 +36,13 @@ def image_room(
     in_the_clear = config.api.insecure_listen or config.client.token_in_the_clear
     pushers = Pushers(host.guard, masters, in_the_clear=in_the_clear)
     staged = StagedBlobs(runtime.store.data_dir / "pushes")
-    images = ImageStore(runtime, reader, staged, host.links)
+    checked = CheckedBlobs()
+    images = ImageStore(runtime, reader, staged, host.links, checked)
     uploads = BlobUploads(staged, runtime.store.measure)
-    pushes = Pushes(pushers, images, uploads, Publication(runtime, keeper, staged), keeper)
+    pushes = Pushes(pushers, images, checked, uploads, Publication(runtime, keeper, staged), keeper)
     pushes.on_change = cluster.forget
     return ImageRoom(
-        routers=(RegistryApi(runtime.store, images, pushers, cluster), PushApi(pushes)),
+        routers=(RegistryApi(runtime.store, images, checked, pushers, cluster), PushApi(pushes)),
         loops=(Loop("pushes", pushes.run),),
         pushes=pushes,
     )
