@@ -61,17 +61,18 @@ def test_an_executor_says_that_its_supervisor_is_down_and_goes_on_when_it_is_bac
     takes long: Spark starts on all hosts."""
     upload_environment(site, spark, "env-b")
     *others, down = standalone.workers
+    waits = f"{WAITS} bundle env-b"
     engine_lab.kill(site.process(down))
     with ThreadPoolExecutor(1) as aside:
         running = aside.submit(submit, site, spark, standalone, program, "env-b")
         try:
-            wait_until(lambda: running.done() or WAITS in standalone.executor_logs("*"), "a word", WAIT_SECS)
+            wait_until(lambda: running.done() or waits in standalone.executor_logs("*"), "a word", WAIT_SECS)
             said = standalone.executor_logs("*")
         finally:
             site.restart(down)
         ended = running.result()
 
-    assert f"{WAITS} bundle env-b: the supervisor of this host does not answer at 127.0.0.1:7070" in said
+    assert f"{waits}: the supervisor of this host does not answer at 127.0.0.1:7070" in said
     assert ended.code == 0, ended.output[-4000:]
     assert [host.name for host in (*others, down)] == ended.answer
 

@@ -38,17 +38,18 @@ def test_an_executor_on_yarn_says_why_it_waits_and_goes_on(
     say why. It takes long: Spark starts on all hosts."""
     upload_environment(site, spark, "yarn-env-b")
     *_, down = hadoop.workers
+    waits = f"{WAITS} bundle yarn-env-b"
     engine_lab.kill(site.process(down))
     with ThreadPoolExecutor(1) as aside:
         running = aside.submit(submit, site, spark, program, "yarn-env-b")
         try:
-            wait_until(lambda: running.done() or WAITS in told(engine_lab, hadoop), "a word", WAIT_SECS)
+            wait_until(lambda: running.done() or waits in told(engine_lab, hadoop), "a word", WAIT_SECS)
             said = told(engine_lab, hadoop)
         finally:
             site.restart(down)
         ended = running.result()
 
-    assert f"{WAITS} bundle yarn-env-b: the supervisor of this host does not answer at 127.0.0.1:7070" in said
+    assert f"{waits}: the supervisor of this host does not answer at 127.0.0.1:7070" in said
     assert ended.code == 0, ended.output[-4000:]
     assert [host.name for host in hadoop.workers] == ended.answer
 
