@@ -25,7 +25,7 @@ async def test_a_blob_is_hashed_anew_by_the_next_process(tmp_path: Path) -> None
     before = await opened(tmp_path)
     digests = [digest_of(data) for data in (b"one", b"two")]
     for data, digest in zip((b"one", b"two"), digests, strict=True):
-        await before.put_manifest(data, digest, "app")
+        await before.put_manifest(data, digest, "app", "me")
     before.path(digests[1]).write_bytes(b"owt")
     after = await opened(tmp_path)
 
@@ -38,7 +38,7 @@ async def test_their_number_and_names_are_bounded(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(staged_blobs, "MOST_BLOBS", 1)
     blobs, digest = await opened(tmp_path), digest_of(b"one")
     blobs.check_count("me")
-    await blobs.put_manifest(b"one", digest, "first")
+    await blobs.put_manifest(b"one", digest, "first", "me")
     for number in range(staged_blobs.MOST_NAMES):
         await blobs.add_name(digest, f"name-{number}")
     with pytest.raises(TorrentdistError) as raised:

@@ -270,6 +270,19 @@ class HostStore(StoreView):
         if usage.free_bytes < usage.reserve_bytes // 2:
             raise TorrentdistError("disk_full", path=str(self.data_dir), needed=needed, free=0)
 
+    async def unneeded_bytes(self) -> int:
+        """Returns the bytes of the bundles that nobody needs."""
+        return sum(stored.size for stored in await self.plan_prune(older_than=0.0))
+
+    async def give_way(self, needed: int) -> None:
+        """Removes bundles that nobody needs, those first that were not used for the longest time,
+        until so many bytes are gone."""
+        for stored in sorted(await self.plan_prune(older_than=0.0), key=lambda stored: stored.used_at):
+            if needed <= 0:
+                return
+            if await self.evict(stored.digest):
+                needed -= stored.size
+
     async def plan_prune(self, *, older_than: float) -> list[StoredBundle]:
         return await asyncio.to_thread(self._store.plan_prune, older_than=older_than, claims=self._claims)
 

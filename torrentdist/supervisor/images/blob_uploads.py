@@ -1,8 +1,9 @@
 """Blobs that are being pushed to this host, each in a file that grows.
 
 Always: what has come stays on disk, so an upload goes on after its connection broke, and after this
-process was restarted. Room is promised before bytes are taken. A sender has a share of the uploads,
-and a body that is slower than LEAST_RATE ends. An upload that nobody continues for an hour goes.
+process was restarted. Room is promised before bytes are taken, and bundles that nobody needs give
+way to them. A sender has a share of the uploads and of the room, and a body that is slower than
+LEAST_RATE ends. An upload that nobody continues for an hour goes.
 Never: hand out a byte of a blob that is not hashed.
 """
 
@@ -10,7 +11,7 @@ import asyncio
 import hashlib
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
@@ -20,7 +21,7 @@ from starlette.requests import ClientDisconnect
 
 from torrentdist.bundle.files.durability import disk_failures
 from torrentdist.bundle.images.blob_upload import BlobChunk, UploadState
-from torrentdist.bundle.store.store import StoreUsage
+from torrentdist.bundle.images.push_room import PushRoom, StoreRoom
 from torrentdist.host.process.heavy_work import in_heavy_thread, until_ended
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.supervisor.images.registry_errors import RegistryError
@@ -72,10 +73,9 @@ class BlobUpload:
 
 
 class BlobUploads:
-    def __init__(self, staged: StagedBlobs, measure: Callable[[], Awaitable[StoreUsage]]) -> None:
-        """`measure` tells the room that the store's bundles take, and what is free on the disk."""
+    def __init__(self, staged: StagedBlobs, room: StoreRoom) -> None:
         self.staged = staged
-        self._measure = measure
+        self._room = room
         self._directory = staged.directory / "uploads"
         self._open: dict[str, BlobUpload] = {}
 
@@ -131,7 +131,7 @@ class BlobUploads:
                 await asyncio.to_thread(remove_with_note, upload.file)
                 told = f"the bytes that came have the digest {found}, and not {digest}"
                 raise RegistryError("DIGEST_INVALID", 400, told)
-            await self.staged.put(upload.file, digest, upload.written, upload.name)
+            await self.staged.put(upload.file, digest, upload.written, upload.name, upload.sender)
         finally:
             upload.state = upload.state.ended()
             self._open.pop(upload.id, None)
@@ -149,20 +149,35 @@ class BlobUploads:
             if now - upload.touched > ABANDONED_SECS:
                 await self.cancel(upload)
 
-    async def check_room(self, size: int) -> None:
-        """Raises `disk_full` if there is no room for so many bytes beside what is promised."""
-        usage = await self._measure()
+    async def check_room(self, size: int, sender: str) -> None:
+        """Raises `disk_full` if there is no room for so many bytes of a sender beside what is
+        promised, also after bundles that nobody needs gave way."""
+        own = sum(blob.size for blob in self.staged.all() if blob.sender == sender)
+        own += sum(_taken(upload) for upload in self._open.values() if upload.sender == sender)
+        pushed = self.staged.size + sum(map(_taken, self._open.values()))
+        found = PushRoom(await self._free(), pushed, own)
+        if found.left() >= size:
+            return
+        unneeded = await self._room.unneeded_bytes()
+        if (left := found.left(unneeded)) >= size:
+            await self._room.give_way(size - found.free)
+            left = await self._free()
+        if left < size:
+            raise TorrentdistError("disk_full", path=str(self._directory), needed=size, free=max(0, left))
+
+    async def _free(self) -> int:
+        """Returns the bytes that may still be pushed."""
+        usage = await self._room.measure()
         promised = sum(upload.promised for upload in self._open.values())
         free = usage.free_bytes - usage.reserve_bytes - usage.arriving_bytes - promised
         if usage.limit_bytes:
-            held = usage.published_bytes + usage.arriving_bytes + self.staged.size + promised
-            held += sum(upload.state.offset for upload in self._open.values())
+            held = usage.published_bytes + usage.arriving_bytes + self.staged.size
+            held += sum(map(_taken, self._open.values()))
             free = min(free, usage.limit_bytes - held)
-        if free < size:
-            raise TorrentdistError("disk_full", path=str(self._directory), needed=size, free=max(0, free))
+        return free
 
     async def _promise(self, upload: BlobUpload, size: int) -> None:
-        await self.check_room(size)
+        await self.check_room(size, upload.sender)
         upload.promised = size
 
     async def _write_all(self, upload: BlobUpload, body: AsyncIterator[bytes]) -> None:
@@ -193,8 +208,10 @@ class BlobUploads:
 
     def _left(self) -> list[BlobUpload]:
         found = []
-        for file in self._directory.iterdir():
+        for file in [*self._directory.iterdir()]:
             if file.suffix:
+                if not file.with_suffix("").exists():
+                    file.unlink(missing_ok=True)
                 continue
             note = read_note(file, UploadNote)
             if note is None or time.time() - file.stat().st_mtime > ABANDONED_SECS:
@@ -203,6 +220,11 @@ class BlobUploads:
             size = file.stat().st_size
             found.append(BlobUpload(file.name, note.name, note.sender, file, UploadState(size), size, None))
         return found
+
+
+def _taken(upload: BlobUpload) -> int:
+    """Returns the bytes that an upload has taken of the disk, or was promised."""
+    return upload.written + upload.promised
 
 
 def _create(upload: BlobUpload) -> None:

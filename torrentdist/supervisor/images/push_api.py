@@ -101,7 +101,7 @@ class PushApi(DeclaredRoutes):
             if tag is None and manifest.subject is not None:
                 tag = referrer_tag(manifest.subject.digest, digest)
             if tag is None:
-                await self._pushes.keep_manifest(name, data, digest, principal_of(request))
+                await self._pushes.keep_manifest(name, data, digest, pusher, principal_of(request))
             else:
                 await self._pushes.publish(Image(name, tag), data, pusher, principal_of(request))
         subject = {} if manifest.subject is None else {"oci-subject": manifest.subject.digest}

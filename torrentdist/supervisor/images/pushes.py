@@ -79,11 +79,12 @@ class Pushes:
             await self._staged.add_name(digest, name)
         return found is not None
 
-    async def keep_manifest(self, name: str, data: bytes, digest: str, caller: Principal) -> None:
+    async def keep_manifest(self, name: str, data: bytes, digest: str, pusher: Pusher, caller: Principal) -> None:
         await self._content(name, data, caller)
-        self._staged.check_count(caller.name)
-        await self.uploads.check_room(len(data))
-        await self._staged.put_manifest(data, digest, name)
+        sender = pusher.principal.name
+        self._staged.check_count(sender)
+        await self.uploads.check_room(len(data), sender)
+        await self._staged.put_manifest(data, digest, name, sender)
 
     async def publish(self, image: Image, data: bytes, pusher: Pusher, caller: Principal) -> None:
         """Publishes an image. Returns when enough masters hold it."""
@@ -96,7 +97,8 @@ class Pushes:
                 await client.wait_replicas(live.id, live.min_replicas, WAIT_SECS)
                 return
             content = await self._content(image.name, data, caller)
-            await self.uploads.check_room(content.size)
+            there = sum(size for one, size in content.blobs.items() if self._staged.get(one) is not None)
+            await self.uploads.check_room(content.size - there, pusher.principal.name)
             layout = await asyncio.to_thread(self._publication.workplace)
             try:
                 copies = await self._copies(image.name, content, layout, caller)

@@ -38,7 +38,7 @@ def image_room(
     staged = StagedBlobs(runtime.store.data_dir / "pushes")
     checked = CheckedBlobs()
     images = ImageStore(runtime, reader, staged, host.links, checked)
-    uploads = BlobUploads(staged, runtime.store.measure)
+    uploads = BlobUploads(staged, runtime.store)
     pushes = Pushes(pushers, images, checked, uploads, Publication(runtime, keeper, staged), keeper)
     pushes.on_change = cluster.forget
     return ImageRoom(

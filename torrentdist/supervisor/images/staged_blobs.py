@@ -4,8 +4,9 @@
     <data>/pushes/uploads/<id>, <id>.json     a blob that still comes (blob_uploads.py)
     <data>/pushes/layouts/<id>/               an image that is about to be published
 
-Always: a blob is what its digest says. One that an earlier process left is hashed before it is
-used. What nobody has used for a day goes.
+Always: a blob is what its digest says, whatever the disk does while it is written. One that an
+earlier process left is hashed before it is used. What nobody has used for a day goes. A sender has
+a share of their number.
 Never: change a blob.
 """
 
@@ -32,8 +33,10 @@ N = TypeVar("N", bound=msgspec.Struct)
 
 KEEP_SECS: Final = 24 * 3600.0
 MOST_BLOBS: Final = 20_000
+MOST_OF_SENDER: Final = 10_000
 MOST_NAMES: Final = 256
 """Names of one blob. Where it gets one more, the one that it got first goes."""
+_NOTE: Final = ".json"
 _CHUNK: Final = 1024 * 1024
 
 
@@ -44,6 +47,8 @@ class StagedBlob(msgspec.Struct, frozen=True, kw_only=True):
     """The names of images under which it was pushed."""
     is_manifest: bool = False
     used_at: float = 0.0
+    sender: str = ""
+    """The sender that pushed it first."""
 
 
 class StagedBlobs:
@@ -75,26 +80,27 @@ class StagedBlobs:
 
     def check_count(self, sender: str) -> None:
         """Raises an error where no further blob may come."""
-        if len(self._blobs) >= MOST_BLOBS:
-            raise TorrentdistError("too_many_uploads", name=sender, own=len(self._blobs), count=len(self._blobs))
+        own = sum(blob.sender == sender for blob in self._blobs.values())
+        if own >= MOST_OF_SENDER or len(self._blobs) >= MOST_BLOBS:
+            raise TorrentdistError("too_many_uploads", name=sender, own=own, count=len(self._blobs))
 
-    async def put(self, file: Path, digest: str, size: int, name: str) -> None:
+    async def put(self, file: Path, digest: str, size: int, name: str, sender: str) -> None:
         """Takes over a file that was just hashed."""
         with disk_failures(file):
             await asyncio.to_thread(os.replace, file, self.path(digest))
         self._doubtful.discard(digest)
-        await self._note(digest, size, name, is_manifest=False)
+        await self._note(digest, size, name, sender, is_manifest=False)
 
-    async def put_manifest(self, data: bytes, digest: str, name: str) -> None:
+    async def put_manifest(self, data: bytes, digest: str, name: str, sender: str) -> None:
         with disk_failures(self.directory, needed=len(data)):
-            await asyncio.to_thread(self.path(digest).write_bytes, data)
+            await asyncio.to_thread(_write_whole, self.path(digest), data)
         self._doubtful.discard(digest)
-        await self._note(digest, len(data), name, is_manifest=True)
+        await self._note(digest, len(data), name, sender, is_manifest=True)
 
     async def add_name(self, digest: str, name: str) -> None:
         """Shows a blob under one more name."""
         blob = self._blobs[digest]
-        await self._note(digest, blob.size, name, is_manifest=blob.is_manifest)
+        await self._note(digest, blob.size, name, blob.sender, is_manifest=blob.is_manifest)
 
     async def is_sound(self, digest: str) -> bool:
         """Whether a blob is here and what its digest says. A wrong one is dropped."""
@@ -135,11 +141,14 @@ class StagedBlobs:
                 async with self.alone([blob.digest]):
                     await self.drop(blob.digest)
 
-    async def _note(self, digest: str, size: int, name: str, *, is_manifest: bool) -> None:
+    async def _note(self, digest: str, size: int, name: str, sender: str, *, is_manifest: bool) -> None:
         before = self._blobs.get(digest)
+        sender = sender if before is None else before.sender
         others = [] if before is None else [one for one in before.names if one != name]
         names = (*others[-(MOST_NAMES - 1) :], name)
-        blob = StagedBlob(digest=digest, size=size, names=names, is_manifest=is_manifest, used_at=time.time())
+        blob = StagedBlob(
+            digest=digest, size=size, names=names, is_manifest=is_manifest, used_at=time.time(), sender=sender
+        )
         self._blobs[digest] = blob
         with disk_failures(self.directory):
             await asyncio.to_thread(write_note, self.path(digest), blob)
@@ -149,12 +158,15 @@ class StagedBlobs:
             shutil.rmtree(self.directory / "layouts", ignore_errors=True)
             for folder in (".", "blobs", "uploads", "layouts"):
                 (self.directory / folder).mkdir(mode=0o700, exist_ok=True)
-            return [blob for file in (self.directory / "blobs").iterdir() if (blob := _left(file)) is not None]
+            return [blob for file in [*(self.directory / "blobs").iterdir()] if (blob := _left(file)) is not None]
 
 
 def _left(file: Path) -> StagedBlob | None:
-    """Returns the blob of a file; None for a note. A blob without its note goes."""
+    """Returns the blob of a file; None for a note. A blob without its note goes, and so does a note
+    without its blob."""
     if file.suffix:
+        if file.suffix != _NOTE or not file.with_suffix("").exists():
+            file.unlink(missing_ok=True)
         return None
     blob = read_note(file, StagedBlob)
     if blob is None or blob.digest != f"sha256:{file.name}" or blob.size != file.stat().st_size:
@@ -165,22 +177,30 @@ def _left(file: Path) -> StagedBlob | None:
 
 def write_note(file: Path, note: msgspec.Struct) -> None:
     """Writes what is known of a file beside it."""
-    beside = file.with_suffix(".json")
-    made = beside.with_suffix(".new")
-    made.write_bytes(msgspec.json.encode(note))
-    os.replace(made, beside)
+    _write_whole(file.with_suffix(_NOTE), msgspec.json.encode(note))
+
+
+def _write_whole(file: Path, data: bytes) -> None:
+    """Writes a file anew. Where the disk has no room, the old one stays."""
+    made = file.with_suffix(".new")
+    try:
+        made.write_bytes(data)
+        os.replace(made, file)
+    except OSError:
+        made.unlink(missing_ok=True)
+        raise
 
 
 def read_note(file: Path, kind: type[N]) -> N | None:
     try:
-        return decode_json(file.with_suffix(".json").read_bytes(), kind)
+        return decode_json(file.with_suffix(_NOTE).read_bytes(), kind)
     except (OSError, ValueError, msgspec.MsgspecError):
         return None
 
 
 def remove_with_note(file: Path) -> None:
     """Removes a file and what is known of it."""
-    for path in (file, file.with_suffix(".json")):
+    for path in (file, file.with_suffix(_NOTE)):
         with suppress(OSError):
             path.unlink(missing_ok=True)
 
