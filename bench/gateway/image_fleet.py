@@ -16,11 +16,12 @@ from pathlib import Path
 from bench.gateway.other_servers import docker_registry, registry_config
 from bench.gateway.sample_images import random_files, write_image
 from bench.lab.namespaces import Host, Lab, line_of
+from bench.neighbours.reference_hosts import ReferenceHosts, Roles
 from bench.results import Row
 from bench.stage import run
 from bench.swarm.lab_run import write_source
 from bench.swarm.our_cluster import Ours
-from bench.swarm.peers import HTTP_PORT, ReferenceHosts, Roles, broadcast, link_time, patience
+from bench.swarm.peers import HTTP_PORT, broadcast, link_time, patience
 from bench.swarm.scenario import Outcome, Scenario
 from bench.swarm.watch import Watch
 

@@ -61,7 +61,7 @@ def main() -> int:
         print(f"no lab on this machine: {reason}", file=sys.stderr)
         return 2
     if missing := lacking(kinds):
-        print(f"missing: {', '.join(missing)}; scripts/lab-peers installs them", file=sys.stderr)
+        print(f"missing: {', '.join(missing)}", file=sys.stderr)
         return 2
     labs.enter("bench.swarm.lab_run", sys.argv[1:])
     return _measure(case, kinds, arguments)

@@ -14,12 +14,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import libtorrent as lt
 
 from bench.lab.namespaces import BRIDGE, Host, Lab, line_of, wait_until
+from bench.neighbours.dragonfly import dragonfly
+from bench.neighbours.kraken import TUNED as TUNED_KRAKEN
+from bench.neighbours.kraken import kraken
+from bench.neighbours.neighbour_daemon import built
+from bench.neighbours.reference_hosts import ReferenceHosts, Roles
 from bench.stage import BARE
 from bench.swarm.scenario import Outcome, Scenario
 from bench.swarm.watch import Watch
@@ -37,36 +41,8 @@ ARIA2 = (
 NGINX = "sendfile on; tcp_nopush on; one worker for each processor"
 NEEDS = {"aria2": ("aria2c", "opentracker"), "nginx": ("nginx",)}
 """Programs that a machine may lack. scripts/lab-peers installs them."""
-
-
-@dataclass
-class ReferenceHosts:
-    """One host that has the file, and the hosts that fetch it."""
-
-    lab: Lab
-    source: Path
-    dir: Path
-    seeder: Host
-    hosts: list[Host]
-    beside: list[str] = field(default_factory=list)
-    """Processes that belong to no host."""
-
-    @property
-    def file(self) -> Path:
-        return next(self.source.iterdir())
-
-    def home(self, host: Host) -> Path:
-        """Returns the host's directory. A file `done` appears in it when the host has
-        everything."""
-        return self.dir / host.name
-
-    def others(self, host: Host) -> list[str]:
-        return [one.address for one in [self.seeder, *self.hosts] if one is not host]
-
-
-Roles = tuple[list[str], Callable[[Host], list[str]]]
-"""The command of the seeder, and the command of each host. Each prints a line when it is ready, and
-begins when it receives a line."""
+BUILT = {"kraken": ("kraken",), "kraken-tuned": ("kraken",), "dragonfly": ("dragonfly", "dragonfly-client")}
+"""Programs that scripts/neighbours builds."""
 
 
 def libtorrent(kind: str, piece: int = 0) -> Callable[[ReferenceHosts], Roles]:
@@ -98,9 +74,8 @@ def aria2(stage: ReferenceHosts) -> Roles:
     offered.mkdir()
     os.link(stage.file, offered / stage.file.name)
     stage.dir.chmod(0o755)
-    stage.beside.append("opentracker")
     command = ["opentracker", "-i", BRIDGE, "-p", str(TRACKER_PORT), "-d", str(stage.dir), "-w", "whitelist"]
-    stage.lab.spawn(None, command, name="opentracker")
+    stage.beside_them("opentracker", command)
     wait_until(lambda: stage.lab.listens(TRACKER_PORT), "the tracker")
     command = ["aria2c", *ARIA2.split(), str(metafile)]
     seeding = _on_command([*command, f"--dir={offered}", "--bt-seed-unverified=true"], at_once=True)
@@ -128,6 +103,11 @@ SETTINGS = {
     "everybody is told everybody's address",
     "aria2": f"aria2c {ARIA2}; opentracker with a whitelist",
     "nginx": f"HTTP from one nginx: {NGINX}",
+    "kraken": "origin, tracker and agents with the base.yaml that Kraken publishes: pieces of 4 MB; the tracker's link "
+    "is not limited",
+    "kraken-tuned": f"the same with {TUNED_KRAKEN}",
+    "dragonfly": "scheduler without manager, a seed peer beside the source, and peers, with the values of the "
+    "published docker-compose; the scheduler's link is not limited",
     "local": "our own LocalCodeDistributor: every host copies from a holder over HTTP",
 }
 STAGES: dict[str, Callable[[ReferenceHosts], Roles]] = {
@@ -135,6 +115,9 @@ STAGES: dict[str, Callable[[ReferenceHosts], Roles]] = {
     "tuned": libtorrent("tuned", TUNED_PIECE),
     "aria2": aria2,
     "nginx": nginx,
+    "kraken": kraken(),
+    "kraken-tuned": kraken(TUNED_KRAKEN),
+    "dragonfly": dragonfly(),
 }
 FROM_ONE = ("nginx", "local", "docker-registry")
 """These take as many link times as there are hosts."""
@@ -189,7 +172,11 @@ def broadcast(
 
 
 def lacking(kinds: list[str]) -> list[str]:
-    return [program for kind in kinds for program in NEEDS.get(kind, ()) if not shutil.which(program)]
+    """Returns what is missing on this machine, each with the script that brings it."""
+    packages = [program for kind in kinds for program in NEEDS.get(kind, ()) if not shutil.which(program)]
+    own = [program for kind in kinds for program in BUILT.get(kind, ()) if not built(program).exists()]
+    said = [f"{program} (scripts/lab-peers)" for program in packages] + [f"{p} (scripts/neighbours)" for p in own]
+    return list(dict.fromkeys(said))
 
 
 def link_time(lab: Lab, scenario: Scenario, source: Path) -> float:

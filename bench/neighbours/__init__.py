@@ -1,0 +1,2 @@
+"""The systems that large clusters use for this, Kraken and Dragonfly, as their documentation sets
+them up."""
