@@ -20,6 +20,7 @@ from torrentdist.cluster.records.snapshot import Changes, ClusterSnapshot, ReadT
 from torrentdist.cluster.session.znode_operations import Stat
 from torrentdist.master.presence.open_bundles import OpenBundles
 from torrentdist.master.replication.replication_plan import Local, is_settled, plan
+from torrentdist.master.swarm.swarm_records import SwarmRecords
 from torrentdist.model.ids import BundleId, Digest, JobId, MasterId, PeerId, SupervisorId
 from torrentdist.model.policies.distribution_record import DistributionRecord, DistributionState
 from torrentdist.model.records import (
@@ -56,6 +57,7 @@ class Machine(RuleBasedStateMachine):
         self.held = PerBundle(holders_of)
         self.directory = SwarmDirectory()
         self.open = OpenBundles(self.directory)
+        self.swarm = SwarmRecords(SwarmDirectory(), lambda: self.snapshot)
         self._write(paths.CLUSTER, ClusterRecord(id="c", announce_key="k"))
 
     def _write(self, path: str, record: Record | None) -> None:
@@ -150,6 +152,16 @@ class Machine(RuleBasedStateMachine):
         assert sorted(plan(self.snapshot, local, 0.0), key=key) == sorted(
             plan(self.snapshot, local, 0.0, open_), key=key
         )
+
+    @invariant()
+    def expected_hosts_are_those_of_a_walk(self) -> None:
+        """Otherwise one that left would keep its place, or one told to fetch would have none."""
+        self.swarm.follow()
+        walked = RecordIndex.of(self.snapshot)
+        for digest in map(digest_of, CONTENTS):
+            bundles = walked.bundles_of(digest)
+            meant = [PeerId(host) for bundle in bundles for host in walked.hosts_of(bundle)]
+            assert set(meant) == set(self.swarm.facts_of(digest).expected)
 
     @invariant()
     def nothing_changed_since_now(self) -> None:

@@ -24,6 +24,7 @@ class KnownSwarms:
         self._engine = engine
         self._picture = SwarmPicture()
         self._allowed: frozenset[str] = frozenset()
+        self._also: Iterable[str] = ()
         self._pictured = asyncio.Event()
 
     def apply(self, picture: SwarmPicture) -> None:
@@ -45,7 +46,11 @@ class KnownSwarms:
         await self._pictured.wait()
 
     def allow_also(self, addresses: Iterable[str]) -> None:
-        """Lets the engine talk to these addresses, besides those in the last picture."""
+        """Lets the engine talk to these addresses, besides those in the last picture. The same list
+        as before costs nothing."""
+        if addresses is self._also:
+            return
+        self._also = addresses
         allowed = self._picture.addresses.union(addresses)
         if allowed != self._allowed:
             self._allowed = allowed

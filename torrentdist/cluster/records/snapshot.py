@@ -84,6 +84,8 @@ class Changes:
     """A master registered, registered again, or left. The holders of any bundle may have
     changed."""
     supervisors: bool = False
+    registrations: frozenset[SupervisorId] = frozenset()
+    """The supervisors that registered, registered again, or left."""
     cluster: bool = False
     """The cluster's own record changed: the tree may have appeared or disappeared."""
     tokens: bool = False
@@ -225,6 +227,7 @@ def updated(old: ClusterSnapshot, tree: ReadTree, touched: Iterable[str], on_bad
         changed["assignments"],
         masters=bool(changed["masters"]),
         supervisors=bool(changed["supervisors"]),
+        registrations=changed["supervisors"],
         cluster=cluster != old.cluster,
         tokens=bool(changed["tokens"]),
         hosts=bool(changed["hosts"] or changed["invitations"]),

@@ -14,12 +14,16 @@ from torrentdist.model.records import BundleState
 from torrentdist.model.wire.swarm_messages import PeerRole
 from torrentdist.swarm.directory.announce_binding import RegisteredHost
 from torrentdist.swarm.directory.directory import SwarmDirectory, SwarmFacts
+from torrentdist.swarm.directory.peer_addresses import FEW_HOSTS, RENEW_SECS_PER_HOST
+from torrentdist.swarm.plan.expected_hosts import MOST_STEPS, ExpectedHosts
 
 SETTLING_SECS = 5.0
 """Seconds for which a master still announces what its records have just begun to say.
 
 Other masters read those records a moment later.
 """
+MOST_EXPECTED = 1000
+"""Digests whose expected hosts are kept. The others are looked up when somebody asks."""
 
 
 class SwarmRecords:
@@ -35,7 +39,12 @@ class SwarmRecords:
         self._changed: set[Digest] = set()
         """Digests whose holders changed since take_changed() was called last."""
         self._facts: dict[Digest, SwarmFacts] = {}
-        self._registered: tuple[int, frozenset[str]] = (-1, frozenset())
+        self._expected: dict[Digest, tuple[list[BundleId], ExpectedHosts]] = {}
+        """The hosts that should get each content that was asked about lately, and its bundles."""
+        self._registered: frozenset[str] = frozenset()
+        self._registered_until = float("-inf")
+        """When the addresses of all hosts are looked up again; infinite: none of them changed."""
+        self._registered_at = float("-inf")
 
     def follow(self) -> ClusterSnapshot:
         """Brings the directory up to date with the newest snapshot, and returns that."""
@@ -43,11 +52,17 @@ class SwarmRecords:
         news = self._follower.news(snapshot)
         if news == Changes():
             return snapshot
-        self._index.follow(snapshot)
+        self._follow_expected(snapshot, news)
         self._facts.clear()
+        if news is None or news.hosts or news.masters:
+            self._registered_until = float("-inf")
+        elif news.supervisors:
+            pause = max(0, len(snapshot.supervisors) - FEW_HOSTS) * RENEW_SECS_PER_HOST
+            self._registered_until = min(self._registered_until, self._registered_at + pause)
         if news is None or news.hosts:
             for id_ in _revoked(snapshot):
                 self._directory.forget(PeerId(id_))
+            self._directory.shut_out(revoked_addresses(snapshot))
         held = self._held.of(snapshot)
         every = news is None or news.any_bundle
         touched = {*self._recorded, *snapshot.bundles} if news is None or every else news.bundles
@@ -66,6 +81,32 @@ class SwarmRecords:
                 self._settling[digest] = now
         self._changed |= digests
         return snapshot
+
+    def _follow_expected(self, snapshot: ClusterSnapshot, news: Changes | None) -> None:
+        """Follows the index, and changes the lists of expected hosts where they changed."""
+        hosts = frozenset() if news is None else news.assignments | news.registrations
+        before = {host: self._index.kept(host) for host in hosts}
+        self._index.follow(snapshot)
+        if news is None or len(hosts) > MOST_STEPS:
+            self._expected.clear()
+            return
+        for host in hosts:
+            kept = self._index.kept(host) if host in snapshot.supervisors else frozenset()
+            for digest in {snapshot.bundles[b].record.digest for b in before[host] | kept if b in snapshot.bundles}:
+                if digest in self._expected:
+                    bundles, expected = self._expected[digest]
+                    expected.set(PeerId(host), expected=not kept.isdisjoint(bundles))
+
+    def _expected_of(self, digest: Digest) -> ExpectedHosts:
+        bundles = self._index.bundles_of(digest)
+        known = self._expected.get(digest)
+        if known is None or known[0] != bundles:
+            # In the order of assignments, which all masters share; a newcomer comes last.
+            hosts = ExpectedHosts(PeerId(host) for bundle in bundles for host in self._index.hosts_of(bundle))
+            if len(self._expected) >= MOST_EXPECTED:
+                del self._expected[next(iter(self._expected))]
+            known = self._expected[digest] = (bundles, hosts)
+        return known[1]
 
     def take_changed(self) -> set[Digest]:
         """Returns the digests whose holders changed since the last call."""
@@ -89,8 +130,20 @@ class SwarmRecords:
         """
         facts = self._facts.get(digest)
         if facts is None:
-            facts = self._facts[digest] = _facts(self.snapshot(), self._index, digest)
+            facts = self._facts[digest] = self._facts_now(digest)
         return facts
+
+    def _facts_now(self, digest: Digest) -> SwarmFacts:
+        snapshot, bundles = self.snapshot(), self._index.bundles_of(digest)
+        if not bundles:
+            return SwarmFacts()
+        records = [snapshot.bundles[bundle].record for bundle in bundles]
+        return SwarmFacts(
+            removed=all(record.state is BundleState.REMOVED for record in records),
+            pinned=any(record.pinned for record in records),
+            replicas=max(len(snapshot.holders(bundle)) for bundle in bundles),
+            expected=self._expected_of(digest),
+        )
 
     def digests_like(self, prefix: str) -> set[Digest]:
         """Returns the digests that begin so. Stock clients name a digest by its first 40 digits."""
@@ -111,12 +164,14 @@ class SwarmRecords:
     def registered_hosts(self, snapshot: ClusterSnapshot) -> frozenset[str]:
         """Returns the addresses of all masters and supervisors.
 
-        It is the same object for as long as the snapshot is the same, since each announce asks for
-        it.
+        It is the same object until one of them comes or goes, since each announce asks for it. A
+        large cluster's is renewed every few seconds at most.
         """
-        if self._registered[0] != snapshot.version:
-            self._registered = (snapshot.version, _registered(snapshot))
-        return self._registered[1]
+        now = time.monotonic()
+        if now >= self._registered_until:
+            self._registered, self._registered_at = _registered(snapshot), now
+            self._registered_until = float("inf")
+        return self._registered
 
 
 def registered_host(snapshot: ClusterSnapshot, peer: PeerId) -> RegisteredHost | None:
@@ -153,17 +208,3 @@ def _held(snapshot: ClusterSnapshot, bundle: BundleId) -> tuple[Digest, frozense
     if not holders or record.state is BundleState.REMOVED:
         return None
     return record.digest, frozenset(PeerId(holder) for holder in holders)
-
-
-def _facts(snapshot: ClusterSnapshot, index: RecordIndex, digest: Digest) -> SwarmFacts:
-    bundles = index.bundles_of(digest)
-    if not bundles:
-        return SwarmFacts()
-    records = [snapshot.bundles[bundle].record for bundle in bundles]
-    return SwarmFacts(
-        removed=all(record.state is BundleState.REMOVED for record in records),
-        pinned=any(record.pinned for record in records),
-        replicas=max(len(snapshot.holders(bundle)) for bundle in bundles),
-        # In the order of assignments, which all masters share; a newcomer comes last.
-        expected=tuple(PeerId(host) for bundle in bundles for host in index.hosts_of(bundle)),
-    )

@@ -45,7 +45,11 @@ class Swarms:
         limits = limits_for(config.most_peers)
         self.zones = Zones(config.zones, core.records.snapshot)
         self.directory = SwarmDirectory(
-            own_host=core.address, periods=periods, limits=limits, place_of=self.zones.place
+            own_host=core.address,
+            periods=periods,
+            limits=limits,
+            place_of=self.zones.place,
+            networks=config.open_networks,
         )
         self._me = PeerId(core.session.me)
         self._runtime = core.host.runtime

@@ -176,6 +176,10 @@ class SwarmConfig(Section, frozen=True, kw_only=True):
     zones: dict[str, str] = {}
     """On masters: the zone of each network, such as 10.1.0.0/16, for hosts without a label `zone`.
     A bundle enters each zone about once. Empty: only labels count."""
+    open_networks: list[str] = []
+    """On masters: networks, such as 10.1.0.0/16, whose every address may connect to peers, besides
+    those of the hosts that are there. Masters tell hosts the network instead of each address, which
+    a very large cluster needs. Addresses of revoked hosts stay shut out."""
     tls: str = ""
     """on: peers prove by certificate that they are members, and encrypt what they exchange. off:
     every program at an admitted address can take part, stock BitTorrent clients too. both: seeds

@@ -6,6 +6,7 @@ Pure: no file and no network is used, so that a daemon and `config show` judge i
 import math
 import re
 from collections.abc import Callable, Iterator
+from ipaddress import ip_network
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -39,6 +40,13 @@ class Rule(NamedTuple):
 
 def _is_port(value: int) -> bool:
     return 0 <= value <= 65535
+
+
+def _are_networks(values: list[str]) -> bool:
+    try:
+        return all(map(ip_network, values))
+    except ValueError:
+        return False
 
 
 def _is_url(value: str) -> bool:
@@ -133,6 +141,7 @@ RULES: dict[str, Rule] = {
     "swarm.fetching_secs": PERIOD,
     "swarm.seeding_secs": PERIOD,
     "swarm.most_peers": Rule(lambda peers: 100 <= peers <= 10_000_000, "from 100 to 10,000,000"),
+    "swarm.open_networks": Rule(_are_networks, "networks, such as 10.1.0.0/16"),
     "swarm.tls": Rule(lambda text: text in ("", "on", "off", "both"), "on, off, both or empty"),
     "swarm.nice": Rule(lambda nice: 0 <= nice <= 19, "from 0 to 19"),
     "store.limit_bytes": SIZE,

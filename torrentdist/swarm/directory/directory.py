@@ -37,6 +37,7 @@ from torrentdist.swarm.directory.directory_values import (
 from torrentdist.swarm.directory.memberships import MAX_PROBLEM_LENGTH, Memberships
 from torrentdist.swarm.directory.roster import Draw, Peer
 from torrentdist.swarm.plan.crowd import Crowd
+from torrentdist.swarm.plan.expected_hosts import Expected
 from torrentdist.swarm.plan.zoned_crowds import NOWHERE
 
 __all__ = ["MAX_PROBLEM_LENGTH", "Limits", "Periods", "SwarmDirectory", "SwarmFacts", "SwarmMember", "no_facts"]
@@ -57,13 +58,14 @@ class SwarmDirectory:
         periods: Periods | None = None,
         limits: Limits | None = None,
         place_of: Callable[[PeerId], str] = lambda _: NOWHERE,
+        networks: Iterable[str] = (),
     ) -> None:
         """`own_host` is the address at which others reach this host, for peers that connect over
-        loopback."""
+        loopback. `networks`: those whose every address may connect."""
         self._periods = periods or Periods()
         self._place_of = place_of
         self._limits = limits or Limits()
-        self._members = Memberships()
+        self._members = Memberships(networks)
         self.revisions = self._members.revisions
         self.conditions = self._members.conditions
         self._admission = Admission(self._members, self._limits, own_host=own_host, expire=self.expire)
@@ -194,7 +196,7 @@ class SwarmDirectory:
         peers = chain(swarm.masters[False].drawn(seed), swarm.others[False].drawn(seed))
         return list(islice(Draw(self._members.peers.get(asker), now).addresses(peers, complete=False), room))
 
-    def place(self, digest: Digest, asker: PeerId, *, now: float, expected: Sequence[PeerId] = ()) -> SwarmPlace | None:
+    def place(self, digest: Digest, asker: PeerId, *, now: float, expected: Expected = ()) -> SwarmPlace | None:
         """Returns the asker's place in the conductor's plan. None if it lacks nothing, or there is
         no other receiver to share with."""
         swarm = self._members.swarms.get(digest)
@@ -220,6 +222,10 @@ class SwarmDirectory:
         """Returns every address from which peers may connect, in ranges: those of all peers and of
         the registered hosts. Host names are left out."""
         return self._members.hosts.addresses(frozenset(registered_hosts), now, ranges=True).addresses
+
+    def shut_out(self, addresses: frozenset[str]) -> None:
+        """Leaves these addresses out of the networks whose every address may connect."""
+        self._members.hosts.shut_out(addresses)
 
     def knows_address(self, address: str) -> bool:
         """Whether peers may connect from this address."""

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from torrentdist.model.ids import Digest, PeerId
 from torrentdist.model.wire.swarm_messages import PeerRole, SwarmEntry
+from torrentdist.swarm.plan.expected_hosts import Expected
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +51,7 @@ class SwarmFacts(NamedTuple):
     removed: bool = False
     pinned: bool = False
     replicas: int = 0
-    expected: tuple[PeerId, ...] = ()
+    expected: Expected = ()
     """Peers that should get the bundle, whether or not they have announced."""
 
 

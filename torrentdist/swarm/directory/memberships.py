@@ -60,10 +60,11 @@ class Memberships:
     """All peers and all swarms. Read `peers`, `swarms` and `hosts` freely, but change them only
     through the methods."""
 
-    def __init__(self) -> None:
+    def __init__(self, networks: Iterable[str] = ()) -> None:
+        """`networks`: those whose every address may connect."""
         self.peers: dict[PeerId, Peer] = {}
         self.swarms: dict[Digest, Swarm] = {}
-        self.hosts = Hosts()
+        self.hosts = Hosts(networks)
         self.count = 0
         """Number of pairs of a peer and a swarm."""
         self.conditions = HostConditions()

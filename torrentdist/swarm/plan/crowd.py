@@ -30,7 +30,7 @@ class Crowd:
         self._since: dict[PeerId, float] = {}
         """When each receiver that is here came."""
         self._told: Sequence[PeerId] = ()
-        self._expected: frozenset[PeerId] = frozenset()
+        self._expected: set[PeerId] = set()
         self._order = _Numbered()
         """The receivers that are here and not slow, and those that are expected. The first ones
         have a share."""
@@ -51,7 +51,7 @@ class Crowd:
         """Reserves places for these receivers in their order, unless they have everything."""
         if expected is self._told or expected == self._told:
             return
-        self._told, before, self._expected = expected, self._expected, frozenset(expected)
+        self._told, before, self._expected = expected, self._expected, set(expected)
         for peer in before - self._expected:
             if peer not in self._since:
                 self._remove(peer)
@@ -61,6 +61,23 @@ class Crowd:
                 self._add(peer)
         for peer in came:
             self._order.add(peer)
+
+    def expect_also(self, peer: PeerId, *, complete: bool) -> None:
+        """Reserves a place for one more receiver, after the expected ones, unless it has
+        everything."""
+        came = [] if self._expected else self._order.take_all()  # The expected ones have the first places.
+        self._told = ()
+        self._expected.add(peer)
+        if not complete:
+            self._add(peer)
+        for other in came:
+            self._order.add(other)
+
+    def expect_no_more(self, peer: PeerId) -> None:
+        self._told = ()
+        self._expected.discard(peer)
+        if peer not in self._since:
+            self._remove(peer)
 
     def come(self, peer: PeerId, now: float) -> None:
         if peer not in self._since:

@@ -9,11 +9,12 @@ nothing for OPEN_SECS is open, until it has no receivers any more: they may fetc
 Never: read a clock, or know which peers are complete.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from torrentdist.model.ids import PeerId
 from torrentdist.swarm.plan.crowd import Crowd
+from torrentdist.swarm.plan.expected_hosts import Expected, ExpectedHosts
 
 OPEN_SECS: Final = 5.0
 NOWHERE: Final = ""
@@ -25,7 +26,10 @@ class ZonedCrowds:
         self._crowds: dict[str, Crowd] = {}
         self._zones: dict[PeerId, str] = {}
         """The zone of each receiver that is here."""
-        self._told: Sequence[PeerId] = ()
+        self._told: Expected = ()
+        self._told_state = 0
+        self._expected_in: dict[PeerId, str] = {}
+        """The zone in which each receiver is expected."""
         self._moved_at: dict[str, float] = {}
         """When a receiver of each zone came or got something last."""
         self._open: set[str] = set()
@@ -34,15 +38,31 @@ class ZonedCrowds:
         return self._crowds.setdefault(zone, Crowd())
 
     def expect(
-        self, expected: Sequence[PeerId], zone_of: Callable[[PeerId], str], is_complete: Callable[[PeerId], bool]
+        self, expected: Expected, zone_of: Callable[[PeerId], str], is_complete: Callable[[PeerId], bool]
     ) -> None:
         """Reserves places for these receivers in their order, unless they have everything."""
-        if expected is self._told or expected == self._told:
+        same, state = expected is self._told, expected.state if isinstance(expected, ExpectedHosts) else 0
+        if (same and state == self._told_state) or (not same and expected == self._told):
             return
-        self._told = expected
+        known = expected.since(self._told_state) if same and isinstance(expected, ExpectedHosts) else None
+        self._told, self._told_state = expected, state
+        if known is None:
+            self._expect_all(expected, zone_of, is_complete)
+            return
+        for peer in known:
+            if (before := self._expected_in.pop(peer, None)) is not None:
+                self._crowds[before].expect_no_more(peer)
+            if peer in expected:
+                zone = self._expected_in[peer] = self._zones.get(peer) or zone_of(peer)
+                self.of(zone).expect_also(peer, complete=is_complete(peer))
+
+    def _expect_all(
+        self, expected: Expected, zone_of: Callable[[PeerId], str], is_complete: Callable[[PeerId], bool]
+    ) -> None:
         by_zone: dict[str, list[PeerId]] = {zone: [] for zone in self._crowds}
-        for peer in expected:
-            by_zone.setdefault(self._zones.get(peer) or zone_of(peer), []).append(peer)
+        self._expected_in = {peer: self._zones.get(peer) or zone_of(peer) for peer in expected}
+        for peer, zone in self._expected_in.items():
+            by_zone.setdefault(zone, []).append(peer)
         for zone, peers in by_zone.items():
             self.of(zone).expect(peers, is_complete)
 
