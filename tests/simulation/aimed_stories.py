@@ -12,7 +12,7 @@ from dataclasses import replace
 from simulation.fault_maker import FAULTS, faults
 from simulation.steps import Step
 from simulation.story_maker import NIGHT_SECS, Story, hosts_of, night, some_user, storm, thread, told, user_steps
-from simulation.upheavals import caches, crowds, restores, rooms, upgrades
+from simulation.upheavals import caches, crowds, packed, restores, rooms, upgrades
 
 AIMED_AT_ANSWERS = {"kill at answer": 6, "unheard answer": 4, "pause at answer": 2, "expire at answer": 3,
                     "kill at record": 1, "kill at epoch": 1}  # fmt: skip
@@ -28,9 +28,20 @@ def retries(seed: int) -> Story:
         at = rng.uniform(at, at + 6.0)
         steps += _retried(rng, f"b{number + 1}", f"j{number % 2 + 1}", at)
     if rng.random() < 0.4:
-        steps += _swapped(rng, rng.uniform(0.0, 12.0))
+        swapped = _swapped(rng, rng.uniform(0.0, 12.0))
+        steps += [*swapped, *_slow_drops(seed, swapped[0].at)]
     rare = _few(faults(seed, hosts_of(3, 2), 3, NIGHT_SECS, FAULTS), 2)
     return told("retries", seed, 3, 2, [*steps, *rare])
+
+
+def _slow_drops(seed: int, at: float) -> list[Step]:
+    """Masters whose disks are slow, so that an upload begins while they drop its content."""
+    rng = random.Random(seed ^ 0x510)
+    if rng.random() < 0.3:
+        return []
+    return [
+        Step(at + 0.5, "slow disk", f"master-{n + 1}", secs=rng.uniform(5.0, 12.0)) for n in range(rng.randint(1, 3))
+    ]
 
 
 def _retried(rng: random.Random, bundle: str, job: str, at: float) -> list[Step]:
@@ -123,7 +134,26 @@ def operators(seed: int) -> Story:
     if rng.random() < 0.3:
         steps += _late_news(rng, rng.uniform(2.0, NIGHT_SECS - 10.0))
     rare = _few(faults(seed, hosts_of(masters, hosts), masters, NIGHT_SECS, FAULTS), 4)
-    return told("operators", seed, masters, hosts, [*steps, *rare])
+    return told("operators", seed, masters, hosts, [*steps, *rare, *_earlier_order(seed, hosts)])
+
+
+def _earlier_order(seed: int, hosts: int) -> list[Step]:
+    """One host gets a bundle and loses its disk, and has no room for it for a while. Meanwhile an
+    order for another host is cancelled."""
+    rng = random.Random(seed ^ 0xCA9CE1)
+    if hosts < 2 or rng.random() < 0.5:
+        return []
+    (first, second), at = rng.sample(range(1, hosts + 1), 2), rng.uniform(1.0, 20.0)
+    lost_at = at + rng.uniform(5.0, 7.0)
+    again_at = lost_at + rng.uniform(2.0, 4.0)
+    return [
+        Step(at, "upload", some_user(rng), "b5", number=rng.randint(1, 4)),
+        Step(at + 1.0, "send", some_user(rng), "b5", number=first),
+        Step(lost_at, "wipe", f"supervisor-{first}", secs=0.3),
+        *(Step(lost_at + 0.9, "full", f"supervisor-{number}", secs=8.0) for number in (first, second)),
+        Step(again_at, "send", some_user(rng), "b5", number=second),
+        Step(again_at + rng.uniform(0.3, 2.0), "cancel", some_user(rng), "b5"),
+    ]
 
 
 def _late_news(rng: random.Random, at: float) -> list[Step]:
@@ -165,5 +195,5 @@ def mixed(seed: int) -> Story:
 STORIES = {
     "mixed": mixed, "thread": thread, "night": night, "storm": storm, "retries": retries, "jobs": jobs,
     "operators": operators, "upgrades": upgrades, "restores": restores, "crowds": crowds, "rooms": rooms,
-    "caches": caches, "identities": identities,
+    "caches": caches, "identities": identities, "packed": packed,
 }  # fmt: skip

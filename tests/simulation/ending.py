@@ -73,6 +73,15 @@ class Ending:
             record = json.loads(self._cluster.zookeeper.nodes[f"{ROOT}/distributions/{bundle}"].data)
             if record["state"] == "running" and not any(host.room for host in self._cluster.hosts):
                 yield f"the distribution of {bundle} is still running"
+        for bundle, name in sorted(self._history.sent()):
+            record, node = (
+                self._invariants.record(bundle),
+                self._cluster.zookeeper.nodes.get(f"{ROOT}/assignments/{name}"),
+            )
+            if record is None or record["state"] != "available":
+                continue
+            if node is None or bundle not in json.loads(node.data)["bundles"]:
+                yield f"{name} got {bundle} by an order of its own, and is not told to keep it any more"
         for host in self._cluster.supervisors:
             node = self._cluster.zookeeper.nodes.get(f"{ROOT}/assignments/{host.name}")
             for bundle in [] if node is None else json.loads(node.data)["bundles"]:

@@ -20,6 +20,8 @@ LINKS = frozenset({"deaf", "mute", "no zookeeper", "cut", "one way", "isolate", 
 FOLLOWER_SECS = 10.0
 """Longest time until a ZooKeeper server that misses its leader drops its clients (`syncLimit`)."""
 SCRUB_SECS = 30.0
+SOON_SECS = (2.0, 15.0)
+"""How long workers work that have much to say."""
 LAST_RELEASE = 1
 """The schema of records that daemons of the last release read and write."""
 UPGRADED_SECS = 3.0
@@ -44,6 +46,7 @@ class Faults:
                 host.process.release = host.next_release = LAST_RELEASE
             if step.kind == "long texts":
                 SimulatedRunning.all_runs.last_words = "words " * (step.number // 6)
+                SimulatedRunning.all_runs.busy_secs = SOON_SECS
             if step.kind == "small store" and host is not None:
                 host.room = step.number
         for host in self.cluster.hosts if any(kind.startswith("power") for kind in kinds) else ():
@@ -66,6 +69,8 @@ class Faults:
             self._later(secs, self._network.uncut, links)
         elif step.kind in ("zookeeper down", "zookeeper frozen", "wipe zookeeper", "set back"):
             self._on_zookeeper(step)
+        elif step.kind == "small requests":
+            self.cluster.zookeeper.take_less(step.number)
         elif step.kind == "snapshot":
             self.cluster.zookeeper.copy_disks()
         elif step.kind == "slow zookeeper":

@@ -22,6 +22,8 @@ class Call:
     ended: float = float("inf")
     error: str = ""
     """The code of the error that the user was told; empty: it went well."""
+    number: int = 0
+    """That of its step."""
 
     @property
     def succeeded(self) -> bool:
@@ -38,10 +40,22 @@ class History:
     restored_at: float = 0.0
     """When ZooKeeper was restored. What was told before need not be true any more."""
 
-    def begin(self, kind: str, bundle: str, now: float) -> Call:
-        call = Call(kind, bundle, now)
+    def begin(self, kind: str, bundle: str, now: float, number: int = 0) -> Call:
+        call = Call(kind, bundle, now, number=number)
         self.calls.append(call)
         return call
+
+    def sent(self) -> set[tuple[str, str]]:
+        """Returns the bundles that one host was to get, and got, with that host. No later order
+        named it, and its bundle was never removed."""
+        changes = [call for call in self.calls if call.may_have_changed]
+        ruled = any(call.kind == "retain" for call in changes)
+        return {
+            (call.bundle, f"supervisor-{call.number}")
+            for call in self.calls
+            if call.kind == "send" and call.succeeded and not ruled and not self.restored_at
+            if not any(_replaces(other, call) for other in changes)
+        }
 
     def expected(self) -> dict[str, str]:
         """Returns the state of each bundle that follows from what users were told, where only one
@@ -60,3 +74,14 @@ class History:
             if not others and not (ruled and call.kind == "upload"):
                 found[call.bundle] = "available" if call.kind == "upload" else "removed"
         return found
+
+
+def _replaces(other: Call, sent: Call) -> bool:
+    """Whether a call may end the order that sent a bundle to one host. A cancellation ends orders
+    that are under way."""
+    if other is sent or other.bundle != sent.bundle:
+        return False
+    if other.kind in ("remove", "distribute", "wave"):
+        return True
+    under_way = other.kind == "cancel" and other.began <= sent.ended
+    return under_way or (other.kind == "send" and other.number == sent.number)

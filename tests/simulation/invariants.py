@@ -21,6 +21,8 @@ from torrentdist.supervisor.exclusivity.barriers import resource_of
 
 LEADERS = ("assignments", "distributions", "retention", "requests", "jobs", "known-masters", "known-supervisors")
 LOOK_SECS = 0.5
+MOST_RECORD = 50_000
+"""Bytes of the largest record that a story's few bundles, hosts and jobs can need."""
 Tree = dict[str, bytes]
 
 
@@ -66,7 +68,14 @@ class Invariants:
         if kind == "delete" and (resource := barrier_in(path)):
             self._check_barrier(resource)
         self._check_schema(path)
+        self._check_size(path)
         self.look_at_leaders()
+
+    def _check_size(self, path: str) -> None:
+        node = self.cluster.zookeeper.nodes.get(path)
+        if node is not None and len(node.data) > MOST_RECORD:
+            writer = self.cluster.zookeeper.writer_name()
+            self.say("12", f"{writer} writes {len(node.data) // 1000} kB to {'/'.join(path.split('/')[:3])}")
 
     def _check_schema(self, path: str) -> None:
         """A daemon of the last release that is registered can read every record."""
@@ -127,6 +136,8 @@ class Invariants:
 
     def look(self) -> None:
         self.look_at_leaders()
+        for name in self.cluster.zookeeper.senders_of_too_much:
+            self.say("3", f"{name} sends more at once than ZooKeeper takes")
         for host in self.cluster.hosts:
             self._look_at_disk(host)
 

@@ -20,7 +20,7 @@ from kazoo.protocol.states import KazooState, KeeperState
 from simulation.host_process import HERE, Died
 from simulation.kazoo_answers import Answer, Lane, Watcher, Wire
 from simulation.simulated_network import SimulatedNetwork
-from simulation.simulated_zookeeper import LARGEST_REQUEST, SimulatedZooKeeper
+from simulation.simulated_zookeeper import SimulatedZooKeeper
 from simulation.znode_access import identities_of
 from simulation.znodes import ServerSession
 
@@ -125,7 +125,8 @@ class KazooConnection:
             return  # It has expired. The client hears of it when it connects again.
         if self.is_cut_off() and not reads:
             return  # A server without a leader answers no write.
-        if size > LARGEST_REQUEST:
+        if size > self.server.largest_request:
+            self.server.senders_of_too_much[self._process.name] = None
             self._later(0.0, self._lose)
             return
         self._keep_alive(self._session)

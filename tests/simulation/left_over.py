@@ -83,17 +83,15 @@ class LeftOver:
     def _files(self, host: Host) -> Iterator[str]:
         records = dict(self._invariants.records())
         digests = {record["digest"] for record in records.values() if record["state"] != "removed"}
-        for folder in ("", "objects", "bundles", "transit", "distributor", "events", "guard", "workers"):
-            place = host.data_dir / folder
-            for name in sorted(os.listdir(place)) if place.is_dir() else ():
+        for top, folders, names in os.walk(host.data_dir):
+            for name in sorted([*folders, *names]):
                 if TEMPORARY.search(name):
-                    yield f"{host.name} has left the file {folder}/{name}"
-                if (
-                    folder == "distributor"
-                    and not self._history.restored_at
-                    and name.partition("@")[2].partition(".")[0] not in digests
-                ):
-                    yield f"{host.name} has left the metafile {name[:40]}"
+                    yield f"{host.name} has left {os.path.relpath(os.path.join(top, name), host.data_dir)}"
+            folders[:] = [name for name in folders if name != "content"]  # What users named is theirs.
+        place = host.data_dir / "distributor"
+        for name in sorted(os.listdir(place)) if place.is_dir() and not self._history.restored_at else ():
+            if name.partition("@")[2].partition(".")[0] not in digests:
+                yield f"{host.name} has left the metafile {name[:40]}"
 
     def _tasks(self, host: Host) -> Iterator[str]:
         undone = Counter(str(task.get_coro()).split()[2] for task in set(host.process.tasks) if not task.done())

@@ -11,8 +11,12 @@ from types import ModuleType
 from typing import Any
 
 import torrentdist.bundle.store.objects as objects
+import torrentdist.cluster.session.znode_operations as znode_operations
+import torrentdist.cluster.session.zookeeper_session as zookeeper_session
 import torrentdist.master.bundles.intake as intake
+import torrentdist.master.changes.commit as changes_commit
 import torrentdist.master.jobs.heartbeats as heartbeats
+import torrentdist.master.policies.distribution_changes as distribution_changes
 import torrentdist.master.policies.retention_rules as retention_rules
 import torrentdist.supervisor.jobs.host_workers as host_workers
 import torrentdist.supervisor.jobs.worker_table as worker_table
@@ -95,6 +99,21 @@ def assignment_counts_as_known() -> None:
     Keeper.knows_assignment = property(lambda self: True, lambda self, known: None)  # type: ignore[assignment]
 
 
+def batch_too_large() -> None:
+    """A batch of changes has any size, also one that ZooKeeper does not take."""
+    znode_operations.fitting = lambda ops, most: min(most, len(ops))
+    changes_commit.fitting = znode_operations.fitting  # type: ignore[attr-defined]
+    zookeeper_session.check_size = lambda ops: None  # type: ignore[attr-defined]
+
+
+def cancelled_order_ends_earlier() -> None:
+    """A cancelled order takes its bundle from every host that fetches it, also for an earlier
+    order."""
+    distribution_changes._reached = lambda snapshot, record: sorted(
+        distribution_changes.told_of(snapshot, record.bundle, snapshot.assignments)
+    )
+
+
 def _rewrite(module: ModuleType, *changes: tuple[str, str]) -> None:
     """Runs a module again in its own names, with other text."""
     source = inspect.getsource(module)
@@ -106,5 +125,6 @@ def _rewrite(module: ModuleType, *changes: tuple[str, str]) -> None:
 
 MORE = (
     evicted_counts_as_verified, dropped_while_uploaded, fetched_again_at_once, disk_error_told_as_bug, probes_stay,
-    torn_files_stay, texts_without_bounds, retention_counts_uploads, assignment_counts_as_known,
+    torn_files_stay, texts_without_bounds, retention_counts_uploads, assignment_counts_as_known, batch_too_large,
+    cancelled_order_ends_earlier,
 )  # fmt: skip

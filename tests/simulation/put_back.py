@@ -186,7 +186,6 @@ ERRORS: dict[str, Callable[[], None]] = {
     )
 }
 
-
 SUITED = {
     "answered twice": "retries",
     "barriers released early": "jobs",
@@ -205,6 +204,8 @@ SUITED = {
     "torn files stay": "storm",
     "texts without bounds": "jobs",
     "retention counts uploads": "operators",
+    "batch too large": "packed",
+    "cancelled order ends earlier": "operators",
     "assignment counts as known": "caches",
 }
 """The kind of story for each error, where it is not a night."""

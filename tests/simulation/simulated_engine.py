@@ -8,6 +8,7 @@ lost its files, or lies, gives nothing.
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 import random
 from collections.abc import Callable, Iterable, Sequence
@@ -26,8 +27,8 @@ from torrentdist.model.ids import Digest
 from torrentdist.model.swarm_place import SwarmPlace
 from torrentdist.model.wire.swarm_messages import PeerAddress
 from torrentdist.model.wire.transfer_messages import TransferPhase
-from torrentdist.swarm.engine import preparation
-from torrentdist.swarm.engine.connections import admits, clean_addresses
+from torrentdist.swarm.engine import connections, preparation
+from torrentdist.swarm.engine.connections import clean_addresses
 from torrentdist.swarm.engine.preparation import ReadyTorrent, ready_to_fetch
 from torrentdist.swarm.engine.session_settings import EngineConfig
 from torrentdist.swarm.engine.traffic import EngineStatistics
@@ -37,6 +38,8 @@ GIVING = (TransferPhase.FETCHING, TransferPhase.SEEDING)
 BLOCK = 16 * 1024
 STEP_SECS = (0.02, 0.12)
 """Time between two pieces of one transfer."""
+admits = functools.lru_cache(maxsize=4096)(connections.admits)
+"""Remembered, because it is asked for each piece and peer. Libtorrent's own filter is compiled."""
 
 
 class SimulatedEngine:

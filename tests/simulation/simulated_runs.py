@@ -40,7 +40,7 @@ class SimulatedRun:
     async def live(self) -> None:
         """Does what the guardian does, until nothing of the run is left."""
         term = LeaseTerm(str(self.home.parent.parent / "lease.json"), self.record.id, self.record.grace_secs)
-        works_until = clock() + self._rng.uniform(*BUSY_SECS)
+        works_until = clock() + self._rng.uniform(*SimulatedRunning.all_runs.busy_secs)
         stops_after = self._rng.uniform(0.0, 1.5 * self.record.grace_secs)
         stopped_at = float("inf")
         while not self.reason:
@@ -70,6 +70,7 @@ class HostRuns:
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
         self.runs: dict[str, SimulatedRun] = {}
+        self.busy_secs = BUSY_SECS
         self.last_words = ""
         """What every other run that fails by itself says in the end."""
         self.on_start: list[Callable[[SimulatedRun], None]] = []
@@ -133,8 +134,10 @@ class SimulatedRunning(Running):
             await run.gone.wait()
             words = self.all_runs.last_words if run.reason == "exit" and self.all_runs.rng.random() < 0.5 else ""
             code = None if run.reason != "exit" else 1 if words else 0
-            said = words if run.reason == "exit" else run.reason
-            status = GuardianStatus(handle.run.id, "gone", 1, 1, pid=handle.pid, exit_code=code, reason=said)
+            ended_by = "" if run.reason == "exit" else run.reason
+            status = GuardianStatus(
+                handle.run.id, "gone", 1, 1, pid=handle.pid, exit_code=code, reason=ended_by, detail=words
+            )
         await self._ended(key, handle.run, status)
         del self._handles[key]
         self._on_change()

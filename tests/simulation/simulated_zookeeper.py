@@ -20,6 +20,9 @@ from simulation.virtual_loop import EPOCH
 from simulation.znode_access import ADMIN, CREATE, DELETE, READ, WRITE, check_access
 from simulation.znodes import Follower, ServerSession, Znode
 
+from torrentdist.cluster.session import znode_operations
+from torrentdist.master.changes import answered_requests
+
 LARGEST_REQUEST = 1024 * 1024 - 1
 """The server drops a connection that sends more."""
 
@@ -31,6 +34,8 @@ class SimulatedZooKeeper:
         self.sessions: dict[int, ServerSession] = {}
         self.zxid = 0
         self.up, self.frozen = True, False
+        self.largest_request = LARGEST_REQUEST
+        self.senders_of_too_much: dict[str, None] = {}
         self.followers: dict[str, Follower] = {}
         """Servers that are cut off from the others, by the address of the host that each serves."""
         self.clients: dict[str, list[Any]] = {}
@@ -116,6 +121,13 @@ class SimulatedZooKeeper:
         self.sessions.clear()
         self.data_watches.clear()
         self.child_watches.clear()
+
+    def take_less(self, times: int) -> None:
+        """Shrinks the largest request of the server, and those of its clients, alike."""
+        self.largest_request = LARGEST_REQUEST // times
+        for limit in ("MAX_REQUEST_BYTES", "BATCH_BYTES"):
+            setattr(znode_operations, limit, getattr(znode_operations, limit) // times)
+        answered_requests.MAX_ANSWER_BYTES //= times
 
     def copy_disks(self) -> None:
         kept = copy.deepcopy({path: node for path, node in self.nodes.items() if not node.owner})

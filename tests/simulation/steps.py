@@ -41,6 +41,7 @@ SENTENCES = {
     "kill job": "{who} kills the job {what}",
     "rebalance": "{who} rebalances the job {what} to {number} workers",
     "wave": "{who} distributes {what} in waves of one host",
+    "send": "{who} distributes {what} to supervisor-{number} alone",
     "cancel": "{who} cancels the distribution of {what}",
     "pin": "{who} pins {what}",
     "unpin": "{who} unpins {what}",
@@ -106,7 +107,8 @@ SENTENCES = {
     "strand at record": "when an upload is next opened, users and masters are cut off from each other for {secs:.1f} s",
     "kill at record": "the leader is killed when it next opens an upload, and starts again after {secs:.1f} s",
     "pause at assignment": "the leader is paused for {secs:.1f} s when it next writes an assignment",
-    "long texts": "workers that fail say {number} characters",
+    "long texts": "workers end soon, and those that fail say {number} characters",
+    "small requests": "ZooKeeper takes {number} times less at once, and daemons know it",
     "snapshot": "ZooKeeper's disks are copied",
     "set back": "ZooKeeper is down for {secs:.1f} s, and comes back with the copies of its disks",
     "identities": "each host is a user of ZooKeeper of its own",
@@ -119,7 +121,7 @@ SENTENCES = {
     "wipe": "{who} loses its disk, and starts again after {secs:.1f} s",
 }
 USERS = frozenset({
-    "upload", "distribute", "wave", "cancel", "remove", "download", "read", "open", "again", "pin", "unpin", "retain",
-    "unretain", "sign", "make token", "revoke token", "use token", "transfer", "backup", "restore", "submit",
+    "upload", "distribute", "wave", "send", "cancel", "remove", "download", "read", "open", "again", "pin", "unpin",
+    "retain", "unretain", "sign", "make token", "revoke token", "use token", "transfer", "backup", "restore", "submit",
     "kill job", "rebalance", "deactivate", "activate", "drain", "undrain",
 })  # fmt: skip

@@ -21,6 +21,8 @@ class Story:
     masters: int
     supervisors: int
     steps: tuple[Step, ...]
+    secs: float = NIGHT_SECS
+    """Time until the calm."""
 
     def sentences(self) -> list[str]:
         head = f"story {self.name} with seed {self.seed}: {self.masters} masters and {self.supervisors} supervisors"
@@ -63,8 +65,8 @@ def hosts_of(masters: int, supervisors: int) -> list[str]:
     return [f"master-{n + 1}" for n in range(masters)] + [f"supervisor-{n + 1}" for n in range(supervisors)]
 
 
-def told(name: str, seed: int, masters: int, supervisors: int, steps: list[Step]) -> Story:
-    return Story(seed, name, masters, supervisors, tuple(sorted(steps, key=lambda step: step.at)))
+def told(name: str, seed: int, masters: int, supervisors: int, steps: list[Step], secs: float = NIGHT_SECS) -> Story:
+    return Story(seed, name, masters, supervisors, tuple(sorted(steps, key=lambda step: step.at)), secs)
 
 
 def _story(name: str, seed: int, weights: dict[str, int]) -> Story:
@@ -74,10 +76,10 @@ def _story(name: str, seed: int, weights: dict[str, int]) -> Story:
     return told(name, seed, masters, supervisors, steps)
 
 
-def user_steps(rng: random.Random, hosts: int) -> list[Step]:
+def user_steps(rng: random.Random, hosts: int, secs: float = NIGHT_SECS) -> list[Step]:
     steps = []
     for number in range(rng.randint(1, 4)):
-        bundle, at = f"b{number + 1}", rng.uniform(0.0, NIGHT_SECS / 2)
+        bundle, at = f"b{number + 1}", rng.uniform(0.0, secs / 2)
         content = rng.randint(1, 4)
         steps.append(Step(at, "upload", some_user(rng), bundle, number=content))
         for _ in range(rng.randint(0, 4)):
@@ -88,7 +90,7 @@ def user_steps(rng: random.Random, hosts: int) -> list[Step]:
             who = f"supervisor-{rng.randint(1, hosts)}" if kind == "open" else some_user(rng)
             steps.append(Step(at, kind, who, bundle, number=content))
     for number in range(rng.choice([0, 0, 1, 2]) if hosts > 0 else 0):
-        job, at = f"j{number + 1}", rng.uniform(0.0, NIGHT_SECS / 2)
+        job, at = f"j{number + 1}", rng.uniform(0.0, secs / 2)
         steps.append(Step(at, "submit", some_user(rng), job))
         if rng.random() < 0.5:
             steps.append(Step(at + rng.uniform(1.0, 15.0), "rebalance", some_user(rng), job, number=rng.randint(1, 3)))

@@ -28,7 +28,7 @@ from simulation.operating_system import simulated
 from simulation.simulated_cluster import SimulatedCluster
 from simulation.simulated_runs import SimulatedRunning
 from simulation.steps import USERS, Step
-from simulation.story_maker import NIGHT_SECS, Story
+from simulation.story_maker import Story
 from simulation.told_changes import wrong_answers
 from simulation.user_calls import Desk
 from simulation.users import Users
@@ -84,8 +84,9 @@ class StoryRunner:
             write_tree(sources[number], tree)
         digests = {make_metafile(sources[number]).digest: tree for number, tree in trees.items()}
         jobs = {name: self.place / name for name in JOBS}
+        once = any(step.kind == "long texts" for step in self.story.steps)
         for name, workers in JOBS.items():
-            tree = {"job.toml": job_toml(name, workers).encode(), "work.bin": some_bytes(20_000, workers)}
+            tree = {"job.toml": job_toml(name, workers, once=once).encode(), "work.bin": some_bytes(20_000, workers)}
             write_tree(jobs[name], tree)
             digests[make_metafile(jobs[name]).digest] = tree
         invariants = Invariants(cluster, {str(digest): tree for digest, tree in digests.items()})
@@ -139,7 +140,7 @@ class StoryRunner:
                 aimed.arm(step)
             else:
                 faults.happen(step)
-        await asyncio.sleep(max(0.0, began + NIGHT_SECS - self.loop.now) if self.story.steps else 0.0)
+        await asyncio.sleep(max(0.0, began + self.story.secs - self.loop.now) if self.story.steps else 0.0)
 
     async def _undo(self, users: Users) -> None:
         """Takes back what would keep workers from running: drains, and jobs that were
@@ -199,8 +200,10 @@ JOBS = {"j1": 2, "j2": 3}
 """The jobs that users submit, and how many workers each has."""
 
 
-def job_toml(name: str, workers: int) -> str:
-    return f'name = "{name}"\ncommand = ["work"]\nworkers = {workers}\nstop_grace_secs = 2.0\n'
+def job_toml(name: str, workers: int, *, once: bool) -> str:
+    """`once`: a worker that fails is not started again, so that its job's record says why."""
+    restart = 'restart = "never"\n' if once else ""
+    return f'name = "{name}"\ncommand = ["work"]\nworkers = {workers}\nstop_grace_secs = 2.0\n{restart}'
 
 
 def sample(number: int) -> Tree:

@@ -13,6 +13,11 @@ from simulation.steps import Step
 from simulation.story_maker import NIGHT_SECS, Story, hosts_of, some_user, told, user_steps
 
 MILD = {kind: often for kind, often in FAULTS.items() if kind not in ("wipe", "power", "bit flip", "clock", "drift")}
+HOST_SECS = 320.0
+"""Time of all daemons together before the calm of a crowd."""
+SMALLER = 300
+"""How many times less ZooKeeper takes at once where it takes small requests."""
+PACKED_SECS = 6.0
 WIPED_SECS = 14.0
 """Shortest time without ZooKeeper before it comes back empty: leases of workers have ended then."""
 
@@ -57,11 +62,22 @@ def restores(seed: int) -> Story:
 
 
 def crowds(seed: int) -> Story:
-    """6 to 30 hosts, and a few faults."""
+    """6 to 30 hosts, and a few faults. The more hosts, the shorter: each second of each costs the
+    same."""
     rng = random.Random(seed)
     masters, hosts = rng.choice([3, 3, 5]), rng.choice([6, 8, 12, 20, 30])
-    rare = faults(seed, hosts_of(masters, hosts), masters, NIGHT_SECS, FAULTS)[: rng.randint(0, 4)]
-    return told("crowds", seed, masters, hosts, [*user_steps(rng, hosts), *rare])
+    secs = HOST_SECS / (masters + hosts)
+    rare = faults(seed, hosts_of(masters, hosts), masters, secs, FAULTS)[: rng.randint(0, 4)]
+    steps = [*user_steps(rng, hosts, secs), *rare]
+    return told("crowds", seed, masters, hosts, steps, secs)
+
+
+def packed(seed: int) -> Story:
+    """ZooKeeper takes small requests, as if there were hundreds of hosts."""
+    rng, hosts = random.Random(seed), 20
+    upload = Step(0.2, "upload", some_user(rng), "b1", number=rng.randint(1, 4))
+    order = Step(rng.uniform(2.0, 3.0), "distribute", some_user(rng), "b1")
+    return told("packed", seed, 1, hosts, [Step(0.0, "small requests", "", number=SMALLER), upload, order], PACKED_SECS)
 
 
 def rooms(seed: int) -> Story:

@@ -81,6 +81,10 @@ async def _wave(_: Desk, api: AsyncClient, __: MasterClient, step: Step, ___: Pa
     )
 
 
+async def _send(_: Desk, api: AsyncClient, __: MasterClient, step: Step, ___: Path) -> Any:
+    return await api.distribute(step.what, supervisors=[f"supervisor-{step.number}"], timeout=CALL_SECS)
+
+
 async def _cancel(_: Desk, __: AsyncClient, masters: MasterClient, step: Step, ___: Path) -> Any:
     return await policy_client.cancel_distribution(masters, BundleId(step.what))
 
@@ -202,7 +206,7 @@ async def _undrain(_: Desk, __: AsyncClient, masters: MasterClient, step: Step, 
 
 
 CALLS: dict[str, Call] = {
-    "upload": _upload, "distribute": _distribute, "wave": _wave, "cancel": _cancel, "remove": _remove,
+    "upload": _upload, "distribute": _distribute, "wave": _wave, "send": _send, "cancel": _cancel, "remove": _remove,
     "download": _download, "read": _read, "open": _open, "pin": _pin, "unpin": _unpin,
     "retain": _retain, "unretain": _unretain,
     "sign": _sign, "make token": _token, "revoke token": _revoke, "use token": _use_token, "transfer": _transfer,

@@ -75,7 +75,7 @@ class Users:
 
     async def call(self, step: Step) -> Call:
         """Does what the step says, and returns what the user was told."""
-        call = self._history.begin(step.kind, step.what, self._cluster.loop.now)
+        call = self._history.begin(step.kind, step.what, self._cluster.loop.now, step.number)
         self._count += 1
         dest = self._cluster.place / f"download-{self._count}"
         slow = any(host.process.disk == "slow" for host in self._cluster.hosts)

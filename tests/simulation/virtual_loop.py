@@ -45,8 +45,12 @@ class _GuardedTimer(events.TimerHandle):
     def _run(self) -> None:
         _run_if_alive(self, super()._run)
 
-    def __lt__(self, other: Any) -> bool:
-        return self.when() < float(other._when)
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+    def __lt__(self, other: object) -> bool:
+        """Asked only by the heap, of timers of the same moment: none is before the other."""
+        return False
 
 
 def _run_if_alive(handle: events.Handle, run: Callable[[], None]) -> None:
@@ -106,16 +110,16 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _run_once(self) -> None:
         """Does what asyncio's loop does in a round, with the clock instead of a selector."""
         ready, timers = self._ready, self._scheduled  # type: ignore[attr-defined]
-        while timers and timers[0]._cancelled:
+        while timers and timers[0][1]._cancelled:
             self._timer_cancelled_count -= 1  # type: ignore[attr-defined]
-            heapq.heappop(timers)._scheduled = False
+            heapq.heappop(timers)[1]._scheduled = False
         rest = 0.0 if ready or self._stopping else None  # type: ignore[attr-defined]
         if rest is None and not timers:
             raise Stuck
-        self.now += max(timers[0]._when - self.now if rest is None else rest, ROUND_SECS)
+        self.now += max(timers[0][0] - self.now if rest is None else rest, ROUND_SECS)
         end = self.now + self._clock_resolution
-        while timers and timers[0]._when < end:
-            timer = heapq.heappop(timers)
+        while timers and timers[0][0] < end:
+            timer = heapq.heappop(timers)[1]
             timer._scheduled = False
             ready.append(timer)
         for _ in range(len(ready)):
@@ -151,7 +155,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self, when: float, callback: Any, *args: Any, context: Context | None = None
     ) -> events.TimerHandle:
         timer = _GuardedTimer(when, callback, args, self, context)
-        heapq.heappush(self._scheduled, timer)  # type: ignore[attr-defined]
+        heapq.heappush(self._scheduled, (when, timer))  # type: ignore[attr-defined]
         timer._scheduled = True  # type: ignore[attr-defined]
         return timer
 
