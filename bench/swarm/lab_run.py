@@ -17,7 +17,7 @@ from pathlib import Path
 from bench.lab import namespaces as labs
 from bench.lab.namespaces import Lab
 from bench.scale import unlimited
-from bench.swarm import table
+from bench.swarm import accounting, table
 from bench.swarm.cases import CASES, By, Case
 from bench.swarm.measured import ComparedRun, MeasuredCase
 from bench.swarm.our_cluster import LOCAL, Ours
@@ -102,7 +102,8 @@ def run_all(
     ours = run_ours(
         lab, case.scenario, sources[case.scenario.files], seconds, keep=arguments.keep, changed=arguments.changed
     )
-    _say(_line("ours", ours, seconds))
+    for line in (_line("ours", ours, seconds), *accounting.lines(ours, case.scenario, seconds)):
+        _say(line)
     peers = {}
     for kind in kinds:
         peers[kind] = run_peer(lab, case.scenario, source, kind, seconds)

@@ -12,7 +12,6 @@ import json
 import secrets
 import subprocess
 import sys
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from bench.lab.namespaces import BRIDGE, ROOT, Host, Lab, environment, line_of, 
 from bench.swarm.cluster_access import ClusterAccess, InTheClear, MutualTls
 from bench.swarm.scenario import Outcome, Scenario
 from bench.swarm.story import LateStarts, OneCopyOut, PowerCut
-from bench.swarm.watch import Watch
+from bench.swarm.watch import Watch, settled
 from torrentdist.cluster.session.founding import found_at
 from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper
 from torrentdist.host.process.daemon_address import read_address
@@ -305,11 +304,8 @@ data_dir = "{self._data(host)}"
         if self._distributor:
             return sum(host.sent() for host in self.holders)
         with self._http() as http:
-            for url in self._masters():
-                # This request makes the daemon read its counters; the next answer has them.
-                _metric(http, url, UPLOADED)
-            time.sleep(0.6)
-            return int(sum(_metric(http, url, UPLOADED) for url in self._masters()))
+            # Each request makes the daemon read its counters, and a later answer has them.
+            return settled(lambda: int(sum(_metric(http, url, UPLOADED) for url in self._masters())))
 
     def _duplicates(self, hosts: list[Host]) -> float:
         """Returns the part of the bundle that libtorrent received more than once, as supervisors

@@ -19,6 +19,7 @@ from bench.lab.namespaces import Host, received
 STEP_SECS = 0.05
 LOOK_SECS = 0.1
 SAMPLE_SECS = 0.25
+SAME_LOOKS, MOST_LOOKS = 4, 20
 
 
 @dataclass
@@ -65,6 +66,16 @@ class Watch:
             meanwhile()
             time.sleep(STEP_SECS)
         return tuple(missing)
+
+
+def settled(read: Callable[[], int], pause: float = 0.6) -> int:
+    """Returns a counter as soon as it was the same SAME_LOOKS times. A daemon of a busy machine
+    takes seconds to read its counters, and gives the old ones meanwhile."""
+    looks = [read()]
+    while len(looks) < MOST_LOOKS and looks[-SAME_LOOKS:] != [looks[-1]] * SAME_LOOKS:
+        time.sleep(pause)
+        looks.append(read())
+    return looks[-1]
 
 
 def _made_at(path: str) -> float | None:
