@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kubernetes.api_client import ApiError, KubernetesApi
+from kubernetes.api_client import KubernetesApi
 from kubernetes.cluster_keys import ClusterKeys
 from kubernetes.ring import PROGRAMS
 
@@ -102,12 +102,8 @@ class ControlPlane:
     def _answers(self) -> bool:
         if (self._lab._processes["kube-apiserver"].poll()) is not None:
             raise RuntimeError(self._lab.log_of("kube-apiserver")[-3000:])
-        try:
-            # The roles of the system are there a moment after the server.
-            self.api.get("/apis/rbac.authorization.k8s.io/v1/clusterroles/system:node")
-            return True
-        except (ApiError, OSError):
-            return False
+        # Not before the system has its roles: a controller manager without any ends after 10 s.
+        return self.kubectl("get", "--raw=/readyz", works=False).returncode == 0
 
     def kubectl(
         self, *arguments: str, namespace: str = "default", stdin: str | None = None, works: bool = True
