@@ -123,13 +123,35 @@ def test_docker_pulls_and_pushes(registry: Registry, image: tuple[str, str]) -> 
     assert 200 == registry.ask("GET", f"{image[0]}/manifests/2").status_code
 
 
+@needs("dockerd", "docker")
+@needs_root
+def test_docker_pulls_through_a_mirror_without_a_login(registry: Registry, tmp_path: Path) -> None:
+    """If this fails, the gateway of a cluster with tokens is no mirror for docker. It takes long:
+    dockerd starts."""
+    name, layout = new_name().partition("/")[2], tmp_path / "source"
+    made = put_image(layout, [{"etc/one": b"1"}])
+    assert 201 == registry.push_layout(f"library/{name}", layout, made, "1").status_code
+    with docker_daemon("--registry-mirror", registry.url) as docker:
+        pulled = tool(*docker, "pull", f"{name}:1")
+        direct = tool(*docker, "pull", f"{registry.host}/library/{name}:1")
+        tagged = tool(*docker, "tag", f"{name}:1", f"{registry.host}/{name}:2")
+        pushed = tool(*docker, "push", f"{registry.host}/{name}:2")
+        wrong = tool(*docker, "login", "--username", "me", "--password", "wrong", registry.host)
+
+    assert (0, 0) == (pulled.returncode, direct.returncode), pulled.stderr + direct.stderr
+    assert made["digest"] in pulled.stdout
+    assert 0 == tagged.returncode
+    assert pushed.returncode != 0  # a push needs a token
+    assert wrong.returncode != 0
+
+
 @contextmanager
-def docker_daemon() -> Iterator[tuple[str, ...]]:
+def docker_daemon(*options: str) -> Iterator[tuple[str, ...]]:
     """Runs a dockerd of its own. Gives the beginning of docker's commands."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as work:
         command = ["dockerd", "--data-root", f"{work}/data", "--exec-root", f"{work}/exec", "--pidfile", f"{work}/pid"]
         command += ["--host", f"unix://{work}/d.sock", "--storage-driver", "vfs"]
-        command += ["--iptables=false", "--ip6tables=false", "--bridge=none"]
+        command += ["--iptables=false", "--ip6tables=false", "--bridge=none", *options]
         clean = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
         with open(f"{work}/log", "wb") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log, env=clean)

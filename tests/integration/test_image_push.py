@@ -165,7 +165,8 @@ def test_a_push_needs_the_right_token(cluster: Cluster, registry: Registry) -> N
 
     asked = nobody.ask("GET", "/v2/")
 
-    assert (401, 'Basic realm="torrentdist"') == (asked.status_code, asked.headers["www-authenticate"])
+    way = f'Bearer realm="{registry.url}/v2/token",service="torrentdist"'
+    assert (401, way) == (asked.status_code, asked.headers["www-authenticate"])
     assert [200, 401] == [one.ask("GET", "/v2/").status_code for one in (registry, wrong)]
     for sender, status in ((nobody, 401), (wrong, 401), (reading, 403), (uploading, 202)):
         answer = sender.ask("POST", f"{name}/blobs/uploads/")

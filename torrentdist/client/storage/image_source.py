@@ -60,4 +60,4 @@ async def copy_image(source: str, layout: Path, tag: str, *, all_platforms: bool
 def _reason(text: str) -> str:
     """Returns the sentence in skopeo's last line, which is `time="…" level=fatal msg="…"`."""
     last = text.strip().rpartition("\n")[2]
-    return last.partition('msg="')[2].rstrip('"') or last or "skopeo does not say why"
+    return last.partition('msg="')[2].rstrip('"').replace('\\"', '"') or last or "skopeo does not say why"

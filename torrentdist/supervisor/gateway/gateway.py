@@ -22,7 +22,7 @@ from torrentdist.security.authorization import Role, check_readable, may_read, r
 from torrentdist.supervisor.gateway.bundle_server import on_bundle_error
 from torrentdist.supervisor.gateway.callers import GatewayCallers, JobCallers, Reads
 from torrentdist.supervisor.hub.hub_api import HUB_PATH, on_hub_error
-from torrentdist.supervisor.images.registry_errors import is_registry, registry_answer
+from torrentdist.supervisor.images.registry_errors import TOKEN_PATH, is_registry, registry_answer
 from torrentdist.supervisor.objects.s3_errors import is_s3, s3_answer
 
 
@@ -65,7 +65,9 @@ def _readable(operation: Operation, jobs: JobCallers) -> Handler:
 async def _on_error(request: Request, exc: Exception) -> Response:
     """Answers with an error as the library that asked for this path understands it."""
     path = request.url.path
-    if isinstance(exc, TorrentdistError) and (is_s3(path) or is_registry(path)):
+    if isinstance(exc, TorrentdistError) and is_registry(path):
+        return registry_answer(exc, "" if path == TOKEN_PATH else str(request.url.replace(path=TOKEN_PATH, query="")))
+    if isinstance(exc, TorrentdistError) and is_s3(path):
         return error_answer(path, exc)
     return await (on_hub_error if path.startswith(HUB_PATH) else on_bundle_error)(request, exc)
 

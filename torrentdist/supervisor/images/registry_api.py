@@ -29,12 +29,15 @@ from torrentdist.supervisor.gateway.cluster_bundles import ClusterBundles
 from torrentdist.supervisor.images.checked_blobs import CheckedBlobs
 from torrentdist.supervisor.images.image_store import ImageManifest, ImageStore
 from torrentdist.supervisor.images.pushers import Pushers, token_of
-from torrentdist.supervisor.images.registry_errors import V2_PATH, VERSION, RegistryError
+from torrentdist.supervisor.images.registry_errors import TOKEN_PATH, V2_PATH, VERSION, RegistryError
 
 _MANIFEST: Final = V2_PATH + "/{name:any_path}/manifests/{reference}"
 _BLOB: Final = V2_PATH + "/{name:any_path}/blobs/{digest}"
 _DIGEST: Final = "docker-content-digest"
 MOST_TAGS: Final = 1000
+NOBODY: Final = "anonymous"
+"""The bearer token of a client without a password."""
+TOKEN_SECS: Final = 300
 
 
 class RegistryApi(DeclaredRoutes):
@@ -64,6 +67,17 @@ class RegistryApi(DeclaredRoutes):
                 if error.exit_code != EXIT_UNAVAILABLE:  # pulls need no master
                     raise
         return json_response({}, headers=VERSION)
+
+    @operation("GET", TOKEN_PATH, None, Role.JOB)
+    async def registry_token(self, request: Request) -> Response:
+        """The bearer token that a client of registries shows from here on: the password that it
+        gives, if a master knows it as a token. One without a password gets a token that opens what
+        needs none."""
+        given = token_of(request)
+        if given and principal_of(request).how is not Proof.CAPABILITY:
+            await self._pushers.principal(given)
+        token = given or NOBODY
+        return json_response({"token": token, "access_token": token, "expires_in": TOKEN_SECS}, headers=VERSION)
 
     @operation("GET", _MANIFEST, None, Role.JOB, statuses=FILE)
     async def image_manifest(self, request: Request) -> Response:

@@ -13,7 +13,9 @@ from torrentdist.host.http.web import json_response
 from torrentdist.model.errors import TorrentdistError
 
 V2_PATH: Final = "/v2"
+TOKEN_PATH: Final = V2_PATH + "/token"
 VERSION: Final = {"docker-distribution-api-version": "registry/2.0"}
+HOW: Final = "Log in with any name, and with a token of the cluster as the password."
 _CODES: Final[Mapping[str, tuple[str, int]]] = {
     "bundle_not_found": ("MANIFEST_UNKNOWN", 404),
     "not_found": ("MANIFEST_UNKNOWN", 404),
@@ -68,9 +70,12 @@ def code_of(error: TorrentdistError) -> tuple[str, int]:
     return "UNKNOWN" if status >= 500 else "UNSUPPORTED", status
 
 
-def registry_answer(error: TorrentdistError) -> Response:
-    """Returns the answer that tells this error. One without a proof is told how to give it."""
+def registry_answer(error: TorrentdistError, realm: str = "") -> Response:
+    """Returns the answer that tells this error. One without a proof is told how to give it.
+    `realm`: the URL at which a password is exchanged for a bearer token; empty: it is taken as it
+    is."""
     code, status = code_of(error)
-    told = {"code": code, "message": error.message, "detail": error.hint}
-    challenge = {"www-authenticate": 'Basic realm="torrentdist"'} if status == 401 else {}
+    told = {"code": code, "message": error.message, "detail": HOW if status == 401 else error.hint}
+    way = f'Bearer realm="{realm}",service="torrentdist"' if realm else 'Basic realm="torrentdist"'
+    challenge = {"www-authenticate": way} if status == 401 else {}
     return json_response({"errors": [told]}, status=status, headers=VERSION | challenge)
