@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from kubernetes import policy_enforcement
 from kubernetes.api_client import ApiError, namespaced
 from kubernetes.control_plane import ControlPlane
 from kubernetes.foreign_kinds import DEFINITIONS, monitors_definition, rules_definition
@@ -76,6 +77,8 @@ class KubernetesSite:
         self._zookeeper.start(SETTLES_SECS)
         self.plane.start()
         self.nodes.start()
+        if not policy_enforcement.why_not():
+            policy_enforcement.enforce(self.nodes, self.plane.api, self.plane.program(policy_enforcement.PROGRAM))
         self._prepare_operator()
         self.plane.kubectl("create", "namespace", OTHER_TEAM)
         self.plane.kubectl("label", "namespace", OTHER_TEAM, f"{LEVEL}=restricted")

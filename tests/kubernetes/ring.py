@@ -19,7 +19,7 @@ import pytest
 from bench.lab import namespaces as labs
 
 CANNOT = 75
-PARTS = ("pods", "node_gateway", "attackers", "spark_pods", "chart_on_nodes", "restarts")
+PARTS = ("pods", "node_gateway", "network_policies", "attackers", "spark_pods", "chart_on_nodes", "restarts")
 """The last one takes a node away."""
 RING = [f"tests/kubernetes/test_{name}.py" for name in PARTS]
 INSIDE_LAB = "TORRENTDIST_KUBERNETES"

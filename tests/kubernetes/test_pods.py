@@ -10,7 +10,7 @@ import pytest
 import yaml
 from kubernetes.api_client import namespaced
 from kubernetes.foreign_kinds import DEFINITIONS, loose_definition
-from kubernetes.kubernetes_site import OTHER_TEAM, SPACE, TEAM, KubernetesSite
+from kubernetes.kubernetes_site import OTHER_TEAM, PAGE, SPACE, TEAM, KubernetesSite, blocks
 from kubernetes.ring import INSIDE_LAB
 from kubernetes.user_pods import BUNDLE, reading_pod
 
@@ -38,6 +38,29 @@ def test_a_pod_of_another_namespace_gets_nothing(site: KubernetesSite) -> None:
 
     assert "Pending" == site.pod("other", OTHER_TEAM)["status"]["phase"]
     site.delete("other", OTHER_TEAM)
+
+
+def test_a_claim_of_a_volume_that_was_written_by_hand_works(site: KubernetesSite) -> None:
+    """If this fails, the volume of the page is refused by the API server or the driver, or a claim
+    gets what the pod's namespace may not have."""
+    (text,) = (block for block in blocks(PAGE.read_text(), "## Bundles as volumes") if "PersistentVolume" in block)
+    (site.home / "static.yaml").write_text(text)
+    (site.home / "others.yaml").write_text(text.replace("env-43", "model-7"))
+    site.shell("kubectl apply -f static.yaml -f others.yaml")
+    for claim in ("env-43", "model-7"):
+        pod = reading_pod(f"claims-{claim}", bundle=BUNDLE)
+        pod["spec"]["volumes"][0] = {
+            "name": "env",
+            "persistentVolumeClaim": {"claimName": claim, "readOnly": True},
+        }
+        site.create(pod)
+
+    assert "Succeeded" == site.ended("claims-env-43")
+    assert ['print("hello from a bundle")', "read-only"] == site.output("claims-env-43").splitlines()
+    wait_until(lambda: any("may not have" in text for text in site.events("claims-model-7")), "a refusal", 60.0)
+    for claim in ("env-43", "model-7"):
+        site.delete(f"claims-{claim}")
+    site.shell("kubectl delete -f static.yaml -f others.yaml")
 
 
 def test_every_manifest_is_taken(site: KubernetesSite) -> None:
