@@ -16,7 +16,7 @@ from kubernetes.api_client import Resource
 from kubernetes.cluster_names import ClusterNames
 from kubernetes.control_plane import PODS, SERVER, ControlPlane
 from kubernetes.node_places import KUBELET, NodeSettings
-from kubernetes.pod_networks import join_nodes
+from kubernetes.pod_networks import join_nodes, reach_pods
 from kubernetes.pod_volumes import unmount_all
 
 from bench.lab.namespaces import ROOT, Host, Lab, wait_until
@@ -109,6 +109,12 @@ class LabNodes:
         options += ["--conntrack-tcp-timeout-established=0", "--conntrack-tcp-timeout-close-wait=0"]
         options += ["--healthz-bind-address=127.0.0.1:10256", "--metrics-bind-address=127.0.0.1:10249"]
         self.lab.spawn(host, [self._plane.program("kube-proxy"), *options], name=f"proxy-{name}")
+
+    def add_outsider(self, name: str) -> Host:
+        """Adds a host that is no node, and reaches pods."""
+        (host,) = self.lab.add([name])
+        reach_pods(name, {node: (settings.number, settings.address) for node, settings in self.settings.items()})
+        return host
 
     def crash(self, name: str) -> None:
         """Ends a node at once, with everything that runs on it. Its disk stays."""

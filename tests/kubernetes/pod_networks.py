@@ -7,7 +7,7 @@ Always: what was made for a pod goes with `remove`, and with the lab at the late
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench.lab.namespaces import BRIDGE
@@ -22,20 +22,23 @@ def subnet(number: int) -> str:
     return f"10.244.{number}.0/24"
 
 
-def join_nodes(addresses: dict[str, tuple[int, str]]) -> None:
+def join_nodes(addresses: Mapping[str, tuple[int, str]]) -> None:
     """Tells each node, by name, with its number and address, and the bridge, which node carries
-    the packets of which pods. The default route lets nodes dial Services, whose addresses nobody
-    has."""
+    the packets of which pods."""
     for place in [*addresses, ""]:
-        routes = [
-            f"route add {subnet(number)} via {address}"
-            for name, (number, address) in addresses.items()
-            if name != place
-        ]
-        ip([*routes, f"route add default via {BRIDGE}"] if place else routes, place)
+        reach_pods(place, addresses)
         if place:
             inside = ["nsenter", f"--net=/run/netns/{place}", "sh", "-c", ROUTER]
             subprocess.run(inside, check=True)
+
+
+def reach_pods(place: str, addresses: Mapping[str, tuple[int, str]]) -> None:
+    """Tells a host, or the bridge (""), which node carries the packets of which pods. A host's
+    default route lets it dial Services, whose addresses nobody has."""
+    routes = [
+        f"route add {subnet(number)} via {address}" for name, (number, address) in addresses.items() if name != place
+    ]
+    ip([*routes, f"route add default via {BRIDGE}"] if place else routes, place)
 
 
 class PodNetworks:

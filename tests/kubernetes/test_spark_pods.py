@@ -1,5 +1,6 @@
-"""A real Spark application in cluster mode on a real API server: driver and executors have their
-environment as a CSI volume, and nothing of it passes through the driver."""
+"""A real Spark application on a real API server, in cluster and in client mode: executors, and a
+driver in a pod, have their environment as a CSI volume, and nothing of it passes through the
+driver."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from kubernetes.lab_nodes import NODES
 from kubernetes.ring import INSIDE_LAB
 from kubernetes.user_pods import upload
 
-from bench.lab.namespaces import BRIDGE, ROOT, received
+from bench.lab.namespaces import BRIDGE, ROOT, Host, received
 from torrentdist.testing.sample_trees import some_bytes, write_tree
 
 pytestmark = pytest.mark.skipif(INSIDE_LAB not in os.environ, reason="the nodes are in a lab: make kubernetes-nodes")
@@ -28,10 +29,9 @@ BIG = 16_000_000
 PYTHON = b'#!/bin/sh\nexport PYTHONPATH="$(cd "${0%/*}/../site" && pwd):${PYTHONPATH:-}"\nexec python3 "$@"\n'
 IDS_DIR = "/var/lib/torrentdist/ids"
 MODULE = b"def word(number):\n    return 'odd' if number % 2 else 'even'\n"
-MAIN = b"""
+DRIVER = b"""
 import json, socket
 from pyspark.sql import SparkSession
-import env_words
 def one(number):
     import env_words
     return socket.gethostname(), env_words.word(number), env_words.__file__
@@ -41,6 +41,9 @@ found = context.parallelize(range(30), 6).map(one).collect()
 print("FOUND", json.dumps(found))
 spark.stop()
 """
+MAIN = b"import env_words\n" + DRIVER
+EDGE = "edge"
+"""A host of the lab that is no node, where a driver runs in client mode."""
 
 
 def template(role: str) -> str:
@@ -96,24 +99,59 @@ def test_one_command_gives_pods_their_environment(site: KubernetesSite, token: s
     assert {f"{IDS_DIR}/{BUNDLE}/site/env_words.py"} == {file for _, _, file in found}
 
 
+def test_a_driver_on_a_host_sends_its_executors_no_environment(site: KubernetesSite, token: str) -> None:
+    """If this fails, client mode starts pods without their bundles, or the driver serves them to
+    its executors. It starts four JVMs, so it takes long: minutes."""
+    edge = site.nodes.add_outsider(EDGE)
+    (site.home / "driver.py").write_bytes(DRIVER)
+    own = {
+        "kubernetes.authenticate.oauthToken": token,
+        "kubernetes.authenticate.caCertFile": str(site.plane.keys.ca),
+        "driver.host": edge.address,
+        # The driver's own, which has no module of the environment.
+        "pyspark.driver.python": f"{sys.prefix}/bin/python",
+    }
+    before = edge.sent()
+    command = ["torrentdist", "spark-submit", "--env", BUNDLE]
+    ended = submit(site, token, command, own, str(site.home / "driver.py"), host=edge)
+    sent = edge.sent() - before
+
+    assert 0 == ended.returncode, ended.stderr[-4000:]
+    found = words_in(ended.stdout)
+    assert {f"{IDS_DIR}/{BUNDLE}/site/env_words.py"} == {file for _, _, file in found}
+    assert 3 == len({host for host, _, _ in found}), "each executor took part"
+    assert sent < BIG / 4, f"the driver sent {sent} bytes"
+
+
 def words_of(site: KubernetesSite, ended: subprocess.CompletedProcess[str]) -> list[tuple[str, str, str]]:
-    """Returns what the driver printed: executors, words, and where their module lies. Removes the
-    driver."""
+    """Returns what a driver in a pod printed. Removes the driver."""
     pods = site.plane.api.items(f"/api/v1/namespaces/{TEAM}/pods", labelSelector="spark-role=driver")
     shown = ended.stderr[-4000:]
     assert (0, ["Succeeded"]) == (ended.returncode, [pod["status"]["phase"] for pod in pods]), shown
     name = pods[0]["metadata"]["name"]
-    (line,) = (line for line in site.output(name, container="spark").splitlines() if line.startswith("FOUND"))
+    output = site.output(name, container="spark")
     site.delete(name)
+    return words_in(output)
+
+
+def words_in(output: str) -> list[tuple[str, str, str]]:
+    """Returns what a driver printed: executors, words, and where their module lies."""
+    (line,) = (line for line in output.splitlines() if line.startswith("FOUND"))
     found = [(host, word, file) for host, word, file in json.loads(line.removeprefix("FOUND"))]
     assert ["even", "odd"] * 15 == [word for _, word, _ in found]
     return found
 
 
 def submit(
-    site: KubernetesSite, token: str, command: Sequence[str], own: Mapping[str, str], application: str
+    site: KubernetesSite,
+    token: str,
+    command: Sequence[str],
+    own: Mapping[str, str],
+    application: str,
+    host: Host | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs an application as the operator, to its end."""
+    """Runs an application as the operator, to its end. `host`: where its driver runs; None: in a
+    pod."""
     settings = {
         "kubernetes.namespace": TEAM,
         "kubernetes.container.image": "spark:4.3.0",
@@ -131,16 +169,17 @@ def submit(
     (site.home / "token").chmod(0o600)
     masters = [f"https://torrentdist-master-{number}.torrentdist-masters:7060" for number in range(3)]
     env = site.environment() | {
-        "SPARK_LOCAL_IP": BRIDGE,
+        "SPARK_LOCAL_IP": host.address if host else BRIDGE,
         "TORRENTDIST_MASTERS": ",".join(masters),
         "TORRENTDIST_CLIENT_CA_FILE": str(site.home / "ca/ca.pem"),
         "TORRENTDIST_CLIENT_TOKEN_FILE": str(site.home / "token"),
     }
+    within = site.lab.entering(host) if host else []
     # The token says who submits: without a kubeconfig, nobody else does.
     del env["KUBECONFIG"]
-    where = ["--master", f"k8s://{SERVER}", "--deploy-mode", "cluster", "--name", "words"]
+    where = ["--master", f"k8s://{SERVER}", "--deploy-mode", "client" if host else "cluster", "--name", "words"]
     return subprocess.run(
-        [f"{sys.prefix}/bin/{command[0]}", *command[1:], *where, *options, application],
+        [*within, f"{sys.prefix}/bin/{command[0]}", *command[1:], *where, *options, application],
         capture_output=True,
         text=True,
         cwd=site.home,
