@@ -123,7 +123,8 @@ class ImageStore:
                 return Blob(file.size, partial(content.read_part, file), content, file)
         if self._may_see(digest, caller) and await self._staged.is_sound(digest):
             staged = self._staged.get(digest)
-            return None if staged is None else Blob(staged.size, partial(read_part, self._staged.path(digest)))
+            if staged is not None and size in (None, staged.size):
+                return Blob(staged.size, partial(read_part, self._staged.path(digest)))
         return None
 
     def _may_see(self, digest: str, caller: Principal) -> bool:
