@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-LONG_SECS = 0.01
+LONG_SECS = 0.005
 FULL = 2
 """The generation that a full collection collects."""
 
