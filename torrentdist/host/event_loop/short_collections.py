@@ -2,7 +2,8 @@
 
 A full collection visits every object that could be part of a cycle, and a daemon keeps most of its
 objects for as long as it runs. When a full collection took long, later ones pass over the objects
-that it left.
+that it left. Full collections come ten times as often as usual, so that even the first one visits
+few objects: with 80,000 of them it took 90 ms on a slow machine.
 
 Always: an object that is passed over is still freed when the last reference to it goes.
 Never: free a cycle that is made of such objects. They are few: what lives for a moment only seldom
@@ -18,6 +19,9 @@ from typing import Any
 LONG_SECS = 0.005
 FULL = 2
 """The generation that a full collection collects."""
+OFTEN = 0
+"""After more collections of the generation before than this, a full one may come. Python's own
+value is 10."""
 
 
 @contextlib.contextmanager
@@ -34,8 +38,11 @@ def short_collections(long_secs: float = LONG_SECS) -> Iterator[None]:
         elif time.thread_time() - began >= long_secs:
             gc.freeze()
 
+    usual = gc.get_threshold()
+    gc.set_threshold(*usual[:FULL], OFTEN)
     gc.callbacks.append(look)
     try:
         yield
     finally:
         gc.callbacks.remove(look)
+        gc.set_threshold(*usual)
