@@ -29,6 +29,8 @@ and how many more for each host of the cluster."""
 MOST_ALIKE = 12
 """Tasks of one kind that a daemon may have at rest."""
 TEMPORARY = re.compile(r"\.tmp$|^\.torrentdist-|-part$|^[0-9a-f]{64}\.[0-9a-f]{16}$")
+OF_RUNS = frozenset({"spec.json.tmp", "status.json.tmp"})
+"""The next write of a run goes over them, and they go with the run."""
 
 
 class LeftOver:
@@ -85,7 +87,7 @@ class LeftOver:
         digests = {record["digest"] for record in records.values() if record["state"] != "removed"}
         for top, folders, names in os.walk(host.data_dir):
             for name in sorted([*folders, *names]):
-                if TEMPORARY.search(name):
+                if TEMPORARY.search(name) and name not in OF_RUNS:
                     yield f"{host.name} has left {os.path.relpath(os.path.join(top, name), host.data_dir)}"
             folders[:] = [name for name in folders if name != "content"]  # What users named is theirs.
         place = host.data_dir / "distributor"
