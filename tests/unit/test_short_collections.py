@@ -48,9 +48,12 @@ def test_nothing_is_passed_over_by_collections_of_the_young() -> None:
 
 def test_collections_are_as_before_once_a_daemon_has_ended() -> None:
     """A process of tests would keep the cycles of all of them."""
+    usual = gc.get_threshold()
     with short_collections(0.0):
-        pass
+        often = gc.get_threshold()
     before = gc.get_freeze_count()
     gc.collect()
 
     assert gc.get_freeze_count() == before
+    assert often[2] < usual[2]
+    assert usual == gc.get_threshold()

@@ -39,10 +39,10 @@ def short_collections(long_secs: float = LONG_SECS) -> Iterator[None]:
             gc.freeze()
 
     usual = gc.get_threshold()
-    gc.set_threshold(*usual[:FULL], OFTEN)
+    gc.set_threshold(usual[0], usual[1], OFTEN)
     gc.callbacks.append(look)
     try:
         yield
     finally:
         gc.callbacks.remove(look)
-        gc.set_threshold(*usual)
+        gc.set_threshold(usual[0], usual[1], usual[2])
