@@ -71,7 +71,7 @@ def test_what_was_no_session_is_none() -> None:
     texts = ["", ".", "..", until, f"{until}.", f"{until}.{name}", f"{until}.{name}.", later, f"-{SESSION}"]
     texts += [
         f"0{SESSION}".zfill(len(SESSION) + 9),
-        f"²{until}.a.b",
+        f"²{until}.{name}.{code}",
         f"{until}.{name}.\udcff",
         f"{until}..{code}",
     ]
