@@ -3,6 +3,7 @@
 Always: a mark tells nothing to those who do not know the bundle's id and its digest.
 """
 
+import functools
 import hashlib
 from typing import Final
 
@@ -20,5 +21,6 @@ class RemovalsRecord(Record, frozen=True, kw_only=True):
     marks: tuple[str, ...] = ()
 
 
+@functools.lru_cache(maxsize=256)  # a leader names the same hundred after each removal
 def removal_mark(bundle: BundleId, digest: Digest) -> str:
     return hashlib.sha256(f"removed {bundle} {digest}".encode()).hexdigest()[:32]

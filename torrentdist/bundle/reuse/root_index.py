@@ -52,5 +52,5 @@ class RootIndex:
         holds."""
         with self._lock:
             known = list(self._hints.items())
-        found = {digest: set(wanted).intersection(hints) for digest, hints in known}
-        return {digest: hints for digest, hints in found.items() if hints}
+        hints_of = frozenset(wanted).intersection  # copied once, not for each bundle
+        return {digest: set(found) for digest, hints in known if (found := hints_of(hints))}

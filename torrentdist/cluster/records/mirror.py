@@ -301,7 +301,8 @@ class Mirror:
             names = await self._zk.children(path, watch)
         before, now = self._tree.children.get(path, frozenset()), frozenset(names or ())
         self._touched.add(path)
-        gone = {f"{path}/{name}" for name in before - now}
+        changed = before ^ now
+        gone = {f"{path}/{name}" for name in changed & before}
         for child in gone:
             self._tree.drop(child)
         self._touched |= gone
@@ -318,7 +319,7 @@ class Mirror:
         again = {paths.name(gone) for gone in self._vanished if paths.parent(gone) == path} & now
         return [
             look
-            for name in (now - before) | again
+            for name in (changed & now) | again
             if paths.is_name(name)
             for look in self._plan.below(path, name)
             if name not in before or not self._known(look)

@@ -34,10 +34,16 @@ class RemovalNotice:
         """Writes the notice, if it has changed."""
         among = tombstones
         if news is not None and self._written is not None:
-            among = {*self._newest, *news.bundles}.intersection(tombstones)
+            if self._written[0] == fence.epoch and not self._concerned(news, tombstones):
+                return
+            among = {bundle for bundle in (*self._newest, *news.bundles) if bundle in tombstones}
         age = lambda bundle: (snapshot.bundles[bundle].mtime, bundle)  # noqa: E731
         self._newest = heapq.nlargest(MOST_MARKS, among, key=age)
         marks = tuple(removal_mark(bundle, snapshot.bundles[bundle].record.digest) for bundle in self._newest)
         if self._written != (fence.epoch, marks):
             await fence.commit([Set(paths.REMOVALS, encode(RemovalsRecord(marks=marks)))])
             self._written = fence.epoch, marks
+
+    def _concerned(self, news: Changes, tombstones: Collection[BundleId]) -> bool:
+        """Tells whether a bundle became a tombstone, or a named one may no longer be one."""
+        return any(bundle in tombstones for bundle in news.bundles) or not news.bundles.isdisjoint(self._newest)
