@@ -21,6 +21,8 @@ from torrentdist.supervisor.exclusivity.barriers import resource_of
 
 LEADERS = ("assignments", "distributions", "retention", "requests", "jobs", "known-masters", "known-supervisors")
 LOOK_SECS = 0.5
+DELETION_SECS = 5.0
+"""A host with a slow disk may end a deletion so long after a record that it could not know."""
 MOST_RECORD = 50_000
 """Bytes of the largest record that a story's few bundles, hosts and jobs can need."""
 Tree = dict[str, bytes]
@@ -34,6 +36,8 @@ class Invariants:
         self._digest_of: dict[str, str] = {}
         self._evidence: dict[str, float] = {}
         """When each digest was last seen to be removed from the records."""
+        self._needed_since: dict[str, float] = {}
+        """When a record last began to name each digest."""
         self._seen: dict[tuple[str, str], float] = {}
         """Since when each host's disk has each digest."""
         self.excused: set[str] = set()
@@ -120,6 +124,8 @@ class Invariants:
             if digest := self._digest_of.pop(bundle, None):
                 self._evidence[digest] = self.cluster.loop.time()
             return
+        if bundle not in self._digest_of:
+            self._needed_since[record["digest"]] = self.cluster.loop.time()
         if self._digest_of.setdefault(bundle, record["digest"]) != record["digest"]:
             self.say("8", f"the digest of {bundle} changed")
 
@@ -155,13 +161,21 @@ class Invariants:
         gone = [key for key in gone if not (objects / key[1]).is_dir()]
         for key in gone:
             since, digest = self._seen.pop(key), key[1]
-            removed = self._evidence.get(digest, -1.0) >= since - LOOK_SECS  # It was first seen at a look.
-            if host.name in self.excused or removed:
+            if host.name in self.excused or self._may_go(digest, since):
                 continue
             if not host.is_master and digest in self._told_to_keep(host):
                 self.say("2", f"{host.name} dropped {digest[:8]}, which it is told to keep")
             if host.is_master and digest in self._digest_of.values():
                 self.say("2", f"{host.name} deleted {digest[:8]}, and nothing in the records says that it is removed")
+
+    def _may_go(self, digest: str, since: float) -> bool:
+        """Tells whether the records gave a reason to delete what a host had `since` then."""
+        evidence = self._evidence.get(digest, -1.0)
+        if evidence >= since - LOOK_SECS:  # It was first seen at a look.
+            return True
+        # It came after it was removed, and somebody needs it again since a moment ago.
+        needed = self._needed_since.get(digest, -1.0)
+        return 0.0 <= evidence < since < needed and self.cluster.loop.time() < needed + DELETION_SECS
 
     def _told_to_keep(self, host: Host) -> set[str]:
         """Returns the contents that the assignment of a host names."""
