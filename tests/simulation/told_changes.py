@@ -118,7 +118,9 @@ def told_before(history: History, records: RecordHistory, began: float) -> float
         line = records.bundles.get(call.bundle)
         if line is None or not call.succeeded or call.ended > began or call.kind not in ("upload", "remove", "pin"):
             continue
-        made = [at for at, _ in line.moments if call.began <= at <= call.ended]
+        # Another call, which nobody was told of yet, may have changed it meanwhile.
+        is_own = {"upload": lambda state: state != GONE, "remove": lambda state: state == GONE}.get(call.kind)
+        made = [at for at, state in line.moments if call.began <= at <= call.ended and (not is_own or is_own(state))]
         newest = max([newest, *made])
     return newest
 
