@@ -228,6 +228,23 @@ def test_full_disk_during_publish_leaves_the_bundle_arriving(bundles: Bundles) -
     assert meta.digest == store.publish(meta.digest).digest
 
 
+def test_a_bundle_that_cannot_be_deleted_stays_published(bundles: Bundles) -> None:
+    """If this fails, a removed bundle that a broken disk kept counts as a part that somebody may
+    still want, and stays for minutes after the disk is sound."""
+    store = bundles.open()
+    kept = bundles.put(store, "a", KIB)
+    transit = store.data_dir / "transit"
+    transit.rename(store.data_dir / "away")
+    with pytest.raises(TorrentdistError):
+        store.discard(kept.digest)
+    (store.data_dir / "away").rename(transit)
+
+    assert (kept.digest, []) == (store.published()[kept.digest].digest, store.arriving())
+    assert store.check_quick(kept.digest) == []
+    assert store.discard(kept.digest)
+    assert {} == store.published()
+
+
 def test_prune_removes_what_nobody_used_lately(bundles: Bundles) -> None:
     """`prune` would remove a bundle in use, or nothing at all."""
     store = bundles.open()

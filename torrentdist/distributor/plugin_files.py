@@ -22,10 +22,12 @@ from torrentdist.bundle.metafile import FileEntry, Metafile, parse_metafile
 from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.distributor.protocol import CodeDistributor, HostServices
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import Digest
+from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.ids import bundle_id as checked_bundle_id
 from torrentdist.model.wording import os_sentence
 
+PLUGIN_DIR = "distributor"
+"""The plug-in's folder in a host's data directory."""
 _SUFFIX = ".metafile"
 _READ_BYTES = 1024 * 1024
 _Options = TypeVar("_Options", bound=msgspec.Struct)
@@ -83,6 +85,12 @@ def kept_metafiles(data_dir: Path, bundle_id: str) -> dict[Path, Digest]:
     """Returns the metafiles kept for a bundle, with their digests."""
     found = data_dir.glob(f"{checked_bundle_id(bundle_id)}@*{_SUFFIX}")
     return {path: Digest(path.name.removesuffix(_SUFFIX).partition("@")[2]) for path in found}
+
+
+def kept_bundles(data_dir: Path) -> dict[BundleId, Digest]:
+    """Returns the bundles of which a metafile is kept. Plug-ins of others may keep none."""
+    split = (path.name.removesuffix(_SUFFIX).partition("@") for path in data_dir.glob(f"*@*{_SUFFIX}"))
+    return {BundleId(bundle): Digest(digest) for bundle, _, digest in split}
 
 
 def kept_for(data_dir: Path, digest: Digest) -> set[str]:

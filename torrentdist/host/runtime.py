@@ -126,14 +126,22 @@ class HostRuntime:
         await self.fetches.stop(digest)
         if self.store.get(digest) is None:
             await self.store.abandon(digest)
-        elif not await self.store.discard(digest, is_held):
-            await self.transfers.seed(digest)
+        elif not await self._discard(digest, is_held):
             return False
         self.fetches.forget(digest)
         self._peerless.forget(digest)
         self.store.index_soon()
         self._tell_masters(LEFT_SECS)
         return True
+
+    async def _discard(self, digest: Digest, is_held: Callable[[], bool]) -> bool:
+        """Deletes a published bundle. One that stays is seeded on: masters tell what is removed of
+        the swarms that a host is in."""
+        try:
+            return await self.store.discard(digest, is_held)
+        finally:
+            if self.store.get(digest) is not None:
+                await self.transfers.seed(digest)
 
     async def evict(self, digest: Digest) -> bool:
         """Deletes a published bundle and leaves its swarm, unless something claims it by now.

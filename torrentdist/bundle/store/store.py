@@ -453,7 +453,9 @@ class Store(StoreView):
             self._state.let_go(digests)
 
     def _remove(self, digest: Digest) -> None:
-        """Deletes an object. The caller holds it with `alone` or has seized it."""
+        """Deletes an object. The caller holds it with `alone` or has seized it. If nothing of it
+        could be deleted, it stays what it was."""
+        was = self.get(digest)
         self._begun.pop(digest, None)
         self._use_recorded.pop(digest, None)
         self._state.now_unpublished(digest)
@@ -461,6 +463,9 @@ class Store(StoreView):
             with disk_failures(self.data_dir), self._checks.removing(digest, self.likely_sharers(digest)):
                 delete(self._objects.detach(digest))
         except TorrentdistError:
+            if was is not None and self._objects.is_linked(digest):
+                self._state.now_published(was)
+                raise
             if self._objects.directory(digest).exists():
                 self._state.now_arriving(digest, *self._arriving_sizes(digest))
                 raise

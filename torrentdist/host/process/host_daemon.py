@@ -31,6 +31,7 @@ from torrentdist.bundle.store.store_readers import OWNER, admit_readers
 from torrentdist.cluster.session.znode_operations import SessionId
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.distributor.loader import joins_uploads, keeps_limits, load_distributor
+from torrentdist.distributor.plugin_files import PLUGIN_DIR
 from torrentdist.distributor.protocol import CodeDistributor, Holder, HostServices
 from torrentdist.host.certificates.certificate_renewal import follow_certificates
 from torrentdist.host.certificates.swarm_memberships import SwarmMemberships
@@ -371,7 +372,7 @@ def _open_events(config: Config, identity: HostIdentity, taken: Taken) -> EventL
 
 def _open_plugin(config: Config, data_dir: Path, services: HostServices) -> CodeDistributor:
     """Loads and prepares the plug-in that the configuration names."""
-    plugin_dir = data_dir / "distributor"
+    plugin_dir = data_dir / PLUGIN_DIR
     plugin_dir.mkdir(mode=0o700, exist_ok=True)
     with contextlib.suppress(OSError):  # The next start tries again.
         remove_begun(plugin_dir)

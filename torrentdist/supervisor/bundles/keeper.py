@@ -16,6 +16,7 @@ import msgspec
 from torrentdist.bundle.files.durability import as_failure
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.store.store import KeepReason, StoredBundle
+from torrentdist.distributor.plugin_files import PLUGIN_DIR, kept_bundles
 from torrentdist.host.host_parts import AT_ONCE
 from torrentdist.host.process.host_daemon import HostDaemon
 from torrentdist.log import get_logger
@@ -107,6 +108,10 @@ class Keeper:
     async def open(self) -> None:
         """Reads what an earlier process held here. Until then, nothing may be removed."""
         await asyncio.to_thread(self.holds.load)
+        store = self._runtime.store
+        for bundle, digest in (await asyncio.to_thread(kept_bundles, store.data_dir / PLUGIN_DIR)).items():
+            if store.lookup(bundle) is None:  # The process ended before the plug-in had forgotten it.
+                self._gone[bundle], self._gone_since[bundle] = digest, time.monotonic()
         self._assign()
 
     def assign(self, bundles: frozenset[BundleId], terms: Mapping[BundleId, BundleTerms]) -> None:
