@@ -112,7 +112,9 @@ class LeftOver:
             yield f"{host.name} is busy: {work} tasks and calls in {now - looks[0][0]:.0f} s"
 
     def _transfers(self) -> Iterator[str]:
-        arriving = {record["digest"] for _, record in self._invariants.records() if record["state"] == "uploading"}
+        # A host that returns may bring what is lost.
+        records = [record for _, record in self._invariants.records()]
+        arriving = {record["digest"] for record in records if record["state"] in ("uploading", "lost")}
         for engine in SimulatedEngine.everywhere.values():
             host = self._invariants.host(engine._process.name)
             if host is None or host.process is not engine._process:
