@@ -56,7 +56,7 @@ class _GuardedTimer(events.TimerHandle):
 def _run_if_alive(handle: events.Handle, run: Callable[[], None]) -> None:
     process = handle._context.get(HERE) or HERE.get()  # type: ignore[attr-defined]
     if process.held is not None:
-        process.held.append(run)
+        process.held.append(lambda: None if handle.cancelled() else run())  # by what went on before it
     elif process.alive:
         run()
 
