@@ -81,6 +81,7 @@ def test_a_worker_that_joins_later_gets_what_its_tasks_need(
     engine_lab.kill(site.process(late))
     digest, flags = upload(engine_lab, site, "wide-7"), flags_of(engine_lab, "wide")
     allocation = {
+        "spark.scheduler.minRegisteredResourcesRatio": 0,  # executors are asked for when tasks wait
         "spark.dynamicAllocation.enabled": "true",
         "spark.dynamicAllocation.shuffleTracking.enabled": "true",
         "spark.dynamicAllocation.maxExecutors": len(standalone.workers),
