@@ -105,7 +105,18 @@ async def test_a_bundle_that_does_not_arrive_delays_no_other(tmp_path: Path, con
         await facts.close()
 
     assert "of file" == found
-    assert all(task.cancelled() for task in await done_of(stalled))
+    assert all(task.done() for task in await done_of(stalled))
+
+
+async def test_what_is_asked_when_all_is_closed_waits_for_nothing(tmp_path: Path, content: HostContent) -> None:
+    """If this fails, a request that comes as its daemon ends begins a computation that nobody
+    ends."""
+    (file,) = content.meta.files
+    facts = facts_in(tmp_path)
+    await facts.close()
+
+    with pytest.raises(TorrentdistError, match="shutting down"):
+        await facts.get(content, file, "kind", Counted())
 
 
 async def done_of(tasks: list[asyncio.Task[str]]) -> list[asyncio.Task[str]]:

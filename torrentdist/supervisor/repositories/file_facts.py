@@ -18,6 +18,7 @@ import msgspec
 from torrentdist.bundle.metafile import FileEntry
 from torrentdist.host.recent_results import RecentResults
 from torrentdist.log import get_logger
+from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
 from torrentdist.model.wire.view import decode_json
 from torrentdist.supervisor.bundles.host_content import HostContent
@@ -56,6 +57,7 @@ class FileFacts:
         self._is_here = is_here
         self._known: RecentResults[BundleFacts] = RecentResults(KEPT)
         self._computing: dict[tuple[Digest, str, str], asyncio.Task[str]] = {}
+        self._is_closed = False
 
     async def get(self, content: HostContent, file: FileEntry, kind: str, compute: Compute) -> str:
         """Returns a fact of this kind about a file, which `compute` finds out if it is not
@@ -64,6 +66,8 @@ class FileFacts:
         known = await self._of(digest)
         if (found := known.values.get((root, kind))) is not None:
             return found
+        if self._is_closed:
+            raise TorrentdistError("closing", what="the gateway")
         name = (digest, root, kind)
         task = self._computing.get(name)
         if task is None:
@@ -73,6 +77,7 @@ class FileFacts:
         return await asyncio.shield(task)  # a client that leaves does not end it for others
 
     async def close(self) -> None:
+        self._is_closed = True
         for task in self._computing.values():
             task.cancel()
         await asyncio.gather(*self._computing.values(), return_exceptions=True)
