@@ -170,7 +170,7 @@ class Invariants:
                 self.say("2", f"{host.name} deleted {digest[:8]}, and nothing in the records says that it is removed")
 
     def _may_go(self, digest: str, since: float) -> bool:
-        """Tells whether the records gave a reason to delete what a host had `since` then."""
+        """Tells whether the records gave a reason to delete what a host had since that time."""
         evidence = self._evidence.get(digest, -1.0)
         if evidence >= since - LOOK_SECS:  # It was first seen at a look.
             return True

@@ -41,6 +41,7 @@ class RemovalNotice:
         self._newest = heapq.nlargest(MOST_MARKS, among, key=age)
         marks = tuple(removal_mark(bundle, snapshot.bundles[bundle].record.digest) for bundle in self._newest)
         if self._written != (fence.epoch, marks):
+            self._written = None  # a write that fails is made again, whatever the news are then
             await fence.commit([Set(paths.REMOVALS, encode(RemovalsRecord(marks=marks)))])
             self._written = fence.epoch, marks
 
