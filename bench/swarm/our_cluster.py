@@ -329,7 +329,7 @@ def _metric(http: httpx.Client, url: str, name: str) -> float:
         text = http.get(f"{url}/metrics").text
     except httpx.HTTPError:
         return 0.0
-    return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(f"{name} "))
+    return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith((f"{name} ", f"{name}{{")))
 
 
 def _mean(values: Iterable[float]) -> float:
