@@ -11,6 +11,7 @@ Never: do I/O, read a clock, or trust the plan more than what the receiver sees.
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from hashlib import blake2b
 from itertools import chain
 from typing import Final
 
@@ -39,10 +40,6 @@ SHARES: Final = 24
 hundreds at a time finishes no piece early."""
 CLASSES: Final = 2048
 """The class of a piece is its number modulo this. Shares are made of classes."""
-BEHIND: Final = 2
-"""A receiver with this many more pieces left than the average gives the surplus away. Some
-connections carry half as much as others for a whole transfer."""
-SCATTER: Final = 2654435761
 LOOK_SECS: Final = 0.1
 LOOK_SECS_PER_PIECE: Final = 0.0001
 """A look takes about 1 µs per piece, so this limits it to about a hundredth of a processor."""
@@ -225,22 +222,34 @@ def _shares(fresh: Iterable[int], place: PlanPlace) -> dict[int, list[int]]:
 
 
 def levelled(shares: Mapping[int, list[int]], count: int) -> dict[int, list[int]]:
-    """Returns the remaining pieces of each of `count` shares, after shares that are far behind have
-    given their last pieces away.
+    """Returns the remaining pieces of each of `count` shares, after those with more left than the
+    average have given their last pieces to those with less. Some connections carry half as much
+    as others for a whole transfer.
 
-    The receiver that takes a piece depends almost only on the piece's number, because receivers'
-    views of the swarm differ slightly.
+    The receiver that takes a piece depends on the piece's number and on how far each share is
+    ahead: receivers' views of the swarm differ slightly, and both hardly differ between them.
     """
-    most = math.ceil(sum(map(len, shares.values())) / count) + BEHIND
-    level = {number: left[:most] for number, left in shares.items()}
-    behind = {number for number, left in shares.items() if len(left) > most}
-    for number in behind:
-        for piece in shares[number][most:]:
-            taker = (piece * SCATTER >> 16) % count
-            while taker in behind:
-                taker = (taker + 1) % count
-            level.setdefault(taker, []).append(piece)
-    return level
+    level = math.ceil(sum(map(len, shares.values())) / count)
+    ahead = {number: gap for number in range(count) if (gap := level - len(shares.get(number, ()))) > 0}
+    after = {number: left[:level] for number, left in shares.items()}
+    given = list(chain.from_iterable(left[level:] for left in shares.values()))
+    takers = {each: _taker(each, ahead) for each in {piece % CLASSES for piece in given}}
+    for piece in given:
+        after.setdefault(takers[piece % CLASSES], []).append(piece)
+    return after
+
+
+def _taker(each: int, ahead: Mapping[int, int]) -> int:
+    """Returns the share that gets a class of pieces: one by chance, in proportion to how far each
+    is ahead. The chance is the same for every receiver and at every look."""
+    return max(ahead, key=lambda number: _chance(each, number) ** (1 / ahead[number]))
+
+
+@cache
+def _chance(each: int, number: int) -> float:
+    """Returns a number between 0 and 1 for a class of pieces and a share."""
+    digest = blake2b(b"%d %d" % (each, number), digest_size=4).digest()
+    return (int.from_bytes(digest) + 1) / 2**32
 
 
 def spare(shares: Iterable[Sequence[int]], begun: int) -> list[int]:
