@@ -123,7 +123,8 @@ def test_two_that_are_done_help_with_different_pieces() -> None:
     wanted = {number: wanted_now(PlanPlace(number, 4), seen) for number in (0, 3)}
     taken = [{piece for piece in (*first, *second) if each[piece] > LATER} for each in wanted.values()]
 
-    assert [1, 1] == [len(each) for each in taken] and taken[0] != taken[1]
+    assert [1, 1] == [len(each) for each in taken]
+    assert taken[0] != taken[1]
     assert {*taken[0], *taken[1]} <= {*first[1:], *second[1:]}
     assert {LATER} == {wanted_now(PlanPlace(SHARES, 4), seen)[piece] for piece in (*first, *second)}
 
