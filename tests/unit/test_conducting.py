@@ -25,9 +25,9 @@ from torrentdist.swarm.plan.conductor import (
     Progress,
     SwarmView,
     look_secs,
-    owners,
 )
 from torrentdist.swarm.plan.request_window import BLOCK, window
+from torrentdist.swarm.plan.shares import owners
 
 PIECES = 200
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from torrentdist.model.ids import PeerId
-from torrentdist.swarm.plan.conductor import Progress, levelled, spare
+from torrentdist.swarm.plan.conductor import Progress
 from torrentdist.swarm.plan.crowd import JUDGE_SECS, Crowd
 from torrentdist.swarm.plan.neighbours import FULL_MESH, neighbours
 from torrentdist.swarm.plan.request_window import (
@@ -23,6 +23,7 @@ from torrentdist.swarm.plan.request_window import (
     queue_secs,
     window,
 )
+from torrentdist.swarm.plan.shares import levelled, spare
 
 
 def test_few_receivers_all_connect_to_each_other() -> None:

@@ -27,10 +27,10 @@ from torrentdist.swarm.plan.conductor import (
     PlanPlace,
     Progress,
     SwarmView,
-    owners,
     slow_among,
 )
 from torrentdist.swarm.plan.request_window import BLOCK, window
+from torrentdist.swarm.plan.shares import owners
 
 FIRST, SECOND, THIRD = "a-0000000001", "b-0000000002", "c-0000000003"
 SIZE = 1000

@@ -8,10 +8,7 @@ swarm from finishing.
 Never: do I/O, read a clock, or trust the plan more than what the receiver sees.
 """
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
-from hashlib import blake2b
 from itertools import chain
 from typing import Final
 
@@ -19,6 +16,7 @@ import msgspec
 
 from torrentdist.model.ids import PeerId
 from torrentdist.swarm.plan.request_window import BLOCK, window
+from torrentdist.swarm.plan.shares import CLASSES, levelled, owners, spare
 
 OWN: Final = 7
 """libtorrent's highest priority, for the next pieces of the receiver's own share."""
@@ -38,8 +36,6 @@ STALLS: Final = 4
 SHARES: Final = 24
 """Most receivers with a share. All others get their pieces from these: a holder that serves
 hundreds at a time finishes no piece early."""
-CLASSES: Final = 2048
-"""The class of a piece is its number modulo this. Shares are made of classes."""
 LOOK_SECS: Final = 0.1
 LOOK_SECS_PER_PIECE: Final = 0.0001
 """A look takes about 1 µs per piece, so this limits it to about a hundredth of a processor."""
@@ -89,29 +85,6 @@ class Progress(msgspec.Struct, frozen=True):
     @property
     def pace(self) -> float:
         return self.done / max(self.secs, SETTLED_SECS)
-
-
-@cache
-def owners(shares: int) -> Sequence[int]:
-    """Maps each class of pieces to the receiver that fetches it from the holders."""
-    owner_of = [0] * CLASSES
-    for number, classes in enumerate(_classes(shares)):
-        for each in classes:
-            owner_of[each] = number
-    return owner_of
-
-
-@cache
-def _classes(shares: int) -> Sequence[Sequence[int]]:
-    """Returns the classes of each receiver. A newcomer takes a little from every other receiver and
-    nothing else moves, so that current requests stay valid."""
-    if shares <= 1:
-        return [range(CLASSES)]
-    before = [list(classes) for classes in _classes(shares - 1)]
-    taken = [each for number, classes in enumerate(before) for each in classes[number::shares]]
-    for number, classes in enumerate(before):
-        del classes[number::shares]
-    return [*before, sorted(taken)]
 
 
 def look_secs(pieces: int, pace: float, *, has_share: bool = True) -> float:
@@ -219,44 +192,3 @@ def _shares(fresh: Iterable[int], place: PlanPlace) -> dict[int, list[int]]:
     for piece in fresh:
         shares.setdefault(owner_of[piece % CLASSES], []).append(piece)
     return levelled(shares, place.shares)
-
-
-def levelled(shares: Mapping[int, list[int]], count: int) -> dict[int, list[int]]:
-    """Returns the remaining pieces of each of `count` shares, after those with more left than the
-    average have given their last pieces to those with less. Some connections carry half as much
-    as others for a whole transfer.
-
-    The receiver that takes a piece depends on the piece's number and on how far each share is
-    ahead: receivers' views of the swarm differ slightly, and both hardly differ between them.
-    """
-    level = math.ceil(sum(map(len, shares.values())) / count)
-    ahead = {number: gap for number in range(count) if (gap := level - len(shares.get(number, ()))) > 0}
-    after = {number: left[:level] for number, left in shares.items()}
-    given = list(chain.from_iterable(left[level:] for left in shares.values()))
-    takers = {each: _taker(each, ahead) for each in {piece % CLASSES for piece in given}}
-    for piece in given:
-        after.setdefault(takers[piece % CLASSES], []).append(piece)
-    return after
-
-
-def _taker(each: int, ahead: Mapping[int, int]) -> int:
-    """Returns the share that gets a class of pieces: one by chance, in proportion to how far each
-    is ahead. The chance is the same for every receiver and at every look."""
-    return max(ahead, key=lambda number: _chance(each, number) ** (1 / ahead[number]))
-
-
-@cache
-def _chance(each: int, number: int) -> float:
-    """Returns a number between 0 and 1 for a class of pieces and a share."""
-    digest = blake2b(b"%d %d" % (each, number), digest_size=4).digest()
-    return (int.from_bytes(digest) + 1) / 2**32
-
-
-def spare(shares: Iterable[Sequence[int]], begun: int) -> list[int]:
-    """Returns the pieces that helpers may take over: the others' shares without the first `begun`
-    pieces of each, which are being fetched.
-
-    The last pieces of the largest share come first, so that all shares finish at the same time.
-    """
-    behind = [(place, piece) for left in shares for place, piece in enumerate(left) if place >= begun]
-    return [piece for _, piece in sorted(behind, reverse=True)]
