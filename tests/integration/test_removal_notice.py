@@ -11,13 +11,16 @@ from records_of import digest_of
 from zookeeper_fixtures import Connect, eventually_async
 
 from torrentdist.cluster import paths
+from torrentdist.cluster.election.fence import Fence
+from torrentdist.cluster.election.term import Term
 from torrentdist.cluster.records.mirror import Mirror, of_supervisor
+from torrentdist.cluster.records.snapshot import BundleEntry, Changes, ClusterSnapshot
 from torrentdist.master.changes import removal_notice
-from torrentdist.master.changes.removal_notice import NOTICE_SCHEMA
-from torrentdist.model.errors import required
+from torrentdist.master.changes.removal_notice import NOTICE_SCHEMA, RemovalNotice
+from torrentdist.model.errors import TorrentdistError, required
 from torrentdist.model.ids import BundleId, SupervisorId
-from torrentdist.model.records import BundleRecord, BundleState, encode
-from torrentdist.model.removals import removal_mark
+from torrentdist.model.records import BundleRecord, BundleState, decode, encode
+from torrentdist.model.removals import RemovalsRecord, removal_mark
 
 pytestmark = pytest.mark.anyio
 
@@ -131,3 +134,23 @@ async def test_there_is_no_notice_before_every_daemon_knows_it(enter: Enter, hos
 
     await host.wait_for(lambda s: s.removals == (mark_of("etl"),), 10.0)
     assert before is None
+
+
+async def test_a_notice_whose_write_failed_is_written_although_nothing_is_new(connect: Connect) -> None:
+    """If this fails, no host hears of a removal that came as ZooKeeper was away."""
+    zk, election, is_leader = await connect(), "/m1-waits", [True]
+    for path in (paths.EPOCH, paths.REMOVALS, election):
+        await zk.ensure(path)
+    fence = Fence(zk, Term(0, election, 1), lambda: is_leader[0])
+    old, new = BundleId("old"), BundleId("new")
+    entries = {name: BundleEntry(bundle(name, BundleState.REMOVED), 0, 0.0, 0.0) for name in (old, new)}
+    snapshot, notice = ClusterSnapshot(bundles=entries), RemovalNotice()
+    await notice.tell(snapshot, None, {old}, fence)
+    is_leader[0] = False
+    with pytest.raises(TorrentdistError, match="leader"):
+        await notice.tell(snapshot, Changes(bundles=frozenset({new})), {old, new}, fence)
+    is_leader[0] = True
+    await notice.tell(snapshot, Changes(), {old, new}, fence)
+    written = decode((await zk.get(paths.REMOVALS))[0], RemovalsRecord, path=paths.REMOVALS)
+
+    assert {mark_of("old"), mark_of("new")} == {*written.marks}
