@@ -143,7 +143,7 @@ async def test_a_notice_whose_write_failed_is_written_although_nothing_is_new(co
         await zk.ensure(path)
     fence = Fence(zk, Term(0, election, 1), lambda: is_leader[0])
     old, new = BundleId("old"), BundleId("new")
-    entries = {name: BundleEntry(bundle(name, BundleState.REMOVED), 0, 0.0, 0.0) for name in (old, new)}
+    entries = {name: BundleEntry(bundle(name, BundleState.REMOVED), 0, 0.0) for name in (old, new)}
     snapshot, notice = ClusterSnapshot(bundles=entries), RemovalNotice()
     await notice.tell(snapshot, None, {old}, fence)
     is_leader[0] = False
@@ -151,6 +151,6 @@ async def test_a_notice_whose_write_failed_is_written_although_nothing_is_new(co
         await notice.tell(snapshot, Changes(bundles=frozenset({new})), {old, new}, fence)
     is_leader[0] = True
     await notice.tell(snapshot, Changes(), {old, new}, fence)
-    written = decode((await zk.get(paths.REMOVALS))[0], RemovalsRecord, path=paths.REMOVALS)
+    written = decode(required(await zk.get(paths.REMOVALS), "not_ready")[0], RemovalsRecord, path=paths.REMOVALS)
 
     assert {mark_of("old"), mark_of("new")} == {*written.marks}
