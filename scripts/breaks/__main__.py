@@ -14,7 +14,6 @@ import random
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +28,7 @@ from scripts.breaks.break_choice import Kind, Terms, importing_tests, read_terms
 from scripts.breaks.break_sites import Break
 from scripts.breaks.coverage_map import ROOT, CoverageMap
 from scripts.breaks.fresh_tests import FreshTests, TooSlow, copy_tree, environment
+from scripts.breaks.own_directory import own_directory
 
 BARS = {Kind.DECIDING: 0.03, Kind.SHELLS: 0.15}
 """Share of the breaks that may survive."""
@@ -115,8 +115,7 @@ def run_warm(
 
 
 def judge(outcomes: Sequence[BreakOutcome], processes: int, secs: float, ends_at: float, *, slow_rings: bool) -> None:
-    with tempfile.TemporaryDirectory(prefix="torrentdist-breaks-") as name:
-        work = Path(name)
+    with own_directory() as work:
         copy_tree(work / "warm")
         done = 0
         again = {number for number, outcome in enumerate(outcomes) if not outcome.broken.place}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fnmatch import fnmatch
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,7 @@ from scripts.breaks.break_choice import (
 )
 from scripts.breaks.break_sites import breaks_of
 from scripts.breaks.coverage_map import CoverageMap, checksum_of, functions_of, name_now, product_files
+from scripts.breaks.own_directory import mounted_in
 from scripts.breaks.warm_tests import CannotSwap, swap
 
 SOURCE = '''"""A docstring."""
@@ -180,3 +182,11 @@ def test_files_of_slower_rings_are_kept_for_what_fast_tests_miss() -> None:
 def test_without_a_map_the_tests_are_those_that_import_the_module() -> None:
     """A break of a module that was just added would run no test."""
     assert "tests/unit/test_gate.py" in importing_tests("torrentdist/master/leading/gate.py")
+
+
+def test_what_a_killed_test_has_mounted_is_found_the_innermost_first() -> None:
+    """The directory of the breaks could not be removed, and the run ended with an error."""
+    outer, inner, other = "/dev/loop1 /tmp/b/mount xfs", "none /tmp/b/mount/y tmpfs", "none /tmp/bc tmpfs"
+    mounts = "\n".join(f"{line} rw 0 0" for line in (outer, inner, other))
+
+    assert ["/tmp/b/mount/y", "/tmp/b/mount"] == mounted_in(Path("/tmp/b"), mounts)
