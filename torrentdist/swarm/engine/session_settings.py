@@ -117,9 +117,6 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting(
         "whole_pieces_threshold", 0, "20 s by default: a fast peer is asked for neighbours, whatever their priority"
     ),
-    Setting(
-        "initial_picker_threshold", 0, "4 by default: the first pieces are chosen at random, whatever their priority"
-    ),
     # disk
     Setting(
         "max_queued_disk_bytes", 4 * MiB, "bounds the memory of a download, which overshoots it; more was not faster"

@@ -44,8 +44,8 @@ def levelled(shares: Mapping[int, list[int]], count: int) -> dict[int, list[int]
     average have given their last pieces to those with less. Some connections carry half as much
     as others for a whole transfer.
 
-    The receiver that takes a piece depends on the piece's number and on how far each share is
-    ahead: receivers' views of the swarm differ slightly, and both hardly differ between them.
+    Receivers' views of the swarm differ slightly, and they have to agree on who takes a piece. So
+    that depends on the piece's number, and on how far each share is ahead, and on nothing else.
     """
     level = math.ceil(sum(map(len, shares.values())) / count)
     ahead = {number: gap for number in range(count) if (gap := level - len(shares.get(number, ()))) > 0}
@@ -57,16 +57,16 @@ def levelled(shares: Mapping[int, list[int]], count: int) -> dict[int, list[int]
     return after
 
 
-def _taker(each: int, ahead: Mapping[int, int]) -> int:
+def _taker(piece_class: int, ahead: Mapping[int, int]) -> int:
     """Returns the share that gets a class of pieces: one by chance, in proportion to how far each
     is ahead. The chance is the same for every receiver and at every look."""
-    return max(ahead, key=lambda number: _chance(each, number) ** (1 / ahead[number]))
+    return max(ahead, key=lambda number: _chance(piece_class, number) ** (1 / ahead[number]))
 
 
 @cache
-def _chance(each: int, number: int) -> float:
+def _chance(piece_class: int, number: int) -> float:
     """Returns a number between 0 and 1 for a class of pieces and a share."""
-    digest = blake2b(b"%d %d" % (each, number), digest_size=4).digest()
+    digest = blake2b(b"%d %d" % (piece_class, number), digest_size=4).digest()
     return (int.from_bytes(digest) + 1) / 2**32
 
 
