@@ -96,6 +96,15 @@ def picture(top: Path) -> dict[str, tuple[str, bytes, bool]]:
     return found
 
 
+def files_of_daemons(top: Path) -> dict[Path, bytes]:
+    """Returns every file below `top` with its bytes, without the content of bundles. Daemons rename
+    files while this reads: a file that has gone makes it read all of them again."""
+    while True:
+        with contextlib.suppress(FileNotFoundError):
+            paths = [path for path in top.rglob("*") if path.is_file() and "objects" not in path.parts]
+            return {path: path.read_bytes() for path in paths}
+
+
 def part_bytes(parent: Path) -> int:
     """Returns the bytes on disk of an unfinished download in this directory."""
     files = [path for part in parent.glob(".*part") for path in part.rglob("*.bin")]

@@ -19,7 +19,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 from cluster_clients import trusting
-from cluster_fixtures import Cluster, make_source, running_cluster, until
+from cluster_fixtures import Cluster, files_of_daemons, make_source, running_cluster, until
 from image_layouts import finish, put_image
 from registry_clients import Registry
 
@@ -140,8 +140,7 @@ def test_a_capability_is_the_password_of_a_registry(pods: Cluster, tmp_path: Pat
 
 def all_text(cluster: Cluster) -> str:
     """Everything that the daemons have written: logs, events and records of theirs on disk."""
-    files = [path for path in cluster.dir.rglob("*") if path.is_file() and "objects" not in path.parts]
-    return "\n".join(path.read_bytes().decode(errors="replace") for path in files)
+    return "\n".join(content.decode(errors="replace") for content in files_of_daemons(cluster.dir).values())
 
 
 def test_a_url_opens_its_bundle_as_archive_and_files_with_ranges(pods: Cluster) -> None:

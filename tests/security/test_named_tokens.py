@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from cluster_fixtures import Cluster, running_cluster, until
+from cluster_fixtures import Cluster, files_of_daemons, running_cluster, until
 
 from torrentdist.bundle.metafile_maker import make_metafile_and_recipe
 from torrentdist.host.http.authentication import RECHECK_SECS
@@ -132,8 +132,8 @@ def test_no_secret_is_kept_anywhere(guarded: Cluster, token_file: Callable[..., 
     secret = token_file("r6", "reader").read_text().rpartition(".")[2]
     guarded.run("ha", "backup", tmp_path / "backup").ok()
     listed = json.dumps(guarded.run("token", "ls").ok())
-    files = [path for path in guarded.dir.rglob("*") if path.is_file()]
-    holding = [path for path in [*files, tmp_path / "backup"] if secret.encode() in path.read_bytes()]
+    files = {**files_of_daemons(guarded.dir), tmp_path / "backup": (tmp_path / "backup").read_bytes()}
+    holding = [path for path, content in files.items() if secret.encode() in content]
 
     assert secret not in listed
     assert [] == holding
