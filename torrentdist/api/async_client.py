@@ -2,9 +2,12 @@
 
 Always: each call reads the configuration as the command line does, and opens and closes its own
 connections. So threads and tasks may share a client, and a child process may use it after a fork.
-Never: need a daemon on this host. Never load libtorrent before a call needs it.
+Never: need a daemon on this host. Never load what only uploads, downloads and metafiles need before
+such a call: every command starts with this file.
 Longer than most files: it is the whole Python API, each call with its description.
 """
+
+from __future__ import annotations
 
 import asyncio
 import logging
@@ -12,16 +15,13 @@ import os
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from torrentdist.api.known_failures import known_failure
 from torrentdist.api.shortfalls import expect_hosts, expect_replicas
 from torrentdist.api.transfer_display import P, Progress, shown
-from torrentdist.api.trusted_bundles import cached_path, check_trust, checked_metafile
-from torrentdist.bundle.metafile import Metafile
 from torrentdist.client.bundles.distribute import distribute as distribute_bundle
 from torrentdist.client.bundles.distribute import wait_for_hosts
-from torrentdist.client.bundles.host_download import NotHere, fetch_through_supervisor
 from torrentdist.client.bundles.transfer_progress import TransferProgress, UploadProgress
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.model.configuration.config import ClientConfig, Config
@@ -32,7 +32,9 @@ from torrentdist.model.policies.bundle_terms import priority_of
 from torrentdist.model.wire.bundle_messages import BundleView
 from torrentdist.model.wire.fleet_messages import DistributeBody, DistributeView, FleetView
 from torrentdist.model.wire.transfer_messages import DownloadView, UploadPreview, UploadView
-from torrentdist.security.signing.signing_keys import read_signer
+
+if TYPE_CHECKING:
+    from torrentdist.bundle.metafile import Metafile
 
 StrPath = str | os.PathLike[str]
 OpenMasters = Callable[[ClientConfig], AbstractAsyncContextManager[MasterClient]]
@@ -122,6 +124,7 @@ class AsyncClient:
         """
         from torrentdist.client.bundles.upload import UploadWanted
         from torrentdist.client.bundles.upload import upload as upload_bundle
+        from torrentdist.security.signing.signing_keys import read_signer
         from torrentdist.traces.upload_trace import traced_upload
 
         name = None if id is None else bundle_id(id)
@@ -181,6 +184,9 @@ class AsyncClient:
         It is the supervisor's directory. On a host without a supervisor it lies in the user's cache
         directory.
         """
+        from torrentdist.api.trusted_bundles import cached_path, check_trust
+        from torrentdist.client.bundles.host_download import NotHere, fetch_through_supervisor
+
         name = bundle_id(id)
         async with self._call(progress) as (config, client, show):
             if url := config.client.supervisor:
@@ -274,6 +280,8 @@ class AsyncClient:
 
     async def metafile(self, id: str) -> Metafile:
         """Returns the list of a bundle's files, directories and symlinks, with their hashes."""
+        from torrentdist.api.trusted_bundles import checked_metafile
+
         name = bundle_id(id)
         async with self._masters() as (config, client):
             return await checked_metafile(client, config, name)
