@@ -215,13 +215,16 @@ class World:
         seeds = self.holders if self.tick < self.holders_leave else 0
         for index, receiver in self._lacking.items():
             known = [other for other in receiver.knows if self.receivers[other].shown and other in self._alive]
-            holders = range(-seeds, 0) if receiver.holders else ()
+            holders = range(-seeds, 0) if receiver.holders and not receiver.conductor.is_apart else ()
             if receiver.looks_at <= self.tick:
                 pace = receiver.have.bit_count() / max(self.tick_secs, self.tick * self.tick_secs)
                 place = receiver.conductor.place
                 secs = look_secs(self.pieces, pace, has_share=place is not None and place.has_share)
                 receiver.looks_at = self.tick + max(1, round(secs / self.tick_secs))
                 self._look(receiver, known, len(holders))
+                if receiver.conductor.is_apart:
+                    self._leave_holders(index)
+                    holders = ()
             turn = self._chance.randrange(len(known) or 1)
             for source in (*holders, *known[turn:], *known[:turn]):
                 if source in receiver.busy:
@@ -233,6 +236,14 @@ class World:
                     self._request(index, receiver, source, piece, source)
             if receiver.flows:
                 self._ask_abroad(index, receiver)
+
+    def _leave_holders(self, index: int) -> None:
+        """Takes back what a receiver has requested from the holders."""
+        for holder in range(-self.holders, 0):
+            queue = self._queues.get(holder, deque())
+            for asking, piece, line in [request for request in queue if request[0] == index]:
+                queue.remove((asking, piece, line))
+                self._take_back(line, index, piece)
 
     def _ask_abroad(self, index: int, receiver: Receiver) -> None:
         """Asks for the next piece of each flow."""
@@ -271,7 +282,8 @@ class World:
         for piece in _bits(copies[0]):
             told[piece] = seeds
         there = list(map("1".__eq__, reversed(f"{receiver.have:0{self.pieces}b}")))
-        sight = SwarmView(there, told, seeds, self.piece_length)
+        received = receiver.have.bit_count() * self.piece_length
+        sight = SwarmView(there, told, seeds, self.piece_length, received)
         wanted = receiver.conductor.priorities(sight, self.tick * self.tick_secs)
         receiver.wanted = _ranks(wanted, copies, seeds)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import libtorrent as lt
 import pytest
 
-from torrentdist.bundle.content_check import verify_content
+from torrentdist.bundle.content_check import Damage, verify_content
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.model.events import Fact, PeerConnected, PeerDropped
@@ -85,6 +85,53 @@ def test_a_receiver_without_a_share_is_not_done_before_it_has_everything(tmp_pat
     copies = asyncio.run(broadcast(tmp_path, bundle(tmp_path), there=2, planned=60, first=30))
 
     assert copies < 3.0
+
+
+def test_a_receiver_leaves_the_holder_after_its_share_and_comes_back_if_others_die(tmp_path: Path) -> None:
+    """Receivers would request from the holder what it has sent to others; or one that has left it
+    would wait for ever for the share of a host that is gone, or for the next bundle."""
+    meta, dropped = bundle(tmp_path, 2), list[str]()
+
+    async def scenario() -> tuple[list[str], list[Damage]]:
+        holder = Engine(EngineConfig(upload_limit=MiB // 2))
+        quick = Engine(EngineConfig(listen_host="127.0.0.2"), tell=partial(note, dropped))
+        slow = Engine(EngineConfig(listen_host="127.0.0.3", download_limit=MiB // 32))
+        try:
+            for engine in (holder, quick, slow):
+                await engine.start()
+            holder.seed(meta, tmp_path / "holder")
+            peers = [address(holder, PeerRole.MASTER), address(quick), address(slow)]
+            first, _ = (
+                engine.fetch(meta, tmp_path / engine.host, peers, SwarmPlace(number=number, receivers=2))
+                for number, engine in enumerate((quick, slow))
+            )
+            async with asyncio.timeout(DEADLINE_SECS):
+                while "not needed any more" not in dropped:
+                    assert first.active
+                    await asyncio.sleep(0.01)
+                await slow.close()
+                await first.wait_done()
+                left, other = list(dropped), bundle(tmp_path / "other", 1)
+                holder.seed(other, tmp_path / "other" / "holder")
+                await quick.fetch(other, tmp_path / "next", peers[:1]).wait_done()
+            return left, await asyncio.to_thread(verify_content, meta, tmp_path / quick.host / "content")
+        finally:
+            for engine in (holder, quick, slow):
+                await engine.close()
+
+    left, damage = asyncio.run(scenario())
+
+    assert 1 == left.count("not needed any more")
+    assert [] == damage
+
+
+def note(dropped: list[str], fact: Fact) -> None:
+    if isinstance(fact, PeerDropped) and fact.host == "127.0.0.1":
+        dropped.append(fact.reason)
+
+
+def address(engine: Engine, role: PeerRole = PeerRole.SUPERVISOR) -> PeerAddress:
+    return PeerAddress(host=engine.host, port=engine.port, role=role, complete=role is PeerRole.MASTER)
 
 
 def stock_client(meta: Metafile, directory: Path, holder: Engine) -> lt.session:

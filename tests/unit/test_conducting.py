@@ -33,12 +33,18 @@ PIECES = 200
 
 
 def view(
-    receivers: int, fresh: Collection[int], received: int = 0, *, lacks: Collection[int] = (), seeds: int = 1
+    receivers: int,
+    fresh: Collection[int],
+    received: int = 0,
+    *,
+    lacks: Collection[int] = (),
+    seeds: int = 1,
+    others: int = 2,
 ) -> SwarmView:
     """Returns a view in which `fresh` pieces are only at the holders. Each receiver has one piece
     under way, since pieces are that large."""
     have = [piece not in fresh and piece not in lacks for piece in range(PIECES)]
-    copies = [seeds if piece in fresh else 3 for piece in range(PIECES)]
+    copies = [seeds if piece in fresh else seeds + others for piece in range(PIECES)]
     return SwarmView(have, copies, seeds, window(receivers) * BLOCK, received)
 
 
@@ -118,14 +124,14 @@ def test_even_of_the_largest_pieces_one_is_under_way() -> None:
 
 def test_two_that_are_done_help_with_different_pieces() -> None:
     """A piece would leave the holders twice, or its owner would be hurried too soon."""
-    first, second = share(1, 4, 3), share(2, 4, 2)
+    first, second = share(1, 4, 4), share(2, 4, 3)
     seen = view(4, [*first, *second])
     wanted = {number: wanted_now(PlanPlace(number, 4), seen) for number in (0, 3)}
     taken = [{piece for piece in (*first, *second) if each[piece] > LATER} for each in wanted.values()]
 
     assert [1, 1] == [len(each) for each in taken]
     assert taken[0] != taken[1]
-    assert {*taken[0], *taken[1]} <= {*first[1:], *second[1:]}
+    assert {*taken[0], *taken[1]} <= {*first[2:], *second[2:]}
     assert {LATER} == {wanted_now(PlanPlace(SHARES, 4), seen)[piece] for piece in (*first, *second)}
 
 
@@ -174,3 +180,43 @@ def test_holders_that_were_away_are_waited_for_only_so_long() -> None:
     late = 1e6 + STALLS * LONGEST_RESHARE_SECS
 
     assert [True, False] == [OWN in conductor.priorities(view(2, left), now) for now in (late, late + 0.1)]
+
+
+def follow(conductor: Conductor, fresh: Collection[int], *received: float) -> bool:
+    """Whether a receiver is apart from the holders after these moments, at each of which it has
+    received something."""
+    for moment in received:
+        conductor.priorities(view(2, fresh, int(1000 * moment)), moment)
+    return conductor.is_apart
+
+
+def test_a_receiver_whose_share_is_finished_leaves_the_holders() -> None:
+    """Whatever it requested from them would leave them twice, and delay the shares of others. One
+    that no other receiver is connected to needs them."""
+    [left], place = share(1, 2, 1), PlanPlace(0, 2)
+
+    assert follow(Conductor(place=place), [left], 1.0)
+    assert follow(Conductor(place=PlanPlace(SHARES, 2)), [left], 1.0)
+    alone = Conductor(place=place)
+    alone.priorities(view(2, [left], 1000, others=0), 1.0)
+    assert not alone.is_apart
+    assert not follow(Conductor(place=place), [*share(0, 2, 1), left], 1.0)
+    assert not follow(Conductor(place=place), share(1, 2, 3), 1.0)  # it takes over the third one
+    assert not follow(Conductor(place=None), [left], 1.0)
+
+
+def test_a_receiver_comes_back_to_the_holders_once_when_nothing_moves() -> None:
+    """The share of a receiver that died would never arrive, or connections would be made and ended
+    all the time."""
+    [left], place = share(1, 2, 1), PlanPlace(0, 2)
+    waiting, silent, done = Conductor(place=place), Conductor(place=place), Conductor(place=place)
+
+    follow(waiting, share(1, 2, 2), 0.5)
+    # One piece has left in half a second, so the last one is late after 2 s.
+    assert [True, True, False, False] == [follow(waiting, [left], moment) for moment in (1.0, 2.0, 2.01, 2.02)]
+    assert [True, False] == [
+        follow(silent, [left], 1.0),
+        silent.priorities(view(2, [left], 1000), 1.01 + RESHARE_SECS) and silent.is_apart,
+    ]
+    assert [True, True] == [follow(done, [left], 1.0), follow(done, [], 1.4, 1.8, 2.2)]  # all have left the holders
+    assert not follow(waiting, share(1, 2, 1), 9.0)

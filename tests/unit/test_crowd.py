@@ -163,6 +163,9 @@ def test_holders_are_told_to_those_that_need_them() -> None:
         return swarm.crowd.needs_holders(PeerId(f"s{number:02}"), done, 2.0 + secs)
 
     assert [True, False, True] == [needs(number, 0, 0.0) for number in (SHARES - 1, SHARES, 99)]
+    assert not needs(SHARES, 0, MORE_SECS + 0.1)  # nobody has anything yet
+    swarm.there = {peer: Progress(50, 100) for peer in swarm.there}
+    swarm.crowd.judge(swarm.there.get, 2.0 + MORE_SECS)
     assert [False, True, False] == [
         needs(SHARES, done, MORE_SECS + more) for done, more in ((0, 0.0), (0, 0.1), (1, 0.1))
     ]

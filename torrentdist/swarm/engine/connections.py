@@ -15,7 +15,7 @@ import libtorrent as lt
 
 from torrentdist.model.events import Fact, PeerConnected, PeerDropped
 from torrentdist.model.ids import Digest
-from torrentdist.model.wire.swarm_messages import PeerAddress
+from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole
 from torrentdist.model.wire.transfer_messages import Sources
 from torrentdist.swarm.engine.session_settings import port_of_user_agent
 from torrentdist.swarm.engine.traffic import Endpoint, SeenPeer, SourceLedger
@@ -100,6 +100,7 @@ class Connections:
         self._digest_of = digest_of
         self._tell = tell
         self._allowed: frozenset[str] | None = None
+        self._apart: frozenset[str] = frozenset()
 
     def allow(self, addresses: Iterable[str] | None) -> bool:
         """Sets the only addresses to connect to (None: all), and disconnects others. Returns
@@ -107,8 +108,18 @@ class Connections:
         allowed = clean_addresses(addresses)
         if allowed == self._allowed:
             return False
-        self._set_filter(filter_for(allowed))
         self._allowed = allowed
+        self._set_filter(filter_for(allowed, but=self._apart))
+        return True
+
+    def part(self, hosts: Iterable[str]) -> bool:
+        """Blocks these hosts and no others of those that are allowed. Returns whether that changed
+        anything."""
+        apart = frozenset(hosts)
+        if apart == self._apart:
+            return False
+        self._apart = apart
+        self._set_filter(filter_for(self._allowed, but=apart))
         return True
 
     def disconnect(self, hosts: Collection[str]) -> None:
@@ -117,8 +128,8 @@ class Connections:
         libtorrent has no other way to end them. It reports these hosts as blocked if they are
         dialled directly afterwards.
         """
-        self._set_filter(filter_for(self._allowed, but=hosts))
-        self._set_filter(filter_for(self._allowed))
+        self._set_filter(filter_for(self._allowed, but=self._apart.union(hosts)))
+        self._set_filter(filter_for(self._allowed, but=self._apart))
 
     def on_connected(self, alert: lt.peer_connect_alert) -> None:
         if (digest := self._digest_of(alert)) is not None:
@@ -134,6 +145,8 @@ class Connections:
         """Returns why a peer was disconnected. A permitted peer was only blocked briefly, by
         `disconnect`."""
         filtered = error.category().name() == "libtorrent" and error.value() == _FILTERED
+        if filtered and host in self._apart:
+            return "not needed any more"
         is_allowed = self._allowed is None or admits(self._allowed, host)
         return "connecting anew" if filtered and is_allowed else str(error.message())
 
@@ -160,6 +173,11 @@ class TransferPeers:
 
     def known(self) -> list[PeerAddress]:
         return list(self._known.values())
+
+    def holders(self) -> set[str]:
+        """Returns the hosts of the masters that have everything, unless another peer runs there."""
+        masters = {peer.host for peer in self._known.values() if peer.complete and peer.role is PeerRole.MASTER}
+        return masters - {peer.host for peer in self._known.values() if peer.role is not PeerRole.MASTER}
 
     def endpoints(self, *, tls: bool) -> list[Endpoint]:
         return [(peer.host, port) for peer in self._known.values() if (port := peer.port_for(tls=tls))]

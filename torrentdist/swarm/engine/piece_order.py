@@ -36,6 +36,11 @@ class PieceOrder:
         share with."""
         return self._conductor.place
 
+    @property
+    def is_apart(self) -> bool:
+        """Whether the transfer should have no connection to holders. A reader waits for nothing."""
+        return self._conductor.is_apart and not self._hurried
+
     def take_place(self, place: SwarmPlace | None) -> bool:
         """Adopts a place in the plan. Returns whether it differs from the previous one."""
         before = self._conductor.place
@@ -49,7 +54,7 @@ class PieceOrder:
             status = handle.status(lt.torrent_handle.query_pieces)
             have = status.pieces  # a new list each time
             self._note(have)
-            copies = handle.piece_availability()
+            copies = handle.piece_availability() or [0] * len(have)  # libtorrent begins to count with the first peer
             if len(copies) != len(have) or not copies:
                 return
             view = SwarmView(have, copies, status.num_seeds, self._piece_length, status.total_payload_download)

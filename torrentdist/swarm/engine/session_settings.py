@@ -107,6 +107,8 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("send_redundant_have", True, "the default, and needed: a seeder learns by it that a peer is complete"),
     Setting("seed_time_limit", -1, "how long something is seeded is not for libtorrent to decide"),
     Setting("share_ratio_limit", -1, "how long something is seeded is not for libtorrent to decide"),
+    Setting("initial_picker_threshold", 0, "4 by default: the first pieces are random ones, whatever their priority"),
+    Setting("allowed_fast_set_size", 0, "5 by default: pieces that a receiver requests before it looks at priorities"),
     # keeping the link full
     Setting("send_buffer_watermark", SEND_BUFFER, "the disk is asked early enough to keep a 10 Gbit/s link full"),
     Setting("send_buffer_low_watermark", 512 * 1024, "the same for a transfer that has just begun"),

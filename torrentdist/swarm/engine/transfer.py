@@ -183,6 +183,10 @@ class Transfer:
         """The piece priorities last given to libtorrent."""
         return self._pieces.priorities
 
+    def left_alone(self) -> set[str]:
+        """Returns the hosts of the holders that this transfer should not be connected to."""
+        return self._peers.holders() if self.active and self._pieces.is_apart else set()
+
     def take_place(self, place: SwarmPlace | None) -> None:
         """Follows the conductor's plan from now on. None means that there is no other receiver to
         share with."""
@@ -230,11 +234,13 @@ class Transfer:
             self._count_sources()
         if self._limit:
             handle.set_download_limit(self._limit)
+        self.conduct()
 
     def dial(self, peers: Iterable[PeerAddress] | None = None) -> None:
         """Connects to those of these known peers that the transfer needs. None: to all of them."""
         seeding = self.phase is TransferPhase.SEEDING
-        chosen = self.known_peers() if peers is None else peers
+        alone = self.left_alone()
+        chosen = [peer for peer in (self.known_peers() if peers is None else peers) if peer.host not in alone]
         wanted = self._peers.worth_dialling(chosen, seeding=seeding, tls=bool(self.ca))
         if wanted and self.phase is not TransferPhase.FAILED and self._handle is not None:
             connections.dial(self._handle, wanted)

@@ -3,8 +3,8 @@ link needs.
 
 Always: a piece that only holders have is fetched from them by one receiver, the one whose share
 contains it. A receiver that falls behind gives pieces away; a receiver that has finished its share
-helps others. When nothing moves, every receiver fetches everything, so that no plan can prevent a
-swarm from finishing.
+helps others, and then leaves the holders to them. When nothing moves, every receiver fetches
+everything, so that no plan can prevent a swarm from finishing.
 Never: do I/O, read a clock, or trust the plan more than what the receiver sees.
 """
 
@@ -50,7 +50,7 @@ IDLE_LOOK_SECS: Final = 1.0
 first."""
 SLOW: Final = 0.4
 """A receiver is slow if its pace is below this fraction of the median receiver's."""
-TELLING: Final = 0.03
+TELLING: Final = 0.1
 """No receiver counts as slow before the median receiver has this fraction of the bundle."""
 SETTLED_SECS: Final = 1.5
 """A receiver that arrived more recently may still be connecting."""
@@ -98,13 +98,23 @@ def look_secs(pieces: int, pace: float, *, has_share: bool = True) -> float:
 
 def slow_among(receivers: Mapping[PeerId, Progress]) -> set[PeerId]:
     """Returns the receivers whose pace is far below that of the others. They get no share."""
-    known = {peer: progress for peer, progress in receivers.items() if progress.secs >= JUDGED_SECS}
+    if (middle := median_of(receivers)) is None:
+        return set()
+    return {
+        peer
+        for peer, progress in receivers.items()
+        if progress.secs >= JUDGED_SECS and progress.pace < SLOW * middle.pace
+    }
+
+
+def median_of(receivers: Mapping[PeerId, Progress]) -> Progress | None:
+    """Returns the progress of the median receiver. None before it has enough to compare others
+    with."""
+    known = [progress for progress in receivers.values() if progress.secs >= JUDGED_SECS]
     if len(known) < 3:
-        return set()
-    middle = sorted(known.values(), key=lambda progress: progress.pace)[len(known) // 2]
-    if middle.done <= TELLING * middle.size:
-        return set()
-    return {peer for peer, progress in known.items() if progress.pace < SLOW * middle.pace}
+        return None
+    middle = sorted(known, key=lambda progress: progress.pace)[len(known) // 2]
+    return middle if middle.done > TELLING * middle.size else None
 
 
 class SwarmView(msgspec.Struct, frozen=True):
@@ -128,12 +138,17 @@ class Conductor(msgspec.Struct):
     """
 
     place: PlanPlace | None = None
+    is_apart: bool = False
+    """Whether the receiver should have no connection to holders. Its share is finished, and what it
+    requested from them now would leave them twice."""
+    _was_apart: bool = False
     _began_at: float = 0.0
     _moved_at: float = 0.0
     _fresh: int = -1
     _left: int = 0
     """Number of pieces that have left the holders."""
     _received: int = 0
+    _received_at: float = 0.0
 
     def priorities(self, view: SwarmView, now: float) -> list[int]:
         """Returns libtorrent's priority of every piece."""
@@ -141,12 +156,17 @@ class Conductor(msgspec.Struct):
         self._look(len(fresh), view.received, now)
         wanted = [PLAIN] * len(view.copies)
         place = self.place
-        if place is None or not fresh or not view.seeds:
+        if place is None or now - self._received_at > RESHARE_SECS:
+            self.is_apart = False
+        before_peers = not any(view.copies)  # The first requests follow the plan too.
+        if place is None or not fresh or not (view.seeds or self.is_apart or before_peers):
             return wanted
         under_way = max(1, window(place.receivers) * BLOCK // view.piece_length)
         shares = _shares(fresh, place)
         patience = self._patience(sum(min(len(left), under_way) for left in shares.values()), now)
         idle = now - self._moved_at
+        if idle > patience:
+            self.is_apart = False
         if idle > STALLS * patience:
             return wanted
         own = shares.pop(place.number, [])
@@ -156,11 +176,11 @@ class Conductor(msgspec.Struct):
             return wanted  # While the own share is large, request nothing else from the holders.
         for piece in chain.from_iterable(shares.values()):
             wanted[piece] = LATER
-        if place.has_share and not own:
-            begun = 0 if idle > patience else under_way
-            helpers = [number for number in range(place.shares) if number not in shares]
-            for piece in spare(shares.values(), begun)[helpers.index(place.number) :: len(helpers)][:under_way]:
-                wanted[piece] = FOLLOWS
+        helped = () if own else _helped(place, shares, begun=0 if idle > patience else under_way + 1)[:under_way]
+        for piece in helped:
+            wanted[piece] = FOLLOWS
+        if not (own or helped or self._was_apart) and idle <= patience and _has_company(view):
+            self.is_apart = self._was_apart = True
         return wanted
 
     def _look(self, fresh: int, received: int, now: float) -> None:
@@ -170,6 +190,8 @@ class Conductor(msgspec.Struct):
         if fresh != self._fresh or (received != self._received and not self._left):
             self._moved_at = now
         self._left += max(0, self._fresh - fresh)
+        if received != self._received:
+            self._received_at = now
         self._fresh, self._received = fresh, received
 
     def _patience(self, asked: int, now: float) -> float:
@@ -192,3 +214,17 @@ def _shares(fresh: Iterable[int], place: PlanPlace) -> dict[int, list[int]]:
     for piece in fresh:
         shares.setdefault(owner_of[piece % CLASSES], []).append(piece)
     return levelled(shares, place.shares)
+
+
+def _helped(place: PlanPlace, shares: Mapping[int, list[int]], begun: int) -> Sequence[int]:
+    """Returns the pieces of others' shares that a receiver without pieces of its own may take over,
+    best first."""
+    if not place.has_share:
+        return ()
+    helpers = [number for number in range(place.shares) if number not in shares]
+    return spare(shares.values(), begun)[helpers.index(place.number) :: len(helpers)]
+
+
+def _has_company(view: SwarmView) -> bool:
+    """Whether other receivers are connected that have pieces."""
+    return any(copies > view.seeds for copies in view.copies)

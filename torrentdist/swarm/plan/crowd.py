@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Final
 
 from torrentdist.model.ids import PeerId
-from torrentdist.swarm.plan.conductor import SETTLED_SECS, SHARES, PlanPlace, Progress, slow_among
+from torrentdist.swarm.plan.conductor import SETTLED_SECS, SHARES, PlanPlace, Progress, median_of, slow_among
 from torrentdist.swarm.plan.neighbours import FULL_MESH, neighbours
 
 JUDGE_SECS: Final = 0.25
@@ -20,7 +20,8 @@ MOST_JUDGED: Final = 256
 """Receivers that one look judges: in a larger swarm those with a share, and a sample of the
 others."""
 MORE_SECS: Final = 3.0
-"""A receiver without any bytes after this long is told of holders too, whatever its place."""
+"""A receiver without any bytes after this long is told of holders too, whatever its place, if the
+median receiver has some. On slow links, nobody may have a piece by then."""
 
 
 class Crowd:
@@ -38,6 +39,8 @@ class Crowd:
         self._circle: list[PeerId] = []
         """All of these and the slow ones, by id, so that every master has the same circle."""
         self._judged_at = float("-inf")
+        self._is_under_way = False
+        """Whether the median receiver has a noticeable part of the bundle."""
         self._turn = 0
 
     def __len__(self) -> int:
@@ -100,6 +103,7 @@ class Crowd:
         seen = {peer: said for peer in self._sample() if (said := progress_of(peer)) is not None}
         paces = {peer: Progress(said.done, said.size, now - self._since[peer]) for peer, said in seen.items()}
         slow = slow_among(paces)
+        self._is_under_way = median_of(paces) is not None
         for peer in sorted(slow - self._slow):
             self._order.discard(peer)
         for peer in paces:
@@ -140,9 +144,9 @@ class Crowd:
 
     def needs_holders(self, asker: PeerId, done: int, now: float) -> bool:
         """Whether the asker may dial holders: it has a share, has no place, or has waited long for
-        its first bytes."""
+        its first bytes while others have some."""
         place = self.place(asker)
-        lonely = not done and now - self._since.get(asker, now) > MORE_SECS
+        lonely = self._is_under_way and not done and now - self._since.get(asker, now) > MORE_SECS
         return place is None or place.number < SHARES or lonely
 
     def _add(self, peer: PeerId) -> None:
