@@ -170,7 +170,8 @@ class SimulatedEngine:
         try:
             if ready.needs_files:
                 await asyncio.to_thread(preparation.prepare_files, transfer.meta, transfer.save_dir)
-            transfer.begin(list(ready.params.have_pieces) or None, ready.local or 0)
+            if transfer.active:  # Otherwise it was removed meanwhile.
+                transfer.begin(list(ready.params.have_pieces) or None, ready.local or 0)
             while transfer.missing and transfer.active:
                 await asyncio.sleep(self.rng.uniform(*STEP_SECS))
                 piece = self.rng.choice(transfer.missing)

@@ -107,6 +107,17 @@ def test_a_file_is_found_in_whichever_bundle_has_it(site: Site) -> None:
     assert filling.size == sum(len(NEW[path]) for path in REUSED)
 
 
+def test_a_damaged_index_does_not_end_the_fetch_of_another_bundle(site: Site) -> None:
+    """A single bit that turns on its disk would keep a host from fetching anything new."""
+    old = site.publish("old", OLD)
+    index, site.reuse.may_link = site.store.object_dir(old.digest) / "index", True
+    index.write_bytes(b"x" + index.read_bytes()[1:])
+    filling = site.fill(site.meta("new", NEW))
+
+    assert filling.size == sum(len(NEW[path]) for path in REUSED)
+    assert filling.suspects == {old.digest}
+
+
 def test_a_host_without_an_older_version_changes_nothing(site: Site) -> None:
     """The first upload of anything would be slower than before."""
     site.publish("other", {"other.bin": some_bytes(100_000, 9)})

@@ -99,6 +99,9 @@ class Fetches:
             task = asyncio.create_task(fetch(), name=f"fetch {bundle_id}")
             self._tasks[meta.digest] = task
             task.add_done_callback(lambda done: self._ended(meta, done))
+        else:
+            # The end of the bundle for which it began must not end it for this one.
+            await self._store.bind(bundle_id, meta.digest)
         stored = await asyncio.shield(task)
         await self._store.bind(bundle_id, meta.digest)
         return stored
@@ -280,10 +283,11 @@ class Fetches:
     async def clean_up(self, bundle_id: BundleId, digest: Digest) -> None:
         """Lets the plug-in forget a removed bundle. If it fails, the removal goes on without it.
 
-        Content that another bundle has, too, is seeded on, although the plug-in may not know that
-        one.
+        Content that another bundle has, too, is fetched or seeded on, although the plug-in may not
+        know that one.
         """
-        has_others = self._store.get(digest) is not None and self._store.names(digest) != {bundle_id}
+        names = self._store.names(digest)
+        has_others = bool(names - {bundle_id}) or (not names and self._store.get(digest) is not None)
         staying = digest if has_others else None
         try:
             with self._transfers.staying(staying), plugin_failures(self._plugin, bundle_id, self._store.data_dir):

@@ -213,12 +213,9 @@ class StoreReuse:
             packed += [SmallSource(one.file, source, one.path) for one in good if one.file.path in small]
             whole = [one for one in good if one.file.path not in small]
             filled = fill_files(meta, content, source, whole, go_on=go_on, progress=count, links=self.may_link)
-            if self.may_link:
-                others = self._small_in(digest, meta, source) if new else ()
-                linked = {one.path for one in link_small(content.parent, others, go_on)}
-                self._store.note_links(digest, linked.union(one.path for one in whole), self._index.alike({digest}))
+            is_sound = not self.may_link or self._link(digest, meta, {one.path for one in whole}, new, go_on)
             paths |= filled.paths
-            if filled.wrong or len(good) < len(mine):
+            if filled.wrong or len(good) < len(mine) or not is_sound:
                 suspects.add(digest)
         in_packs = fill_packs(
             meta, content.parent, packed, go_on, lambda wrong: suspects.add(Digest(wrong.top.parent.name))
@@ -251,6 +248,17 @@ class StoreReuse:
         for source in parts.sources:
             self._note_source(meta.digest, Digest(source.parent.name))
         return parts
+
+    def _link(self, digest: Digest, meta: Metafile, linked: set[str], is_new: bool, go_on: GoOn) -> bool:
+        """Links the small files that another bundle holds too, and takes over the new times of its
+        files. Returns whether its index is sound: a damaged one must not end this fetch."""
+        others = self._small_in(digest, meta, self._store.object_dir(digest) / "content") if is_new else ()
+        paths = linked.union(one.path for one in link_small(self._content(meta).parent, others, go_on))
+        try:
+            self._store.note_links(digest, paths, self._index.alike({digest}))
+        except TorrentdistError as error:  # Its files are read when they are handed out.
+            return error.code not in ("corrupt", "disk_error")
+        return True
 
     def _small_in(self, digest: Digest, meta: Metafile, source: Path) -> list[SmallSource]:
         """Returns the small files that a bundle holds too, and that are as they were published."""

@@ -23,7 +23,7 @@ from torrentdist.master.access import host_operations as hosts
 from torrentdist.master.access.host_operations import host_views
 from torrentdist.master.changes.answered_requests import Mutation
 from torrentdist.master.changes.commit import LeaderChanges
-from torrentdist.master.http.routes import RequestedChange, Routes, change, operation, records_for
+from torrentdist.master.http.routes import RequestedChange, Routes, change, operation, records_to_list
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.reads.saved_records import Records
 from torrentdist.model import ids
@@ -181,7 +181,7 @@ class HostApi(Routes):
     @operation("GET", "/v1/hosts", list[HostView], Role.READER)
     async def host_table(self, request: Request) -> Response:
         """Every host with a certificate, recorded or registered, and open invitations."""
-        return json_response(host_views(records_for(request, self.records), time.time(), self.now()))
+        return json_response(host_views(records_to_list(request, self.records), time.time(), self.now()))
 
     @operation("GET", "/v1/revocations", dict[str, float], Role.HOST)
     async def revocations(self, _: Request) -> Response:

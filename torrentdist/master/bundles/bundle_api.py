@@ -12,7 +12,15 @@ from torrentdist.host.http.file_answers import file_response
 from torrentdist.host.http.operation import FILE
 from torrentdist.host.http.web import LONGEST_POLL, flag_parameter, json_response, number_parameter, poll_secs
 from torrentdist.master.bundles import bundle_views
-from torrentdist.master.http.routes import Routes, bundle_of, bundle_target, operation, page_of, records_for
+from torrentdist.master.http.routes import (
+    Routes,
+    bundle_of,
+    bundle_target,
+    operation,
+    page_of,
+    records_for,
+    records_to_list,
+)
 from torrentdist.master.master_core import MasterCore
 from torrentdist.master.reads.time_left import with_time_left
 from torrentdist.master.swarm.swarms import Swarms
@@ -32,7 +40,7 @@ class BundleApi(Routes):
         """Every bundle that can be downloaded, or is lost."""
         now = self.core.records.server_now()
         own_bytes = self.core.host.runtime.store.own_bytes
-        snapshot = records_for(request, self.core.records)
+        snapshot = records_to_list(request, self.core.records)
         return json_response(bundle_views.bundle_list(snapshot, now, page_of(request), own_bytes))
 
     @operation("GET", "/v1/bundles/{id}", BundleView, Role.JOB, hands_out=bundle_target)

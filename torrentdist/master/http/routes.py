@@ -69,6 +69,12 @@ def records_for(request: Request, records: Records) -> ClusterSnapshot:
     return records.readable_by(principal_of(request))
 
 
+def records_to_list(request: Request, records: Records) -> ClusterSnapshot:
+    """Returns the same for a list, or raises `no_cluster` if this master has no records at all."""
+    records.require_any()
+    return records_for(request, records)
+
+
 def seconds_of(request: Request, name: str, default: float = 0.0) -> float:
     """Returns a time that the request names."""
     return number_parameter(request, name, default, low=0.0, high=LONGEST_WAIT)

@@ -20,6 +20,7 @@ from torrentdist.master.http.routes import (
     operation,
     page_of,
     records_for,
+    records_to_list,
     seconds_of,
 )
 from torrentdist.master.jobs.heartbeats import Heartbeats
@@ -64,7 +65,7 @@ class JobApi(Routes):
     async def jobs(self, request: Request) -> Response:
         """Every job."""
         self._only_leader_unless_any(request)
-        return json_response(self.requests.views(records_for(request, self.records), page_of(request)))
+        return json_response(self.requests.views(records_to_list(request, self.records), page_of(request)))
 
     @operation("GET", "/v1/jobs/{job}", JobView, Role.JOB)
     async def job(self, request: Request) -> Response:

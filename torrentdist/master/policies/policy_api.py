@@ -23,6 +23,7 @@ from torrentdist.master.http.routes import (
     change,
     operation,
     records_for,
+    records_to_list,
 )
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.policies.distribution_changes import hosts_of
@@ -79,7 +80,7 @@ class DistributionApi(Routes):
     @operation("GET", "/v1/waves", list[DistributionStatusView], Role.READER)
     async def waves(self, request: Request) -> Response:
         """Every distribution that is under way or was lately."""
-        snapshot = records_for(request, self.records)
+        snapshot = records_to_list(request, self.records)
         return json_response([distribution_view(snapshot, bundle) for bundle in sorted(snapshot.distributions)])
 
     @operation("GET", "/v1/bundles/{id}/distribution", DistributionStatusView, Role.READER)
@@ -102,7 +103,7 @@ class RetentionApi(Routes):
     @operation("GET", "/v1/retention", list[RetentionView], Role.READER)
     async def retention_rules(self, request: Request) -> Response:
         """Every retention rule."""
-        snapshot, now = records_for(request, self.records), self.records.server_now()
+        snapshot, now = records_to_list(request, self.records), self.records.server_now()
         return json_response(await asyncio.to_thread(rule_views, snapshot, now))
 
     @change("PUT", "/v1/retention", RetentionView, Role.OPERATOR, body=RetentionBody, max_body=MAX_RULE_BYTES)

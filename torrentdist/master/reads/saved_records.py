@@ -178,6 +178,12 @@ class Records:
         """Whether ZooKeeper answers and holds no cluster."""
         return lacks_cluster(self._mirror)
 
+    def require_any(self) -> None:
+        """Raises `no_cluster` if ZooKeeper holds none and none was saved here: an empty list would
+        say that everything was removed."""
+        if self.lacks_cluster() and self._on_disk is None:
+            raise TorrentdistError("no_cluster", chroot=self._zookeeper.chroot)
+
     def server_now(self) -> float | None:
         """Returns ZooKeeper's clock.
 
