@@ -58,12 +58,11 @@ def test_a_wiped_tree_stops_changes_until_it_is_restored_or_founded_anew(
     doctor = cluster.run("doctor")
     refused = cluster.run("upload", tmp_path / "b", "--id", "b-2", "--min-replicas", "1")
     cluster.kill("master-2")
-    saved = (cluster.store("master-2") / "cluster.snapshot").rename(tmp_path / "saved")
+    (cluster.store("master-2") / "cluster.snapshot").unlink(missing_ok=True)
     cluster.start("master-2")
     until(lambda: "cluster" in failing(cluster, "master-2"), "a master that waits for a cluster")
     listed = cluster.http.get(f"{cluster.url('master-2')}/v1/bundles")
 
-    assert saved.exists()
     assert (503, "no_cluster") == (listed.status_code, listed.json()["error"])  # an empty list would say "removed"
     assert "ha init" in view["problem"]
     assert "torrentdist ha restore FILE" in doctor.stdout

@@ -58,9 +58,9 @@ async def broadcast(directory: Path, meta: Metafile, *, there: int, planned: int
             await engine.close()
 
 
-def bundle(directory: Path, mib: int = 12) -> Metafile:
+def bundle(directory: Path, mib: int = 12, piece_length: int | None = None) -> Metafile:
     write_tree(directory / "holder" / "content", {"large.bin": some_bytes(mib * MiB, 5), "tiny": b"tiny"})
-    return make_metafile(directory / "holder" / "content")
+    return make_metafile(directory / "holder" / "content", piece_length=piece_length)
 
 
 def test_the_holder_sends_little_more_than_one_copy(tmp_path: Path) -> None:
@@ -89,13 +89,15 @@ def test_a_receiver_without_a_share_is_not_done_before_it_has_everything(tmp_pat
 
 def test_a_receiver_leaves_the_holder_after_its_share_and_comes_back_if_others_die(tmp_path: Path) -> None:
     """Receivers would request from the holder what it has sent to others; or one that has left it
-    would wait for ever for the share of a host that is gone, or for the next bundle."""
-    meta, dropped = bundle(tmp_path, 2), list[str]()
+    would wait for ever for the share of a host that is gone, or for the next bundle.
+
+    A piece takes a second, so that the plan is looked at while the last one is under way."""
+    meta, dropped = bundle(tmp_path, 2, MiB // 4), list[str]()
 
     async def scenario() -> tuple[list[str], list[Damage]]:
-        holder = Engine(EngineConfig(upload_limit=MiB // 2))
+        holder = Engine(EngineConfig(upload_limit=MiB // 4))
         quick = Engine(EngineConfig(listen_host="127.0.0.2"), tell=partial(note, dropped))
-        slow = Engine(EngineConfig(listen_host="127.0.0.3", download_limit=MiB // 32))
+        slow = Engine(EngineConfig(listen_host="127.0.0.3", download_limit=MiB // 8))
         try:
             for engine in (holder, quick, slow):
                 await engine.start()

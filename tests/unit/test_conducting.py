@@ -124,15 +124,14 @@ def test_even_of_the_largest_pieces_one_is_under_way() -> None:
 
 def test_two_that_are_done_help_with_different_pieces() -> None:
     """A piece would leave the holders twice, or its owner would be hurried too soon."""
-    first, second = share(1, 4, 4), share(2, 4, 3)
-    seen = view(4, [*first, *second])
-    wanted = {number: wanted_now(PlanPlace(number, 4), seen) for number in (0, 3)}
-    taken = [{piece for piece in (*first, *second) if each[piece] > LATER} for each in wanted.values()]
+    [first], [second] = share(1, 4, 1), share(2, 4, 1)
+    seen, late = view(4, [first, second]), 0.01 + RESHARE_SECS
+    helpers = [Conductor(place=PlanPlace(number, 4)) for number in (0, 3)]
+    before, after = ([conductor.priorities(seen, now) for conductor in helpers] for now in (0.0, late))
 
-    assert [1, 1] == [len(each) for each in taken]
-    assert taken[0] != taken[1]
-    assert {*taken[0], *taken[1]} <= {*first[2:], *second[2:]}
-    assert {LATER} == {wanted_now(PlanPlace(SHARES, 4), seen)[piece] for piece in (*first, *second)}
+    assert [{LATER}] * 2 == [{wanted[first], wanted[second]} for wanted in before]
+    assert {(FOLLOWS, LATER), (LATER, FOLLOWS)} == {(wanted[first], wanted[second]) for wanted in after}
+    assert {LATER} == {wanted_now(PlanPlace(SHARES, 4), seen)[piece] for piece in (first, second)}
 
 
 def test_the_last_pieces_are_taken_over_when_nothing_moves() -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 
 from announced_peers import D1, announce, has, hosts_of, lacks
+from msgspec.structs import replace
 
 from torrentdist.model.ids import PeerId
 from torrentdist.model.wire.swarm_messages import PeerRole
@@ -103,9 +104,12 @@ def test_a_receiver_that_waits_for_long_gets_holders_whatever_its_place() -> Non
     """A host whose neighbours all stall would never finish."""
     here = crowd(fetching=400, masters=3)
     announce(here, "z", lacks(), source="10.2.0.2")
-    later = announce(here, "z", lacks(), source="10.2.0.2", now=4.0).swarms[D1].peers
+    alike = announce(here, "z", lacks(), source="10.2.0.2", now=4.0).swarms[D1].peers
+    for number in range(3, 403):
+        announce(here, f"f{number}", replace(lacks(), done=500, size=1000), source=host(number), now=4.5)
+    later = announce(here, "z", lacks(), source="10.2.0.2", now=5.0).swarms[D1].peers
 
-    assert 3 == sum(peer.role is PeerRole.MASTER for peer in later)
+    assert [0, 3] == [sum(peer.role is PeerRole.MASTER for peer in told) for told in (alike, later)]
 
 
 def test_every_master_of_a_small_cluster_is_handed_out() -> None:

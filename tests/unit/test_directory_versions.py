@@ -69,10 +69,11 @@ def test_a_host_that_has_most_from_before_still_counts_as_waiting() -> None:
     here = SwarmDirectory()
     for number in range(3):
         announce(here, f"m{number}", has(), source=f"10.3.0.{number}", role=PeerRole.MASTER)
-    for number in range(400):
-        announce(here, f"f{number}", lacks(), source=f"10.1.{number // 250}.{number % 250 + 1}")
     entry = partly(900, local=900)
     announce(here, "z", entry, source="10.2.0.2")
-    peers = announce(here, "z", entry, source="10.2.0.2", now=4.0).swarms[D1].peers
+    for done, now in ((lacks(), 0.0), (partly(500), 4.0)):
+        for number in range(400):
+            announce(here, f"f{number}", done, source=f"10.1.{number // 250}.{number % 250 + 1}", now=now)
+    peers = announce(here, "z", entry, source="10.2.0.2", now=5.0).swarms[D1].peers
 
     assert 3 == sum(peer.role is PeerRole.MASTER for peer in peers)

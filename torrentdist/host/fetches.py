@@ -286,8 +286,8 @@ class Fetches:
         Content that another bundle has, too, is fetched or seeded on, although the plug-in may not
         know that one.
         """
-        names = self._store.names(digest)
-        has_others = bool(names - {bundle_id}) or (not names and self._store.get(digest) is not None)
+        names, is_here = self._store.names(digest), self._store.get(digest) is not None
+        has_others = bool(names - {bundle_id}) if digest in self._tasks else is_here and names != {bundle_id}
         staying = digest if has_others else None
         try:
             with self._transfers.staying(staying), plugin_failures(self._plugin, bundle_id, self._store.data_dir):

@@ -176,8 +176,9 @@ class TransferPeers:
 
     def holders(self) -> set[str]:
         """Returns the hosts of the masters that have everything, unless another peer runs there."""
-        masters = {peer.host for peer in self._known.values() if peer.complete and peer.role is PeerRole.MASTER}
-        return masters - {peer.host for peer in self._known.values() if peer.role is not PeerRole.MASTER}
+        known = self._known.values()
+        holders = {(peer.host, peer.port) for peer in known if peer.complete and peer.role is PeerRole.MASTER}
+        return {host for host, _ in holders} - {peer.host for peer in known if (peer.host, peer.port) not in holders}
 
     def endpoints(self, *, tls: bool) -> list[Endpoint]:
         return [(peer.host, port) for peer in self._known.values() if (port := peer.port_for(tls=tls))]
