@@ -70,7 +70,7 @@ def records_for(request: Request, records: Records) -> ClusterSnapshot:
 
 
 def records_to_list(request: Request, records: Records) -> ClusterSnapshot:
-    """Returns the same for a list, or raises `no_cluster` if this master has no records at all."""
+    """Returns the records that a list shows. Raises `no_cluster` if this master has none at all."""
     records.require_any()
     return records_for(request, records)
 

@@ -112,7 +112,7 @@ class Connections:
         self._set_filter(filter_for(allowed, but=self._apart))
         return True
 
-    def part(self, hosts: Iterable[str]) -> bool:
+    def keep_apart(self, hosts: Iterable[str]) -> bool:
         """Blocks these hosts and no others of those that are allowed. Returns whether that changed
         anything."""
         apart = frozenset(hosts)

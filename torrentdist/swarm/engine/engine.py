@@ -65,7 +65,7 @@ class Engine:
         self._transfers = Transfers(self._session, tell)
         self._members = MemberTorrents(self._transfers, self._spawn, plain_too=config.plain_too) if config.tls else None
         self._connections = Connections(self._session.set_filter, self._transfers.known_digest, tell)
-        self._pulse = TransferPulse(self._transfers, self.refresh, self._connections.part)
+        self._pulse = TransferPulse(self._transfers, self.refresh, self._connections.keep_apart)
         self._limits = RequestLimits()
         self._rtt = 0.0
         """Round-trip time to the other hosts in seconds; 0 if unknown."""

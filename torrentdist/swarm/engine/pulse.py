@@ -27,13 +27,13 @@ class TransferPulse:
     """Two timers: one asks for news of all transfers, the other applies the conductor's plan."""
 
     def __init__(
-        self, transfers: Transfers, refresh: Callable[[], None], part: Callable[[Iterable[str]], bool]
+        self, transfers: Transfers, refresh: Callable[[], None], keep_apart: Callable[[Iterable[str]], bool]
     ) -> None:
-        """`refresh` asks libtorrent for news, which arrives as alerts. `part` blocks these hosts
-        and no others, and returns whether that changed anything."""
+        """`refresh` asks libtorrent for news, which arrives as alerts. `keep_apart` blocks these
+        hosts and no others, and returns whether that changed anything."""
         self._transfers = transfers
         self._refresh = refresh
-        self._part = part
+        self._keep_apart = keep_apart
         self._pulse: asyncio.TimerHandle | None = None
         self._conducting: asyncio.TimerHandle | None = None
         self._looking: asyncio.Task[None] | None = None
@@ -97,22 +97,22 @@ class TransferPulse:
         conducted = [transfer for transfer in self._transfers.moving() if transfer.conducted]
         for transfer in conducted:
             transfer.conduct()
-        self._leave_alone([transfer for transfer in self._transfers.moving() if transfer.active])
+        self._leave_holders([transfer for transfer in self._transfers.moving() if transfer.active])
         if conducted and not self._is_stopped:
             pieces = sum(transfer.meta.num_pieces for transfer in conducted)
             pace = sum(transfer.pace().rate / transfer.meta.piece_length for transfer in conducted)
             secs = look_secs(pieces, pace, has_share=any(transfer.has_share for transfer in conducted))
             self._conducting = asyncio.get_running_loop().call_later(secs, self._conduct)
 
-    def _leave_alone(self, active: Sequence[Transfer]) -> None:
+    def _leave_holders(self, active: Sequence[Transfer]) -> None:
         """Disconnects the holders that no active transfer needs, and connects those again that one
         needs."""
-        alone = {transfer.digest: transfer.left_alone() for transfer in active}
-        hosts = set[str]().union(*alone.values())
+        leaving = {transfer.digest: transfer.holders_to_leave() for transfer in active}
+        hosts = set[str]().union(*leaving.values())
         if hosts:
             hosts -= {
-                p.host for transfer in active for p in transfer.known_peers() if p.host not in alone[transfer.digest]
+                p.host for transfer in active for p in transfer.known_peers() if p.host not in leaving[transfer.digest]
             }
-        if self._part(hosts):
+        if self._keep_apart(hosts):
             for transfer in active:
                 transfer.dial()

@@ -183,7 +183,7 @@ class Transfer:
         """The piece priorities last given to libtorrent."""
         return self._pieces.priorities
 
-    def left_alone(self) -> set[str]:
+    def holders_to_leave(self) -> set[str]:
         """Returns the hosts of the holders that this transfer should not be connected to."""
         return self._peers.holders() if self.active and self._pieces.is_apart else set()
 
@@ -239,8 +239,8 @@ class Transfer:
     def dial(self, peers: Iterable[PeerAddress] | None = None) -> None:
         """Connects to those of these known peers that the transfer needs. None: to all of them."""
         seeding = self.phase is TransferPhase.SEEDING
-        alone = self.left_alone()
-        chosen = [peer for peer in (self.known_peers() if peers is None else peers) if peer.host not in alone]
+        leaving = self.holders_to_leave()
+        chosen = [peer for peer in (self.known_peers() if peers is None else peers) if peer.host not in leaving]
         wanted = self._peers.worth_dialling(chosen, seeding=seeding, tls=bool(self.ca))
         if wanted and self.phase is not TransferPhase.FAILED and self._handle is not None:
             connections.dial(self._handle, wanted)

@@ -176,10 +176,10 @@ class Conductor(msgspec.Struct):
             return wanted  # While the own share is large, request nothing else from the holders.
         for piece in chain.from_iterable(shares.values()):
             wanted[piece] = LATER
-        helped = () if own else _helped(place, shares, begun=0 if idle > patience else under_way + 1)[:under_way]
-        for piece in helped:
+        extra = () if own else _to_take_over(place, shares, begun=0 if idle > patience else under_way + 1)[:under_way]
+        for piece in extra:
             wanted[piece] = FOLLOWS
-        if not (own or helped or self._was_apart) and idle <= patience and _has_company(view):
+        if not (own or extra or self._was_apart) and idle <= patience and _has_company(view):
             self.is_apart = self._was_apart = True
         return wanted
 
@@ -216,7 +216,7 @@ def _shares(fresh: Iterable[int], place: PlanPlace) -> dict[int, list[int]]:
     return levelled(shares, place.shares)
 
 
-def _helped(place: PlanPlace, shares: Mapping[int, list[int]], begun: int) -> Sequence[int]:
+def _to_take_over(place: PlanPlace, shares: Mapping[int, list[int]], begun: int) -> Sequence[int]:
     """Returns the pieces of others' shares that a receiver without pieces of its own may take over,
     best first."""
     if not place.has_share:
