@@ -211,6 +211,6 @@ def test_a_leader_of_the_last_release_is_not_unheard(error: str, expected: list[
     )
     heard: Any = SimpleNamespace(silent_secs=lambda _: None, recent=dict, restart_loops=list)
     swarms: Any = SimpleNamespace(directory=SwarmDirectory(), held=lambda _: None)
-    found = asyncio.run(AttentionSight(records, leads, heard, swarms, http).attention(OPERATOR))
+    found = asyncio.run(AttentionSight(records, leads, heard, swarms, http).overview(OPERATOR))
 
-    assert expected == [entry.what for entry in found]
+    assert expected == [entry.what for entry in found.attention]

@@ -71,7 +71,7 @@ def test_the_first_page_of_1000_hosts_is_small_and_quick() -> None:
     seen = known.snapshot()
 
     def page() -> tuple[OverviewView, str]:
-        view = overview_view(known, seen, known.outline(seen).attention)
+        view = overview_view(known, seen, known.outline(seen))
         return view, overview_html(VISIT, view, past_part(WEEK, (), 400_000.0, 7))
 
     view, html = page()  # the first look at a cluster walks over all of it

@@ -36,6 +36,9 @@ from torrentdist.model.wire.fleet_messages import DistributionLine
 from torrentdist.security.authorization import Principal
 
 Copies = tuple[BundleState, bool]
+"""A bundle's state, and whether it has too few copies."""
+Ill = tuple[BundleState, str]
+"""The state of a bundle that is lost or has too few copies, and how many it has."""
 PATH = "/v1/attention"
 READS = "reads"
 """The parameter with the patterns of the bundles that the answer may name."""
@@ -56,7 +59,7 @@ class AttentionSight:
         self._http = http
         self._open = OpenBundles(swarms.directory)
         self._copies: PerBundle[Copies] = PerBundle(_copies)
-        self._ill: PerBundle[Copies] = PerBundle(_ill)
+        self._ill: PerBundle[Ill] = PerBundle(_ill)
 
     def snapshot(self) -> ClusterSnapshot:
         return self.records.snapshot()
@@ -110,11 +113,14 @@ class AttentionSight:
         )
         return msgspec.structs.replace(view, attention=attention(view, self._troubles(seen), self.now()))
 
-    async def attention(self, sender: Principal) -> list[AttentionView]:
-        """Returns what needs attention as far as anybody knows and the sender may read: a standby
-        asks the leader, which hears the hosts. If the leader does not answer, that is the first
-        thing."""
-        own = self.outline(readable(self.snapshot(), sender)).attention
+    async def overview(self, sender: Principal) -> ClusterView:
+        """Returns the outline of what the sender may read. It names what needs attention as far as
+        anybody knows: a standby asks the leader, which hears the hosts. If the leader does not
+        answer, that is the first thing."""
+        own = self.outline(readable(self.snapshot(), sender))
+        return msgspec.structs.replace(own, attention=await self._known(own.attention, sender))
+
+    async def _known(self, own: list[AttentionView], sender: Principal) -> list[AttentionView]:
         leader = self.leadership.leader_id()
         record = None if leader in (None, self.leadership.me) else self.snapshot().masters.get(leader)
         if record is None:
@@ -127,16 +133,11 @@ class AttentionSight:
             return own if of_last_release else [unheard(record.id, str(error)), *own]
 
     def _troubles(self, seen: ClusterSnapshot) -> Troubles:
-        ill = [id_ for id_ in sorted(self._ill.of(self.snapshot())) if id_ in seen.bundles]
-        entries = {id_: seen.bundles[id_].record for id_ in ill}
+        ill = {id_: found for id_, found in self._ill.of(self.snapshot()).items() if id_ in seen.bundles}
         workers = [report for body in self._heartbeats.recent().values() for report in body.workers]
         return Troubles(
-            lost=[id_ for id_, record in entries.items() if record.state is BundleState.LOST],
-            short={
-                id_: f"{len(seen.holders(id_))} of {record.min_replicas} copies"
-                for id_, record in entries.items()
-                if record.state is BundleState.AVAILABLE
-            },
+            lost=[id_ for id_, (state, _) in ill.items() if state is BundleState.LOST],
+            short={id_: copies for id_, (state, copies) in ill.items() if state is BundleState.AVAILABLE},
             stopped={
                 str(id_): entry.record.reason
                 for id_, entry in seen.distributions.items()
@@ -171,16 +172,15 @@ class AttentionSight:
 
 
 def _copies(snapshot: ClusterSnapshot, id_: BundleId) -> Copies:
-    """Returns the state of a bundle, and whether it has too few copies."""
     record = snapshot.bundles[id_].record
     is_short = record.state is BundleState.AVAILABLE and len(snapshot.holders(id_)) < record.min_replicas
     return record.state, is_short
 
 
-def _ill(snapshot: ClusterSnapshot, id_: BundleId) -> Copies | None:
-    """Returns the same of a bundle that is lost or has too few copies."""
-    state, is_short = _copies(snapshot, id_)
-    return (state, is_short) if is_short or state is BundleState.LOST else None
+def _ill(snapshot: ClusterSnapshot, id_: BundleId) -> Ill | None:
+    record, (state, is_short) = snapshot.bundles[id_].record, _copies(snapshot, id_)
+    copies = f"{len(snapshot.holders(id_))} of {record.min_replicas} copies"
+    return (state, copies) if is_short or state is BundleState.LOST else None
 
 
 def _counts(found: Mapping[Copies, int]) -> BundleCounts:

@@ -23,7 +23,7 @@ from torrentdist.master.console.visits import Visits, wants_page
 from torrentdist.master.http.routes import Routes, operation, records_for
 from torrentdist.master.presence.attention import health
 from torrentdist.master.presence.attention_sight import AttentionSight
-from torrentdist.model.wire.cluster_messages import AttentionView
+from torrentdist.model.wire.cluster_messages import AttentionView, ClusterView
 from torrentdist.model.wire.view import view_of
 from torrentdist.security.authorization import Role
 
@@ -46,8 +46,8 @@ class OverviewPages(Routes):
 
     async def _view(self, request: Request) -> OverviewView:
         sight = self._sight.attention
-        found = await sight.attention(principal_of(request))
-        return overview_view(sight, records_for(request, sight.records), found)
+        cluster = await sight.overview(principal_of(request))
+        return overview_view(sight, records_for(request, sight.records), cluster)
 
     @operation("GET", "/ui/", OverviewView, Role.READER)
     async def overview_page(self, request: Request) -> Response:
@@ -70,9 +70,9 @@ class OverviewPages(Routes):
         return await self._feeds.answer(request, "overview", part, self._sight.attention.state)
 
 
-def overview_view(sight: AttentionSight, seen: ClusterSnapshot, found: Sequence[AttentionView]) -> OverviewView:
-    """`found`: what needs attention."""
-    cluster, lines = sight.outline(seen), sight.distributions(seen)
+def overview_view(sight: AttentionSight, seen: ClusterSnapshot, cluster: ClusterView) -> OverviewView:
+    """`cluster`: its outline."""
+    found, lines = cluster.attention, sight.distributions(seen)
     return view_of(
         OverviewView,
         cluster,
