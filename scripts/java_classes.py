@@ -15,7 +15,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from torrentdist.dev.embedded_zookeeper import CLASSES, ZooKeeperServer, free_ports, wait_until_serving
+from torrentdist.dev.embedded_zookeeper import CLASSES, ZooKeeperServer, wait_until_serving
+from torrentdist.host.process.listening_sockets import free_ports
 
 SPARK_CLASSES = CLASSES.with_name("spark.jsa")
 """The classes of a Spark driver. An executor, a worker and a master of Spark have the same

@@ -7,13 +7,10 @@ addresses, ports and the user are replaced.
 
 from __future__ import annotations
 
-import contextlib
 import grp
 import os
-import random
 import re
 import shlex
-import socket
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -21,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+
+from torrentdist.host.process.listening_sockets import free_ports
 
 ROOT = Path(__file__).parent.parent
 DOCKER = ROOT / "docker"
@@ -72,21 +71,12 @@ def in_container(line: str) -> tuple[str, list[str]]:
     return words[service], words[service + 1 :]
 
 
-def free_port() -> int:
-    """Returns a port that the kernel gives to no connection: a service listens on it only later."""
-    while True:
-        port = random.randint(10_000, 32_000)
-        with socket.socket() as sock, contextlib.suppress(OSError):
-            sock.bind(("127.0.0.1", port))
-            return port
-
-
 class Site:
     """One service of each kind on loopback, with the files that compose would mount."""
 
     def __init__(self, home: Path, zookeeper: str) -> None:
         self.home = home
-        ports = {str(port): str(free_port()) for port in (7060, 7061, 7070, 7071, 7077, 8080)}
+        ports = {str(port): str(free_ports(1)[0]) for port in (7060, 7061, 7070, 7071, 7077, 8080)}
         self._ports = re.compile(r"(?<![\d.])(7060|7061|7070|7071|7077|8080)(?!\d)"), ports
         self._texts = [
             (re.compile(r"10\.77\.0\.1[123]:2181"), zookeeper),

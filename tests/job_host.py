@@ -34,7 +34,8 @@ from torrentdist.cluster import paths
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper
 from torrentdist.host.http.uvicorn_adapter import WebServer
-from torrentdist.host.http.web import bind_socket, json_response, on_torrentdist_error
+from torrentdist.host.http.web import json_response, on_torrentdist_error
+from torrentdist.host.process.listening_sockets import bind_socket
 from torrentdist.launcher import bare_program
 from torrentdist.launcher.process_tree import birth_of
 from torrentdist.model.errors import TorrentdistError

@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from torrentdist.host.process.listening_sockets import free_ports
+
 START_SECS = 60.0
 MOTO = "from moto.server import main; import sys; main(sys.argv[1:])"
 
@@ -23,16 +25,6 @@ MOTO = "from moto.server import main; import sys; main(sys.argv[1:])"
 class S3Server(NamedTuple):
     process: subprocess.Popen[bytes]
     url: str
-
-
-def free_ports(count: int) -> list[int]:
-    probes = [socket.socket() for _ in range(count)]
-    for probe in probes:
-        probe.bind(("127.0.0.1", 0))
-    ports = [int(probe.getsockname()[1]) for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports
 
 
 @contextmanager

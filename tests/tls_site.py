@@ -17,7 +17,8 @@ from starlette.responses import Response
 from torrentdist.host.http.authentication import Authentication, CertificateRules, principal_of
 from torrentdist.host.http.operation import Operation, api_app
 from torrentdist.host.http.uvicorn_adapter import WebServer
-from torrentdist.host.http.web import bind_socket, json_response
+from torrentdist.host.http.web import json_response
+from torrentdist.host.process.listening_sockets import bind_socket
 from torrentdist.http.access import Trust, with_token
 from torrentdist.http.connection_pool import Http
 from torrentdist.security.authority.authority_files import init_authority, issue_files, read_authority

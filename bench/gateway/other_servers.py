@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.lab.namespaces import wait_until
+from torrentdist.host.process.listening_sockets import free_ports
 
 PROGRAMS = {"docker-registry": "docker-registry", "nginx": "nginx", "skopeo": "skopeo"}
 """Programs that are compared or that pull, with Debian's packages."""
@@ -23,12 +24,6 @@ PROGRAMS = {"docker-registry": "docker-registry", "nginx": "nginx", "skopeo": "s
 def lacking(programs: Sequence[str]) -> list[str]:
     path = f"{os.environ.get('PATH', '')}:/usr/sbin"
     return [PROGRAMS[program] for program in programs if shutil.which(program, path=path) is None]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def registry_config(directory: Path, address: str) -> Path:
@@ -47,7 +42,7 @@ http: {{addr: "{address}"}}
 @contextmanager
 def docker_registry(directory: Path) -> Iterator[str]:
     """Runs docker-registry on loopback, and yields its host and port."""
-    address = f"127.0.0.1:{free_port()}"
+    address = f"127.0.0.1:{free_ports(1)[0]}"
     with _running(["docker-registry", "serve", str(registry_config(directory, address))], directory, address):
         yield address
 
@@ -56,7 +51,7 @@ def docker_registry(directory: Path) -> Iterator[str]:
 def nginx(directory: Path, root: Path) -> Iterator[str]:
     """Runs nginx on loopback with the files of `root`, and yields its URL."""
     directory.mkdir()
-    address = f"127.0.0.1:{free_port()}"
+    address = f"127.0.0.1:{free_ports(1)[0]}"
     config = directory / "nginx.conf"
     config.write_text(f"""
 daemon off; worker_processes auto; pid {directory}/nginx.pid; error_log stderr;

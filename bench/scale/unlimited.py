@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
@@ -30,6 +29,7 @@ from bench.pair import MiB, write_content
 from bench.stage import BARE, bare_seeder, cluster_of, torrentdist
 from bench.swarm.swarm_results import keep, record
 from torrentdist.dev.dev_cluster import DevCluster
+from torrentdist.host.process.listening_sockets import free_ports
 
 BAR = 0.8
 LONGEST_SECS = 900.0
@@ -102,7 +102,7 @@ def _ours(cluster: DevCluster) -> float:
 
 def _bare(directory: Path, held: Path, hosts: int) -> float:
     homes = [directory / f"bare-{number}" for number in range(hosts)]
-    own = _free_ports(hosts)
+    own = free_ports(hosts)
     with ExitStack() as stack:
         ports = [stack.enter_context(bare_seeder(held / "metafile", held)), *own]
         began = time.perf_counter()
@@ -118,14 +118,6 @@ def _bare(directory: Path, held: Path, hosts: int) -> float:
     for home in homes:
         shutil.rmtree(home)
     return seconds
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(one.getsockname()[1]) for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 def _say(text: str) -> None:

@@ -18,7 +18,8 @@ from starlette.routing import Route
 from zookeeper_fixtures import eventually
 
 from torrentdist.host.http.uvicorn_adapter import WebServer
-from torrentdist.host.http.web import bind_socket, decode_body, json_response
+from torrentdist.host.http.web import decode_body, json_response
+from torrentdist.host.process.listening_sockets import bind_socket
 from torrentdist.http.connection_pool import Http
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest, PeerId

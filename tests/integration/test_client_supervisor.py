@@ -29,7 +29,8 @@ from torrentdist.client.bundles.download import DownloadWanted, download
 from torrentdist.client.bundles.host_download import NotHere, fetch_through_supervisor
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.host.http.uvicorn_adapter import WebServer
-from torrentdist.host.http.web import bind_socket, json_response, on_torrentdist_error
+from torrentdist.host.http.web import json_response, on_torrentdist_error
+from torrentdist.host.process.listening_sockets import bind_socket
 from torrentdist.model.configuration.config import ClientConfig, Config
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId

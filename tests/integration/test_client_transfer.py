@@ -30,7 +30,8 @@ from torrentdist.client.bundles.transfer_progress import TransferProgress, Trans
 from torrentdist.client.bundles.upload import UploadWanted, upload
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.host.http.uvicorn_adapter import WebServer
-from torrentdist.host.http.web import bind_socket, decode_body, json_response, on_torrentdist_error
+from torrentdist.host.http.web import decode_body, json_response, on_torrentdist_error
+from torrentdist.host.process.listening_sockets import bind_socket
 from torrentdist.model.configuration.config import ClientConfig, Config, SwarmConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, MasterId, PeerId

@@ -17,9 +17,10 @@ from pathlib import Path
 
 import pytest
 from cluster_fixtures import make_source, until
-from deployment_site import PAGE, block_with, free_port
+from deployment_site import PAGE, block_with
 
 from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper
+from torrentdist.host.process.listening_sockets import free_ports
 
 FILES = ("torrentdist.toml", "master.toml", "supervisor.toml")
 
@@ -30,7 +31,7 @@ class MutualSite:
 
     def __init__(self, home: Path, zookeeper: str) -> None:
         self.home = home
-        ports = {str(port): str(free_port()) for port in (7060, 7061, 7071, 7072)}
+        ports = {str(port): str(free_ports(1)[0]) for port in (7060, 7061, 7071, 7072)}
         self._replacements = [
             (r'"10\.0\.0\.1:2281".*?\]', f'"{zookeeper}"]'),
             (r"10\.0\.[01]\.\d+", "127.0.0.1"),
@@ -92,7 +93,7 @@ class MutualSite:
 @pytest.fixture
 def port() -> int:
     """The secure port of ZooKeeper."""
-    return free_port()
+    return free_ports(1)[0]
 
 
 @pytest.fixture

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import io
 import os
-import random
-import socket
 import tarfile
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +20,7 @@ from cluster_fixtures import Cluster, files_of_daemons, make_source, running_clu
 from image_layouts import finish, put_image
 from registry_clients import Registry
 
+from torrentdist.host.process.listening_sockets import free_ports
 from torrentdist.model.access.url_messages import UrlTrustView
 from torrentdist.security.capabilities import PARAMETER, Capability, sign_capability, signing_key
 
@@ -32,7 +30,7 @@ DATA = os.urandom(300_000)
 @pytest.fixture(scope="module")
 def pods(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """2 masters and a supervisor that serves pods, with the bundles etl-1, etl-2 and web-1."""
-    work, port = tmp_path_factory.mktemp("pods"), reserved_port()
+    work, port = tmp_path_factory.mktemp("pods"), free_ports(1)[0]
     settings = {"supervisor": {"pod_listen": "127.0.0.1", "pod_port": port}}
     with running_cluster(settings, work=work, masters=2, supervisors=1) as cluster:
         for name in ("etl-1", "etl-2", "web-1"):
@@ -43,16 +41,6 @@ def pods(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             cluster.run("upload", source, "--id", name, "--min-replicas", 1).ok()
         cluster.pod_gateway = f"http://127.0.0.1:{port}"  # type: ignore[attr-defined]
         yield cluster
-
-
-def reserved_port() -> int:
-    """Returns a port on which nobody listens, and that the kernel gives to no connection until the
-    supervisor listens on it."""
-    for port in random.SystemRandom().sample(range(20_000, 32_000), 100):
-        with socket.socket() as sock, suppress(OSError):
-            sock.bind(("127.0.0.1", port))
-            return port
-    raise RuntimeError("all ports are taken")
 
 
 def base(cluster: Cluster) -> str:
@@ -274,7 +262,7 @@ def test_urls_go_on_without_masters_and_after_a_restart(tmp_path: Path) -> None:
     """Pods could not start while masters are away. It also shows HTTPS, and that neither the
     certificate of a host nor that of a person opens anything. It takes long for its cluster with
     certificates."""
-    port = reserved_port()
+    port = free_ports(1)[0]
     settings = {"supervisor": {"pod_listen": "127.0.0.1", "pod_port": port, "pod_tls": True}}
     with running_cluster(settings, work=tmp_path, masters=1, supervisors=1, tls=True) as cluster:
         cluster.run("upload", make_source(tmp_path / "source", 7), "--id", "env-1", "--min-replicas", 1).ok()

@@ -20,7 +20,7 @@ from zookeeper_fixtures import eventually
 from torrentdist.bundle.metafile import Metafile, with_trackers
 from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.host.http.uvicorn_adapter import WebServer
-from torrentdist.host.http.web import bind_socket
+from torrentdist.host.process.listening_sockets import bind_socket
 from torrentdist.model.ids import PeerId
 from torrentdist.model.wire.swarm_messages import PeerRole, SwarmAnnounce, SwarmEntry
 from torrentdist.swarm.directory.directory import SwarmDirectory

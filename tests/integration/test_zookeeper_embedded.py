@@ -13,7 +13,8 @@ from zookeeper_fixtures import eventually
 from torrentdist.cluster.session.founding import found_cluster
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.dev import embedded_zookeeper as embedded
-from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper, find_classpath, find_java, free_ports
+from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper, find_classpath, find_java
+from torrentdist.host.process.listening_sockets import free_ports
 from torrentdist.model.configuration.config import ZooKeeperConfig
 from torrentdist.model.errors import TorrentdistError
 

@@ -15,7 +15,8 @@ from torrentdist.cluster import paths
 from torrentdist.cluster.session.founding import found_cluster
 from torrentdist.cluster.session.znode_operations import Create, SessionExpired, SessionState
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
-from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper, free_ports
+from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper
+from torrentdist.host.process.listening_sockets import free_ports
 from torrentdist.model.configuration.config import ZooKeeperConfig
 from torrentdist.model.errors import TorrentdistError
 

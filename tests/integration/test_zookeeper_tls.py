@@ -18,7 +18,8 @@ from cryptography.x509.oid import NameOID
 
 from torrentdist.cluster.session.founding import found_cluster
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
-from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper, free_ports
+from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper
+from torrentdist.host.process.listening_sockets import free_ports
 from torrentdist.model.configuration.config import ZooKeeperConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.security.authority.authority_files import init_authority, issue_files

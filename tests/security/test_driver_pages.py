@@ -12,8 +12,9 @@ from functools import partial
 
 import pytest
 from cluster_fixtures import until
-from deployment_site import free_port
 from launcher_site import as_root
+
+from torrentdist.host.process.listening_sockets import free_ports
 
 pytestmark = as_root
 DRIVERS, OTHERS, SUPERVISOR = 20000, 20001, 30000
@@ -56,7 +57,7 @@ def is_open(port: int) -> bool:
 def neighbouring_ports(count: int) -> list[int]:
     """Returns free ports beside each other, as Spark's drivers take them."""
     while True:
-        first = free_port()
+        first = free_ports(1)[0]
         ports = [*range(first, first + count)]
         if first < 60_000 and not any(map(is_open, ports)):
             return ports

@@ -25,7 +25,8 @@ from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.doors.bundle_filesystem import TorrentdistFileSystem
 from torrentdist.host.http.uvicorn_adapter import WebServer
-from torrentdist.host.http.web import bind_socket, json_response
+from torrentdist.host.http.web import json_response
+from torrentdist.host.process.listening_sockets import bind_socket
 from torrentdist.http.port_owner import is_trusted_listener
 from torrentdist.model.ids import BundleId
 from torrentdist.model.wire.fleet_messages import HostBundleView, HostState

@@ -16,7 +16,8 @@ from torrentdist.host.http import web as http_shell
 from torrentdist.host.http.authentication import Authentication
 from torrentdist.host.http.operation import Operation, api_app, body_of
 from torrentdist.host.http.uvicorn_adapter import WebServer
-from torrentdist.host.http.web import bind_socket, json_response
+from torrentdist.host.http.web import json_response
+from torrentdist.host.process.listening_sockets import bind_socket
 from torrentdist.http.access import with_token
 from torrentdist.http.connection_pool import Http
 from torrentdist.security.authorization import Role

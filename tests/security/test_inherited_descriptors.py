@@ -10,12 +10,9 @@ from pathlib import Path
 import pytest
 from job_host import NewHost
 
+from torrentdist.host.process.listening_sockets import free_ports
+
 pytestmark = pytest.mark.anyio
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def sockets_of(pid: int) -> set[str]:
@@ -26,8 +23,8 @@ def sockets_of(pid: int) -> set[str]:
 @pytest.mark.case("F2")
 async def test_a_supervisor_restarts_on_its_ports_under_a_running_worker(new_host: NewHost) -> None:
     """If this fails, a worker holds libtorrent's sockets, and its supervisor cannot start again."""
-    ports = {"gateway_port": free_port(), "port": free_port()}
-    swarm = free_port()
+    ports = {"gateway_port": free_ports(1)[0], "port": free_ports(1)[0]}
+    swarm = free_ports(1)[0]
     host = await new_host(settings={"supervisor": ports, "swarm": {"port": swarm}})
     host.job("etl")
     await host.assign(("etl", 0))

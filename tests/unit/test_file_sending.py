@@ -18,7 +18,8 @@ from torrentdist.host.http.file_answers import SENT_BYTES, path_response
 from torrentdist.host.http.file_sending import SEND_FILE
 from torrentdist.host.http.http_conditions import Representation
 from torrentdist.host.http.uvicorn_adapter import WebServer
-from torrentdist.host.http.web import CutShort, bind_socket
+from torrentdist.host.http.web import CutShort
+from torrentdist.host.process.listening_sockets import bind_socket
 from torrentdist.model.ids import Digest
 
 pytestmark = pytest.mark.anyio

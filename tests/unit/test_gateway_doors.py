@@ -20,7 +20,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from torrentdist.host.http.operation import api_app
 from torrentdist.host.http.uvicorn_adapter import WebServer
-from torrentdist.host.http.web import CutShort, bind_socket, inherited_socket
+from torrentdist.host.http.web import CutShort
+from torrentdist.host.process.listening_sockets import bind_socket, inherited_socket
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.events import AccessAudited
 from torrentdist.model.ids import BundleId, JobId
@@ -75,7 +76,7 @@ def test_a_table_says_what_each_user_may_read() -> None:
 HAND_OVER = """
 import os, sys
 from torrentdist.host.http.operation import Handler, api_app
-from torrentdist.host.http.web import inherited_socket
+from torrentdist.host.process.listening_sockets import inherited_socket
 os.dup2(int(sys.argv[1]), 3)
 os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS="1")
 sock = inherited_socket(os.environ, what="the gateway")

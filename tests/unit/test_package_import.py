@@ -88,7 +88,8 @@ def test_a_daemon_streams_without_anyios_backend() -> None:
     program = """
 import asyncio, sys
 from torrentdist.host.http.uvicorn_adapter import WebServer
-from torrentdist.host.http.web import StreamedAnswer, bind_socket
+from torrentdist.host.http.web import StreamedAnswer
+from torrentdist.host.process.listening_sockets import bind_socket
 
 async def body():
     yield b"all of it"

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from torrentdist.host.http.uvicorn_adapter import WebServer
-from torrentdist.host.http.web import bind_socket
+from torrentdist.host.process.listening_sockets import bind_socket
 
 pytestmark = pytest.mark.anyio
 FORWARDED = b"X-Forwarded-For: 10.6.6.6\r\nX-Forwarded-Proto: https\r\nForwarded: for=10.6.6.6\r\n"

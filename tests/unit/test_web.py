@@ -10,7 +10,8 @@ from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
 from torrentdist.host.http.uvicorn_adapter import WebServer
-from torrentdist.host.http.web import StreamedAnswer, bind_socket, flag_parameter, read_body
+from torrentdist.host.http.web import StreamedAnswer, flag_parameter, read_body
+from torrentdist.host.process.listening_sockets import bind_socket
 from torrentdist.model.errors import TorrentdistError
 
 pytestmark = pytest.mark.anyio

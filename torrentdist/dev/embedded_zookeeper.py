@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from torrentdist.host.process.listening_sockets import free_ports
 from torrentdist.model.errors import TorrentdistError
 
 HOST = "127.0.0.1"
@@ -99,15 +100,6 @@ def _apache_jars() -> list[Path]:
     if not home:
         return []
     return sorted([*Path(home).glob("zookeeper*.jar"), *Path(home, "lib").glob("*.jar")])
-
-
-def free_ports(count: int) -> list[int]:
-    """Returns different ports on which no process listens now."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for sock in sockets:
-            sock.bind((HOST, 0))
-        return [sock.getsockname()[1] for sock in sockets]
 
 
 @dataclass(frozen=True)

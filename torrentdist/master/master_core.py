@@ -15,8 +15,8 @@ from pathlib import Path
 from torrentdist import __version__
 from torrentdist.cluster.records.mirror import Mirror
 from torrentdist.cluster.records.registration import Registration
-from torrentdist.host.http.web import bind_socket
 from torrentdist.host.process.host_daemon import DaemonRole, HostDaemon, HostIdentity
+from torrentdist.host.process.listening_sockets import bind_socket
 from torrentdist.host.telemetry.metrics import Metrics
 from torrentdist.master.master_session import MasterSession
 from torrentdist.master.reads.saved_records import Records, SavingPace

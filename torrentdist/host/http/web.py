@@ -1,16 +1,10 @@
-"""The HTTP shell of both daemons: sockets, bound here or taken over from systemd (sd_listen_fds,
-so that nobody else can take the port while the daemon is down), the server in our own event
-loop, JSON, errors.
+"""The HTTP shell of both daemons: bodies, JSON, errors, and answers that are cut short.
 
-Always: a failure leaves as an error of the table, with its status. Only a socket that was meant
-for this process is taken over, and only once. Processes that the daemon starts do not inherit it.
-Never: listen beyond loopback without a token.
+Always: a failure leaves as an error of the table, with its status.
 """
 
 import asyncio
-import os
-import socket
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -23,7 +17,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from torrentdist.host.http.body_room import SMALL_BYTES, Grow
 from torrentdist.log import get_logger
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.loopback import is_loopback
 from torrentdist.model.wire.view import decode_json
 
 log = get_logger()
@@ -202,49 +195,3 @@ class CutShort:
             log.warning("an answer was cut off", path=scope["path"], reason=str(exc.__cause__ or exc))
             self._cut(tuple(scope["client"]))
             await asyncio.sleep(0)  # the server hears of it before we return
-
-
-def bind_socket(host: str, port: int, *, what: str) -> socket.socket:
-    """Returns a listening socket, or raises `port_in_use`."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio sets TCP_NODELAY only if the protocol is named; without it every answer waits 40 ms
-    # for an ACK.
-    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((host, port))
-        sock.listen(1024)
-        sock.setblocking(False)
-    except OSError as exc:
-        sock.close()
-        raise TorrentdistError("port_in_use", what=what, address=f"{host}:{port}", detail=exc.strerror) from exc
-    return sock
-
-
-FIRST_FD = 3
-
-
-def inherited_socket(environ: MutableMapping[str, str], *, what: str) -> socket.socket | None:
-    """Returns the socket that systemd handed over, or None if there is none. Raises `port_in_use`
-    if it does not listen on loopback."""
-    pid, count = environ.pop("LISTEN_PID", ""), environ.pop("LISTEN_FDS", "")
-    environ.pop("LISTEN_FDNAMES", None)
-    if pid != str(os.getpid()) or not count.isdigit() or int(count) < 1:
-        return None
-    if int(count) > 1:
-        raise _refused(what, f"{count} sockets were handed over, and one is wanted")
-    os.set_inheritable(FIRST_FD, False)
-    try:
-        sock = socket.socket(fileno=FIRST_FD)
-    except OSError as exc:
-        raise _refused(what, f"what was handed over is no socket: {exc.strerror}") from exc
-    if sock.type is not socket.SOCK_STREAM or not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-        raise _refused(what, "the socket that was handed over does not listen")
-    if sock.family not in (socket.AF_INET, socket.AF_INET6) or not is_loopback(sock.getsockname()[0]):
-        raise _refused(what, f"the socket that was handed over is not on loopback: {sock.getsockname()!r}")
-    sock.setblocking(False)
-    return sock
-
-
-def _refused(what: str, detail: str) -> TorrentdistError:
-    return TorrentdistError("port_in_use", what=what, address="the socket of its unit", detail=detail)

@@ -12,9 +12,9 @@ from typing import Final
 
 from torrentdist.host.certificates.revocations import Revocations
 from torrentdist.host.http.operation import Router
-from torrentdist.host.http.web import bind_socket, inherited_socket
 from torrentdist.host.process.health_api import HealthApi
 from torrentdist.host.process.host_daemon import HostDaemon
+from torrentdist.host.process.listening_sockets import bind_socket, inherited_socket
 from torrentdist.host.process.room import Loop, Room
 from torrentdist.host.telemetry.audit_log import AuditLog
 from torrentdist.log import get_logger
