@@ -3,7 +3,8 @@ code.
 
 Time passes in ticks. In each tick, every link carries a number of pieces each way. A receiver has
 one piece under way from each peer that it knows: the piece of the highest priority, then the
-rarest, as libtorrent chooses. Peers serve requests in the order in which they came. Receivers
+rarest, as libtorrent chooses. Peers serve requests in the order in which they came. What they send
+waits in the queue of the receiver's link, which holds 100 ms, as the lab's links do. Receivers
 announce when a master tells them to, and look at their peers' pieces as often as the engine does.
 In a swarm with several zones, receivers know those of their zone, and fetch flows from others.
 
@@ -25,6 +26,8 @@ from torrentdist.swarm.plan.request_window import BLOCK
 from torrentdist.swarm.plan.zoned_crowds import NOWHERE, ZonedCrowds
 
 NEVER = 1 << 60
+QUEUE_SECS = 0.1
+"""What the queue of a link holds."""
 _ONLY = [bytes(b"01"[byte == priority] for byte in range(256)) for priority in range(8)]
 """For each priority, a table that turns a string of priorities into a string of binary digits."""
 Rank = tuple[int, ...]
@@ -60,6 +63,8 @@ class Receiver:
     """Pieces that came from other places: zones or racks."""
     asked: int = 0
     """Pieces under way."""
+    arriving: deque[tuple[int, int]] = field(default_factory=deque)
+    """Pieces in the queue of its link, each with its line as in `busy`."""
     busy: set[int] = field(default_factory=set)
     """Peers from which it has a piece under way, and flows, as negative numbers below those of the
     holders."""
@@ -101,6 +106,8 @@ class World:
     tick: int = 0
 
     def __post_init__(self) -> None:
+        self._queue = self.uplink * (1 + round(QUEUE_SECS / self.tick_secs))
+        """Pieces that the queue of a link holds."""
         self._crowds = ZonedCrowds()
         self._sources: dict[str, list[int]] = {}
         self._chance = random.Random(self.seed)
@@ -193,7 +200,7 @@ class World:
     def _waits(self, index: int) -> int:
         """Returns the ticks for which a small message to one peer waits behind what is sent to
         all."""
-        return len(self._queues.get(index, ())) // self.uplink if self.waits else 0
+        return min(len(self._queues.get(index, ())), self._queue) // self.uplink if self.waits else 0
 
     def _tell(self) -> None:
         """Delivers the requests that arrive now."""
@@ -299,10 +306,21 @@ class World:
         return 0
 
     def _deliver(self) -> None:
-        room = {index: 0 if self.tick % receiver.every else self.uplink for index, receiver in self._lacking.items()}
+        for index, receiver in [*self._lacking.items()]:
+            if not self.tick % receiver.every:
+                self._arrive(index, receiver)
+        room = {index: self._queue - len(receiver.arriving) for index, receiver in self._lacking.items()}
         for source in sorted(self._queues, key=lambda _: self._chance.random()):
             if source < 0 or not self.tick % self.receivers[source].every:
                 self._serve(source, room)
+
+    def _arrive(self, index: int, receiver: Receiver) -> None:
+        """Takes from the queue of a receiver's link what it carries in one tick."""
+        for _ in range(min(self.uplink, len(receiver.arriving))):
+            piece, line = receiver.arriving.popleft()
+            receiver.busy.discard(line)
+            if not piece & receiver.have:
+                self._receive(index, receiver, piece)
 
     def _serve(self, source: int, room: dict[int, int]) -> None:
         """Serves requests in the order in which they came, as far as links carry them."""
@@ -318,11 +336,10 @@ class World:
             elif room[index] and (source >= 0 or (self.tick + index) % receiver.held_up == 0):
                 room[index] -= 1
                 sent += 1
-                receiver.busy.discard(line)
+                receiver.arriving.append((piece, line))
                 zone = self.holder_zone if source < 0 else self.receivers[source].zone
                 receiver.outside += zone_of(zone) != zone_of(receiver.zone)
                 receiver.elsewhere += zone != receiver.zone
-                self._receive(index, receiver, piece)
                 if source < 0:
                     self.sent_by_holders[piece] += 1
             else:

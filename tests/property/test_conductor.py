@@ -126,7 +126,7 @@ def test_a_holder_that_gives_little_is_not_asked_twice(every: int, pieces: int) 
 
     assert world.run(limit=4 * every * pieces)
     assert world.sent_by_holders.total() <= pieces + 25
-    assert world.tick <= every * (pieces + 25)
+    assert world.tick <= every * (pieces + 32)
 
 
 @given(gap=st.floats(0.01, 5.0), shares=st.integers(3, 16))

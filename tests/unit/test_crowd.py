@@ -13,7 +13,7 @@ from torrentdist.model.ids import PeerId
 from torrentdist.swarm.plan.conductor import SETTLED_SECS, SHARES, PlanPlace, Progress
 from torrentdist.swarm.plan.crowd import JUDGE_SECS, MORE_SECS, MOST_JUDGED, Crowd
 from torrentdist.swarm.plan.expected_hosts import MOST_STEPS, Expected, ExpectedHosts
-from torrentdist.swarm.plan.neighbours import FULL_MESH
+from torrentdist.swarm.plan.neighbours import FULL_MESH, spot_of
 from torrentdist.swarm.plan.zoned_crowds import ZonedCrowds
 
 
@@ -112,17 +112,24 @@ def test_a_place_is_settled_once_those_that_came_together_are_known() -> None:
     assert [False, True] == [swarm.crowd.is_settled(PeerId("a"), SETTLED_SECS + more) for more in (0.0, 0.1)]
 
 
+def circle(count: int) -> list[PeerId]:
+    """Returns so many receivers in the order of their circle."""
+    return sorted((PeerId(f"s{number:02}") for number in range(count)), key=spot_of)
+
+
 def large(count: int, there: Collection[int], now: float = 2.0) -> Swarm:
-    """Returns a swarm of so many expected receivers, of which these came at `now`."""
+    """Returns a swarm of so many expected receivers, of which those in these places of the circle
+    came at `now`."""
     swarm = Swarm(*(f"s{number:02}" for number in range(count)))
-    for number in there:
-        swarm.comes(f"s{number:02}", now)
+    for place in there:
+        swarm.comes(circle(count)[place], now)
     return swarm
 
 
-def numbers_near(swarm: Swarm, number: int, now: float) -> list[int] | None:
-    near = swarm.crowd.neighbours(PeerId(f"s{number:02}"), swarm.there.__contains__, now)
-    return None if near is None else [int(peer[1:]) for peer in near]
+def places_near(swarm: Swarm, place: int, now: float) -> list[int] | None:
+    members = circle(len(swarm.crowd))
+    near = swarm.crowd.neighbours(members[place], swarm.there.__contains__, now)
+    return None if near is None else [members.index(peer) for peer in near]
 
 
 @pytest.mark.parametrize(
@@ -135,24 +142,39 @@ def test_absent_neighbours_are_replaced_by_the_next_that_are_there(
     """A receiver whose neighbours are down would get no piece, or one would be dialled by all."""
     swarm = large(40, there)
 
-    assert at_once == numbers_near(swarm, 0, 2.0 + SETTLED_SECS)
-    assert settled == numbers_near(swarm, 0, 2.1 + SETTLED_SECS)
+    assert at_once == places_near(swarm, 0, 2.0 + SETTLED_SECS)
+    assert settled == places_near(swarm, 0, 2.1 + SETTLED_SECS)
 
 
 def test_receivers_of_a_small_swarm_and_strangers_have_no_neighbours() -> None:
     """A swarm would be split that is small enough for each to know all."""
-    assert numbers_near(large(FULL_MESH, [0, 1]), 0, 2.0) is None
-    assert numbers_near(large(FULL_MESH + 1, [0, 1]), 0, 2.0) == [1]
-    assert numbers_near(large(40, [0, 1]), 77, 2.0) is None
+    stranger = PeerId("stranger")
+
+    assert places_near(large(FULL_MESH, [0, 1]), 0, 2.0) is None
+    assert places_near(large(FULL_MESH + 1, [0, 1]), 0, 2.0) == [1]
+    assert large(40, [0, 1]).crowd.neighbours(stranger, lambda _: True, 2.0) is None
 
 
 def test_a_newcomer_of_a_large_swarm_joins_its_circle() -> None:
     """A receiver that nobody expected would connect to all others, or to none."""
     swarm = large(30, range(30))
-    swarm.comes("s77", 2.1)
+    swarm.comes("s30", 2.1)  # the next in the list of names
+    place = circle(31).index(PeerId("s30"))
 
-    assert [0, 29, 1, 28, 3, 26, 7, 22] == numbers_near(swarm, 77, 2.1)
-    assert 77 in (numbers_near(swarm, 0, 2.1) or [])
+    assert [(place + far) % 31 for far in (1, -1, 2, -2, 4, -4, 8, -8)] == places_near(swarm, place, 2.1)
+    assert place in (places_near(swarm, (place + 1) % 31, 2.1) or [])
+
+
+def test_receivers_with_a_share_are_spread_over_the_circle() -> None:
+    """The first hosts by name have the shares. If they were each other's neighbours, the others
+    would long have nothing to request: 400 hosts took 8 % longer."""
+    with_share = {*(f"s{number:03}" for number in range(SHARES))}
+    swarm = Swarm(*(f"s{number:03}" for number in range(400)))
+    for number in range(400):
+        swarm.comes(f"s{number:03}", 2.0)
+    told = [{*(swarm.crowd.neighbours(peer, swarm.there.__contains__, 2.0) or ())} for peer in swarm.there]
+
+    assert 220 <= sum(not with_share.isdisjoint(near) for near in told)
 
 
 def test_holders_are_told_to_those_that_need_them() -> None:

@@ -12,7 +12,7 @@ from typing import Final
 
 from torrentdist.model.ids import PeerId
 from torrentdist.swarm.plan.conductor import SETTLED_SECS, SHARES, PlanPlace, Progress, median_of, slow_among
-from torrentdist.swarm.plan.neighbours import FULL_MESH, neighbours
+from torrentdist.swarm.plan.neighbours import FULL_MESH, Spot, neighbours, spot_of
 
 JUDGE_SECS: Final = 0.25
 """Time between two looks for slow receivers."""
@@ -36,8 +36,8 @@ class Crowd:
         """The receivers that are here and not slow, and those that are expected. The first ones
         have a share."""
         self._slow: set[PeerId] = set()
-        self._circle: list[PeerId] = []
-        """All of these and the slow ones, by id, so that every master has the same circle."""
+        self._circle: list[Spot] = []
+        """All of these and the slow ones, in the same order on every master."""
         self._judged_at = float("-inf")
         self._is_under_way = False
         """Whether the median receiver has a noticeable part of the bundle."""
@@ -46,9 +46,9 @@ class Crowd:
     def __len__(self) -> int:
         return len(self._circle)
 
-    def members(self) -> Sequence[PeerId]:
-        """Returns the receivers, present and expected, by id."""
-        return self._circle
+    def members(self) -> Iterator[PeerId]:
+        """Returns the receivers, present and expected."""
+        return (peer for _, peer in self._circle)
 
     def expect(self, expected: Sequence[PeerId], is_complete: Callable[[PeerId], bool]) -> None:
         """Reserves places for these receivers in their order, unless they have everything."""
@@ -132,13 +132,13 @@ class Crowd:
         An asker whose neighbours are absent gets the next present receiver in each direction, so
         that the circle stays closed.
         """
-        size, spot = len(self._circle), self._spot(asker)
-        if size <= FULL_MESH or spot is None:
+        size, index = len(self._circle), self._index(asker)
+        if size <= FULL_MESH or index is None:
             return None
-        known = [peer for index in neighbours(size, spot) if there(peer := self._circle[index])]
+        known = [peer for other in neighbours(size, index) if there(peer := self._circle[other][1])]
         if now - self._since.get(asker, now) > SETTLED_SECS:
             for step in (1, -1):
-                turn = (self._circle[(spot + step * far) % size] for far in range(1, size))
+                turn = (self._circle[(index + step * far) % size][1] for far in range(1, size))
                 known += [peer for peer in islice(filter(there, turn), 1) if peer not in known]
         return known
 
@@ -152,17 +152,18 @@ class Crowd:
     def _add(self, peer: PeerId) -> None:
         if peer not in self._slow:
             self._order.add(peer)
-        if self._spot(peer) is None:
-            insort(self._circle, peer)
+        if self._index(peer) is None:
+            insort(self._circle, spot_of(peer))
 
     def _remove(self, peer: PeerId) -> None:
         self._order.discard(peer)
-        if (spot := self._spot(peer)) is not None:
-            del self._circle[spot]
+        if (index := self._index(peer)) is not None:
+            del self._circle[index]
 
-    def _spot(self, peer: PeerId) -> int | None:
-        spot = bisect_left(self._circle, peer)
-        return spot if spot < len(self._circle) and self._circle[spot] == peer else None
+    def _index(self, peer: PeerId) -> int | None:
+        """Returns the index of a receiver in the circle."""
+        index = bisect_left(self._circle, (spot := spot_of(peer)))
+        return index if index < len(self._circle) and self._circle[index] == spot else None
 
     def _sample(self) -> Iterator[PeerId]:
         """Yields the receivers to judge, each at most once. The others have their turn later."""
@@ -171,7 +172,7 @@ class Crowd:
             return
         step = -(-len(self._circle) // MOST_JUDGED)
         self._turn = (self._turn + 1) % step
-        some = dict.fromkeys([*self._order.first(SHARES), *self._circle[self._turn :: step]])
+        some = dict.fromkeys([*self._order.first(SHARES), *(peer for _, peer in self._circle[self._turn :: step])])
         yield from (peer for peer in some if peer in self._since)
 
 

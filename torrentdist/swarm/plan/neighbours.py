@@ -1,14 +1,26 @@
 """Decides which receivers of a large swarm connect to each other: few connections each, and few
 hops between any two.
 
-Always: the graph is connected, and both ends of an edge know it.
+Always: the graph is connected, and both ends of an edge know it. Hosts with consecutive names, and
+so those with a share, are spread over the circle: beside each other, they would long be the only
+ones that have something to give.
 Never: depend on anything but the set of members, so that every master computes the same graph.
 """
 
+import hashlib
 from typing import Final
+
+from torrentdist.model.ids import PeerId
+
+Spot = tuple[bytes, PeerId]
+"""A member's place in the circle. Spots are in order."""
 
 FULL_MESH: Final = 24
 """Up to this many receivers, each connects to all others."""
+
+
+def spot_of(peer: PeerId) -> Spot:
+    return hashlib.blake2b(peer.encode(), digest_size=8).digest(), peer
 
 
 def neighbours(size: int, index: int) -> list[int]:
