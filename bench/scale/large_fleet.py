@@ -257,7 +257,7 @@ def print_loads(fleets: list[int]) -> None:
 def print_shares() -> None:
     """Prints the last host's time for fewer shares, the usual number, and more, by the holders'
     capacity."""
-    columns = (12, conductor.SHARES, 48, 96)
+    columns = (conductor.SHARES_OF_MANY, conductor.SHARES, 48, 96)
     print(f"| holders | of the links' rate | {' | '.join(f'{shares} shares' for shares in columns)} |")
     print(f"|---|---|{'---|' * len(columns)}")
     for holders, rate in ((1, 1), (1, 4), (1, 10), (3, 1), (8, 1)):

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import socket
+import sys
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 import uvicorn
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from torrentdist.host.http.uvicorn_adapter import WebServer
 from torrentdist.host.process.listening_sockets import bind_socket
 
 pytestmark = pytest.mark.anyio
+DATA_SEGS_IN = 152
+"""Where the kernel's tcp_info has the number of packets with data that came."""
 FORWARDED = b"X-Forwarded-For: 10.6.6.6\r\nX-Forwarded-Proto: https\r\nForwarded: for=10.6.6.6\r\n"
 
 
@@ -57,6 +62,37 @@ async def test_a_running_server_shows_its_connections_and_answers() -> None:
     await web.stop()
 
     assert (writer.get_extra_info("sockname"), True, 1) == seen
+
+
+async def test_a_small_answer_is_one_packet_and_no_head_waits_for_a_late_body() -> None:
+    """Hundreds of hosts that announce over a slow link would take a tenth of it for headers, or a
+    client would take a slow answer for none."""
+    body = asyncio.Event()
+
+    async def late() -> AsyncIterator[bytes]:
+        await body.wait()
+        yield b"late"
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        answer = StreamingResponse(late()) if scope["path"] == "/late" else Response(b"small", headers={"x": "y"})
+        await answer(scope, receive, send)
+
+    web = WebServer(app, bind_socket("127.0.0.1", 0, what="the test"), grace_secs=0.0)
+    await web.start()
+    reader, writer = await asyncio.open_connection("127.0.0.1", web.port)
+    writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+    await reader.readuntil(b"\r\n\r\nsmall")
+    known = writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192)
+    packets = int.from_bytes(known[DATA_SEGS_IN : DATA_SEGS_IN + 4], sys.byteorder)
+    writer.write(b"GET /late HTTP/1.1\r\nHost: x\r\n\r\n")
+    async with asyncio.timeout(5):
+        await reader.readuntil(b"\r\n\r\n")
+        body.set()
+        await reader.readuntil(b"late")
+    writer.close()
+    await web.stop()
+
+    assert 1 == packets
 
 
 @pytest.mark.case("F9")

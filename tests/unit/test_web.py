@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import json
 from collections.abc import AsyncIterator
 
 import pytest
@@ -10,7 +12,7 @@ from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
 from torrentdist.host.http.uvicorn_adapter import WebServer
-from torrentdist.host.http.web import StreamedAnswer, flag_parameter, read_body
+from torrentdist.host.http.web import StreamedAnswer, compact_response, flag_parameter, read_body
 from torrentdist.host.process.listening_sockets import bind_socket
 from torrentdist.model.errors import TorrentdistError
 
@@ -84,6 +86,17 @@ async def test_a_stream_ends_when_its_client_is_gone() -> None:
     async with asyncio.timeout(10):
         await ended.wait()
     await web.stop()
+
+
+@pytest.mark.parametrize(("accepts", "count", "packed"), [("gzip", 500, True), ("", 500, False), ("gzip", 5, False)])
+def test_a_long_answer_is_compressed_for_those_who_read_that(accepts: str, count: int, packed: bool) -> None:
+    """A command that watches a distribution would take a twentieth of a slow link from it."""
+    request = Request({"type": "http", "headers": [(b"accept-encoding", accepts.encode())]})
+    answer = compact_response(request, ["host"] * count)
+    body = bytes(answer.body)
+
+    assert packed == (answer.headers.get("content-encoding") == "gzip") == (len(body) < count)
+    assert ["host"] * count == json.loads(gzip.decompress(body) if packed else body)
 
 
 async def test_a_stream_that_fails_is_a_failure() -> None:

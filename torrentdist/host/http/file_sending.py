@@ -36,6 +36,7 @@ def sending_files(protocol: type[H11Protocol]) -> type[H11Protocol]:
             super().connection_made(transport)
 
         async def _send_file(self, file: int, start: int, end: int) -> None:
+            self.send_head()
             self.transport.set_write_buffer_limits(0)
             await self.flow.drain()  # until the head of the answer has gone
             self.transport.set_write_buffer_limits()

@@ -4,6 +4,7 @@ Always: this is the only file that touches uvicorn's internals. tests/unit/test_
 checks that they are there, and pyproject.toml bounds the version. A connection ends that sends no
 whole head or no body in time, and a body that nobody wants is not read.
 Never: handle signals, or log requests; the daemon does.
+Longer than most files: all that knows uvicorn's internals stands here.
 """
 
 import asyncio
@@ -39,6 +40,8 @@ BODY_SECS = 30.0
 """Time without a byte of a body that is under way."""
 UNWANTED_BYTES = 64 * 1024
 """A longer body that nobody has read when its answer is complete is left unread."""
+MOST_JOINED = 16 * 1024
+"""A longer body is not copied to its head."""
 HANG_UP_SECS = 1.0
 """Time for the client to read the answer before its connection is cut."""
 
@@ -54,14 +57,36 @@ class BoundedConnection(H11Protocol):
         self._awaits: Any = None
         """The client's state that `_limit` ends: IDLE or SEND_BODY of h11. None: there is none."""
         self._heard_at = 0.0
-        self._next_event = self.conn.next_event
+        self._next_event, self._send_event = self.conn.next_event, self.conn.send
         self.conn.next_event = self._checked_event  # type: ignore[method-assign]
+        self.conn.send = self._joined  # type: ignore[method-assign, assignment]
+        self._head = b""
+        """The head of an answer whose body follows at once."""
 
     def _checked_event(self) -> Any:
         event = self._next_event()
         if isinstance(event, h11.Request):
             _check_head(event)
         return event
+
+    def _joined(self, event: Any) -> bytes | None:
+        """Returns what to send. The head of an answer leaves with the first bytes of its body, or
+        one turn of the event loop later, so that a small answer is one packet."""
+        made = self._send_event(event)
+        if isinstance(event, h11.Response):
+            self._head = made or b""
+            self.loop.call_soon(self.send_head)
+            return b""
+        if len(made or b"") > MOST_JOINED:
+            self.send_head()
+        head, self._head = self._head, b""
+        return head + made if head and made else made or head
+
+    def send_head(self) -> None:
+        """Sends the head of the answer under way, if that is still to do."""
+        head, self._head = self._head, b""
+        if head and not self.transport.is_closing():
+            self.transport.write(head)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)  # type: ignore[arg-type]

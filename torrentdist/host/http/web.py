@@ -4,6 +4,7 @@ Always: a failure leaves as an error of the table, with its status.
 """
 
 import asyncio
+import gzip
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
@@ -26,6 +27,7 @@ SLOW_SECS = 30.0
 """Time for a large body to reach LEAST_RATE."""
 LEAST_RATE = 64 * 1024
 """Bytes per second of a large body, on average after SLOW_SECS."""
+COMPRESSED_BYTES: Final = 2048
 LONGEST_POLL: Final = 2.0
 """Seconds after which a long poll is answered in any case. Silence means a frozen daemon to a
 client."""
@@ -52,6 +54,15 @@ _JSON = msgspec.json.Encoder()
 
 def json_response(value: Any, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     return Response(_JSON.encode(value), status_code=status, media_type="application/json", headers=headers)
+
+
+def compact_response(request: Request, value: Any) -> Response:
+    """Returns JSON that is compressed if its sender reads that. For an answer that is long and
+    often read."""
+    body, headers = _JSON.encode(value), {"vary": "accept-encoding"}
+    if len(body) >= COMPRESSED_BYTES and "gzip" in request.headers.get("accept-encoding", ""):
+        body, headers["content-encoding"] = gzip.compress(body, compresslevel=1), "gzip"
+    return Response(body, media_type="application/json", headers=headers)
 
 
 class StreamedAnswer(StreamingResponse):

@@ -10,7 +10,14 @@ from starlette.responses import Response
 
 from torrentdist.host.http.file_answers import file_response
 from torrentdist.host.http.operation import FILE
-from torrentdist.host.http.web import LONGEST_POLL, flag_parameter, json_response, number_parameter, poll_secs
+from torrentdist.host.http.web import (
+    LONGEST_POLL,
+    compact_response,
+    flag_parameter,
+    json_response,
+    number_parameter,
+    poll_secs,
+)
 from torrentdist.master.bundles import bundle_views
 from torrentdist.master.http.routes import (
     Routes,
@@ -91,4 +98,4 @@ class BundleApi(Routes):
         entry = bundle_views.entry_of(snapshot, bundle, *bundle_views.LISTED)
         fleet = bundle_views.fleet_view(snapshot, bundle, self.swarms.members(entry.record.digest))
         fleet = msgspec.structs.replace(fleet, zones=bundle_views.zones_of(fleet, self.swarms.zones.of))
-        return json_response(with_time_left(fleet, snapshot.distributions.get(bundle), self.core.now()))
+        return compact_response(request, with_time_left(fleet, snapshot.distributions.get(bundle), self.core.now()))

@@ -34,8 +34,10 @@ LONGEST_RESHARE_SECS: Final = 10.0
 STALLS: Final = 4
 """After this many such waits the plan is over, and every receiver fetches everything."""
 SHARES: Final = 24
-"""Most receivers with a share. All others get their pieces from these: a holder that serves
-hundreds at a time finishes no piece early."""
+"""Up to this many receivers, each has a share."""
+SHARES_OF_MANY: Final = 12
+"""With more receivers, so many have a share, and all others get their pieces from these. A holder
+sends a piece to each of them at the same time, and finishes none early if they are many."""
 LOOK_SECS: Final = 0.1
 LOOK_SECS_PER_PIECE: Final = 0.0001
 """A look takes about 1 µs per piece, so this limits it to about a hundredth of a processor."""
@@ -60,15 +62,15 @@ known progress is a second old."""
 
 
 class PlanPlace(msgspec.Struct, frozen=True):
-    """A receiver's place in the plan: number `number` of `receivers`. From number SHARES on, a
-    receiver has no share."""
+    """A receiver's place in the plan: number `number` of `receivers`. The first ones have a
+    share."""
 
     number: int
     receivers: int
 
     @property
     def shares(self) -> int:
-        return min(self.receivers, SHARES)
+        return self.receivers if self.receivers <= SHARES else SHARES_OF_MANY
 
     @property
     def has_share(self) -> bool:

@@ -147,7 +147,7 @@ class Crowd:
         its first bytes while others have some."""
         place = self.place(asker)
         lonely = self._is_under_way and not done and now - self._since.get(asker, now) > MORE_SECS
-        return place is None or place.number < SHARES or lonely
+        return place is None or place.has_share or lonely
 
     def _add(self, peer: PeerId) -> None:
         if peer not in self._slow:
