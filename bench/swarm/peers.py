@@ -120,11 +120,11 @@ STAGES: dict[str, Callable[[ReferenceHosts], Roles]] = {
     "dragonfly": dragonfly(),
 }
 FROM_ONE = ("nginx", "local", "docker-registry")
-"""These take as many link times as there are hosts."""
+"""These take as many link times as there are hosts. What others built may take as long."""
 
 
 def patience(kind: str, scenario: Scenario) -> float:
-    return scenario.hosts + 4.0 if kind in FROM_ONE else PATIENCE
+    return scenario.hosts + 4.0 if kind in (*FROM_ONE, *BUILT) else PATIENCE
 
 
 def broadcast(
