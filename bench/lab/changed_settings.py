@@ -52,7 +52,7 @@ def apply(overrides: dict[str, int]) -> None:
         elif key == "deadline_ms":
             hurry(value)
         elif key == "shares":
-            conductor.SHARES = crowd.SHARES = conductor.SHARES_OF_MANY = value  # type: ignore[attr-defined, misc]
+            conductor.SHARES = crowd.SHARES = value  # type: ignore[attr-defined, misc]
         elif key == "max_out_request_queue":
             request_limits.MOST_ASKED = value  # type: ignore[misc]
         else:

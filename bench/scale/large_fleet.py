@@ -87,7 +87,8 @@ def simulate(
         receivers = crowd(hosts)
         for receiver, begin in zip(receivers, begins, strict=bool(begins)):
             receiver.joins = round(begin / tick)
-        world = World(pieces, receivers, tick_secs=tick, piece_length=piece_length or 32 * MIB // pieces)
+        world = World(pieces, receivers, tick_secs=tick, expected=bool(begins))
+        world.piece_length = piece_length or 32 * MIB // pieces
     while not world.run(limit=world.tick + 1):
         assert world.tick < 100 * pieces, f"{hosts} hosts are not done in 100 link times"
         if time.process_time() - began > longest and state:
@@ -257,7 +258,7 @@ def print_loads(fleets: list[int]) -> None:
 def print_shares() -> None:
     """Prints the last host's time for fewer shares, the usual number, and more, by the holders'
     capacity."""
-    columns = (conductor.SHARES_OF_MANY, conductor.SHARES, 48, 96)
+    columns = (12, conductor.SHARES, 24, 48)
     print(f"| holders | of the links' rate | {' | '.join(f'{shares} shares' for shares in columns)} |")
     print(f"|---|---|{'---|' * len(columns)}")
     for holders, rate in ((1, 1), (1, 4), (1, 10), (3, 1), (8, 1)):

@@ -97,6 +97,9 @@ class World:
     piece_length: int = 2 * BLOCK
     periods: Periods = field(default_factory=Periods)
     holder_zone: str = NOWHERE
+    expected: bool = False
+    """Whether all receivers have their places from the start, as those of `bundle distribute`
+    do."""
     waits: bool = True
     """Whether small messages wait behind pieces on the same link. False to look at the plan
     alone."""
@@ -109,6 +112,8 @@ class World:
         self._queue = self.uplink * (1 + round(QUEUE_SECS / self.tick_secs))
         """Pieces that the queue of a link holds."""
         self._crowds = ZonedCrowds()
+        if self.expected:
+            self._crowds.of(NOWHERE).expect([receiver.id for receiver in self.receivers], lambda _: False)
         self._sources: dict[str, list[int]] = {}
         self._chance = random.Random(self.seed)
         self._full = (1 << self.pieces) - 1

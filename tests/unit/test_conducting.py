@@ -19,7 +19,6 @@ from torrentdist.swarm.plan.conductor import (
     RESHARE_SECS,
     SETTLED_SECS,
     SHARES,
-    SHARES_OF_MANY,
     STALLS,
     Conductor,
     PlanPlace,
@@ -83,11 +82,9 @@ def test_a_pace_is_measured_over_the_time_that_connecting_takes() -> None:
 
 def test_the_first_receivers_have_shares_of_about_the_same_size() -> None:
     """A receiver would fetch most of a bundle from the holders, and the others wait for it."""
-    places = [PlanPlace(1, 2), PlanPlace(2, 2), PlanPlace(SHARES_OF_MANY - 1, 99), PlanPlace(SHARES_OF_MANY, 99)]
+    places = [PlanPlace(1, 2), PlanPlace(2, 2), PlanPlace(SHARES - 1, 99), PlanPlace(SHARES, 99)]
 
-    assert [(True, 2), (False, 2), (True, SHARES_OF_MANY), (False, SHARES_OF_MANY)] == [
-        (one.has_share, one.shares) for one in places
-    ]
+    assert [(True, 2), (False, 2), (True, SHARES), (False, SHARES)] == [(one.has_share, one.shares) for one in places]
     assert {0} == set(owners(0)) == set(owners(1))
     for receivers in (2, 3, 8, SHARES):
         sizes = Counter(owners(receivers))

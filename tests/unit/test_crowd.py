@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torrentdist.model.ids import PeerId
-from torrentdist.swarm.plan.conductor import SETTLED_SECS, SHARES, SHARES_OF_MANY, PlanPlace, Progress
+from torrentdist.swarm.plan.conductor import SETTLED_SECS, SHARES, PlanPlace, Progress
 from torrentdist.swarm.plan.crowd import JUDGE_SECS, MORE_SECS, MOST_JUDGED, Crowd
 from torrentdist.swarm.plan.expected_hosts import MOST_STEPS, Expected, ExpectedHosts
 from torrentdist.swarm.plan.neighbours import FULL_MESH, spot_of
@@ -168,7 +168,7 @@ def test_a_newcomer_of_a_large_swarm_joins_its_circle() -> None:
 def test_receivers_with_a_share_are_spread_over_the_circle() -> None:
     """The first hosts by name have the shares. If they were each other's neighbours, the others
     would long have nothing to request: 400 hosts took 8 % longer."""
-    with_share = {*(f"s{number:03}" for number in range(SHARES_OF_MANY))}
+    with_share = {*(f"s{number:03}" for number in range(SHARES))}
     swarm = Swarm(*(f"s{number:03}" for number in range(400)))
     for number in range(400):
         swarm.comes(f"s{number:03}", 2.0)
@@ -187,12 +187,12 @@ def test_holders_are_told_to_those_that_need_them() -> None:
     def needs(number: int, done: int, secs: float) -> bool:
         return swarm.crowd.needs_holders(PeerId(f"s{number:02}"), done, 2.0 + secs)
 
-    assert [True, False, True] == [needs(number, 0, 0.0) for number in (SHARES_OF_MANY - 1, SHARES_OF_MANY, 99)]
-    assert not needs(SHARES_OF_MANY, 0, MORE_SECS + 0.1)  # nobody has anything yet
+    assert [True, False, True] == [needs(number, 0, 0.0) for number in (SHARES - 1, SHARES, 99)]
+    assert not needs(SHARES, 0, MORE_SECS + 0.1)  # nobody has anything yet
     swarm.there = {peer: Progress(50, 100) for peer in swarm.there}
     swarm.crowd.judge(swarm.there.get, 2.0 + MORE_SECS)
     assert [False, True, False] == [
-        needs(SHARES_OF_MANY, done, MORE_SECS + more) for done, more in ((0, 0.0), (0, 0.1), (1, 0.1))
+        needs(SHARES, done, MORE_SECS + more) for done, more in ((0, 0.0), (0, 0.1), (1, 0.1))
     ]
 
 

@@ -33,11 +33,9 @@ LONGEST_RESHARE_SECS: Final = 10.0
 """The longest such wait: a fetch that receives nothing for a minute is given up."""
 STALLS: Final = 4
 """After this many such waits the plan is over, and every receiver fetches everything."""
-SHARES: Final = 24
-"""Up to this many receivers, each has a share."""
-SHARES_OF_MANY: Final = 12
-"""With more receivers, so many have a share, and all others get their pieces from these. A holder
-sends a piece to each of them at the same time, and finishes none early if they are many."""
+SHARES: Final = 16
+"""Most receivers with a share. All others get their pieces from these: a holder sends a piece to
+each of them at the same time, and finishes none early if they are many."""
 LOOK_SECS: Final = 0.1
 LOOK_SECS_PER_PIECE: Final = 0.0001
 """A look takes about 1 µs per piece, so this limits it to about a hundredth of a processor."""
@@ -70,7 +68,7 @@ class PlanPlace(msgspec.Struct, frozen=True):
 
     @property
     def shares(self) -> int:
-        return self.receivers if self.receivers <= SHARES else SHARES_OF_MANY
+        return min(self.receivers, SHARES)
 
     @property
     def has_share(self) -> bool:
