@@ -35,6 +35,8 @@ class Invariants:
         self.cluster, self.trees = cluster, trees
         self.findings: list[str] = []
         self._digest_of: dict[str, str] = {}
+        self._lost: dict[str, str] = {}
+        """The content of each id whose record ZooKeeper has lost, until it is uploaded again."""
         self._evidence: dict[str, float] = {}
         """When each digest was last seen to be removed from the records."""
         self._needed_since: dict[str, float] = {}
@@ -54,11 +56,13 @@ class Invariants:
 
     def forget_records(self) -> None:
         """Called when ZooKeeper is set back: its records say again what they said before."""
+        self._lost |= self._digest_of
         self._digest_of = {bundle: record["digest"] for bundle, record in self.records()}
 
     def unrecorded(self) -> set[str]:
         """Returns the contents of ids whose records ZooKeeper has lost. Nobody has removed them."""
-        return {digest for bundle, digest in self._digest_of.items() if self.record(bundle) is None}
+        known = self._lost | self._digest_of
+        return {digest for bundle, digest in known.items() if self.record(bundle) is None}
 
     # on every change in ZooKeeper
 
@@ -125,6 +129,7 @@ class Invariants:
             if digest := self._digest_of.pop(bundle, None):
                 self._evidence[digest] = self.cluster.loop.time()
             return
+        self._lost.pop(bundle, None)
         if bundle not in self._digest_of:
             self._needed_since[record["digest"]] = self.cluster.loop.time()
         if self._digest_of.setdefault(bundle, record["digest"]) != record["digest"]:
@@ -166,7 +171,7 @@ class Invariants:
                 continue
             if not host.is_master and digest in self._told_to_keep(host):
                 self.say("2", f"{host.name} dropped {digest[:8]}, which it is told to keep")
-            if host.is_master and digest in self._digest_of.values():
+            if host.is_master and (digest in self._digest_of.values() or digest in self.unrecorded()):
                 self.say("2", f"{host.name} deleted {digest[:8]}, and nothing in the records says that it is removed")
 
     def _may_go(self, digest: str, since: float) -> bool:

@@ -120,7 +120,10 @@ async def test_what_is_asked_when_all_is_closed_waits_for_nothing(tmp_path: Path
 
 
 async def done_of(tasks: list[asyncio.Task[str]]) -> list[asyncio.Task[str]]:
-    await asyncio.wait(tasks, timeout=10)
+    done, _ = await asyncio.wait(tasks, timeout=10)
+    for task in done:
+        if not task.cancelled():
+            task.exception()  # it may have come when all was closed
     return tasks
 
 
