@@ -87,8 +87,8 @@ def simulate(
         receivers = crowd(hosts)
         for receiver, begin in zip(receivers, begins, strict=bool(begins)):
             receiver.joins = round(begin / tick)
-        world = World(pieces, receivers, tick_secs=tick, expected=bool(begins))
-        world.piece_length = piece_length or 32 * MIB // pieces
+        length = piece_length or 32 * MIB // pieces
+        world = World(pieces, receivers, tick_secs=tick, piece_length=length, expected=bool(begins))
     while not world.run(limit=world.tick + 1):
         assert world.tick < 100 * pieces, f"{hosts} hosts are not done in 100 link times"
         if time.process_time() - began > longest and state:

@@ -120,10 +120,12 @@ STAGES: dict[str, Callable[[ReferenceHosts], Roles]] = {
     "dragonfly": dragonfly(),
 }
 FROM_ONE = ("nginx", "local", "docker-registry")
-"""These take as many link times as there are hosts. What others built may take as long."""
+"""These take as many link times as there are hosts."""
 
 
 def patience(kind: str, scenario: Scenario) -> float:
+    """Returns the link times after which a run is given up. Nobody knows how long the programs of
+    others need."""
     return scenario.hosts + 4.0 if kind in (*FROM_ONE, *BUILT) else PATIENCE
 
 

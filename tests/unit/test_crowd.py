@@ -174,7 +174,7 @@ def test_receivers_with_a_share_are_spread_over_the_circle() -> None:
         swarm.comes(f"s{number:03}", 2.0)
     told = [{*(swarm.crowd.neighbours(peer, swarm.there.__contains__, 2.0) or ())} for peer in swarm.there]
 
-    assert 140 <= sum(not with_share.isdisjoint(near) for near in told)
+    assert 170 <= sum(not with_share.isdisjoint(near) for near in told)
 
 
 def test_holders_are_told_to_those_that_need_them() -> None:
