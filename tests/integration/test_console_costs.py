@@ -7,11 +7,13 @@ measured with them."""
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -94,6 +96,8 @@ class Fleet:
 
     cluster: Cluster
     digest: Digest
+    steps: Iterator[int] = field(default_factory=partial(itertools.count, 1))
+    """Never begin anew: a host that says the same again has not moved."""
 
     @property
     def url(self) -> str:
@@ -133,9 +137,7 @@ class Fleet:
     async def move(self) -> None:
         """The hosts that are on their way get further, for ever. One completes each second."""
         async with self.client() as http:
-            step = 0
-            while True:
-                step += 1
+            for step in self.steps:
                 number = HOSTS - FETCHING + step % FETCHING
                 is_done = step % ANNOUNCES_PER_SEC == 0
                 await self.announce(http, number, SIZE if is_done else SIZE // 2 + step)
@@ -224,6 +226,7 @@ def test_an_open_page_costs_next_to_nothing_while_hosts_fetch(large: Fleet, part
         await asyncio.to_thread(until, lambda: large.counted("parts") > before, "the page is open")
         parts, secs = large.counted("parts"), large.counted("seconds")
         shown = await watching
+        assert not moving.done(), moving
         moving.cancel()
         return large.counted("parts") - parts, large.counted("seconds") - secs, shown
 
