@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import math
 from collections.abc import Sequence
@@ -145,10 +146,21 @@ def test_the_share_rounds_up() -> None:
 
 def test_a_big_fleet_is_asked_less_often() -> None:
     """If this failed, watching ten thousand hosts would keep a master busy with it."""
-    periods = [poll_secs(hosts) for hosts in (1, 200, 1000, 100_000)]
+    periods = [poll_secs(hosts, waited=1.0) for hosts in (1, 200, 1000, 100_000)]
 
     assert periods == [0.5, 0.5, 2.5, 5.0]
-    assert math.isclose(poll_secs(400), 1.0)
+    assert math.isclose(poll_secs(400, waited=1.0), 1.0)
+
+
+def test_a_small_bundle_is_waited_for_in_short_steps() -> None:
+    """If this failed, each distribution of a small bundle would take half a second."""
+    waited, looks = 0.0, []
+    while waited < 1.0:
+        waited += poll_secs(1, waited)
+        looks.append(waited)
+
+    assert all(later <= 0.05 + 1.5 * looked for looked, later in itertools.pairwise([0.0, *looks]))
+    assert len(looks) <= 10
 
 
 def test_who_waits_long_asks_less_often_until_the_end_is_near() -> None:

@@ -25,6 +25,8 @@ from torrentdist.model.wire.fleet_messages import (
 )
 from torrentdist.model.wire.transfer_messages import Sources
 
+FIRST_POLL_SECS = 0.05
+"""A small bundle is at all hosts after less than POLL_SECS."""
 POLL_SECS = 0.5
 LONGEST_POLL_SECS = 5.0
 HOSTS_PER_POLL = 200
@@ -47,7 +49,8 @@ def poll_secs(hosts: int, waited: float = 0.0, done: float = 0.0) -> float:
     """Returns the seconds until the next poll. `done` is the share of bytes that has arrived after
     `waited` seconds."""
     left = waited * (1 - done) / done if done else math.inf
-    period = max(POLL_SECS, min(waited * POLLED_SHARE, left / 2))
+    shortest = min(POLL_SECS, max(FIRST_POLL_SECS, waited / 2))
+    period = max(shortest, min(waited * POLLED_SHARE, left / 2))
     return min(LONGEST_POLL_SECS, period * max(1.0, hosts / HOSTS_PER_POLL))
 
 
