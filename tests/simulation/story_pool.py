@@ -3,6 +3,7 @@ those smaller that found something."""
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
 import gc
 import json
@@ -26,6 +27,8 @@ MOST_PROCESSOR_SECS = 60
 """Processor time after which a story is stuck."""
 MOST_TRIES = 60
 HASH_SEED = "0"
+_NEW_MOUNTS, _PRIVATE = 0x20000, (1 << 18) | (1 << 14)
+"""The kernel's CLONE_NEWNS, and MS_PRIVATE with MS_REC."""
 
 
 def end_in_order() -> None:
@@ -97,6 +100,7 @@ def _fork(story: Story, place: Path, verbose: bool, before: Callable[[], None]) 
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.close(read)
         faulthandler.register(signal.SIGXCPU, chain=True)
+        _keep_in_memory(place)
         resource.setrlimit(resource.RLIMIT_CPU, (MOST_PROCESSOR_SECS, MOST_PROCESSOR_SECS + 5))
         gc.disable()  # Its turns would depend on what this process did before.
         before()
@@ -107,6 +111,14 @@ def _fork(story: Story, place: Path, verbose: bool, before: Callable[[], None]) 
         traceback.print_exc()
     finally:
         os._exit(0)
+
+
+def _keep_in_memory(place: Path) -> None:
+    """Puts the files of this process below `place` into memory, where the kernel allows it. They
+    are gone with the process, and cost half as much."""
+    libc = ctypes.CDLL(None)
+    if libc.unshare(_NEW_MOUNTS) == 0 and libc.mount(None, b"/", None, _PRIVATE, None) == 0:
+        libc.mount(b"none", os.fsencode(place), b"tmpfs", 0, b"mode=0700")
 
 
 def is_clean(story: Story) -> bool:

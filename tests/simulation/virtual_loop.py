@@ -38,12 +38,12 @@ class _Guarded(events.Handle):
     """A callback that does not run if its process is dead."""
 
     def _run(self) -> None:
-        _run_if_alive(self, super()._run)
+        _run_if_alive(self)
 
 
 class _GuardedTimer(events.TimerHandle):
     def _run(self) -> None:
-        _run_if_alive(self, super()._run)
+        _run_if_alive(self)
 
     __eq__ = object.__eq__
     __hash__ = object.__hash__
@@ -53,12 +53,15 @@ class _GuardedTimer(events.TimerHandle):
         return False
 
 
-def _run_if_alive(handle: events.Handle, run: Callable[[], None]) -> None:
+def _run_if_alive(handle: events.Handle) -> None:
     process = handle._context.get(HERE) or HERE.get()  # type: ignore[attr-defined]
     if process.held is not None:
-        process.held.append(lambda: None if handle.cancelled() else run())  # by what went on before it
+        process.held.append(lambda: None if handle.cancelled() else _run(handle))  # by what went on before it
     elif process.alive:
-        run()
+        _run(handle)
+
+
+_run = events.Handle._run
 
 
 class NumberedTask(asyncio.Task[Any]):
