@@ -10,6 +10,7 @@ import random
 from dataclasses import replace
 
 from simulation.fault_maker import FAULTS, faults
+from simulation.quiet_stories import quiet
 from simulation.steps import Step
 from simulation.story_maker import NIGHT_SECS, Story, hosts_of, night, some_user, storm, thread, told, user_steps
 from simulation.upheavals import caches, crowds, packed, restores, rooms, upgrades
@@ -195,5 +196,5 @@ def mixed(seed: int) -> Story:
 STORIES = {
     "mixed": mixed, "thread": thread, "night": night, "storm": storm, "retries": retries, "jobs": jobs,
     "operators": operators, "upgrades": upgrades, "restores": restores, "crowds": crowds, "rooms": rooms,
-    "caches": caches, "identities": identities, "packed": packed,
+    "caches": caches, "identities": identities, "packed": packed, "quiet": quiet,
 }  # fmt: skip

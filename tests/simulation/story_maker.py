@@ -23,6 +23,8 @@ class Story:
     steps: tuple[Step, ...]
     secs: float = NIGHT_SECS
     """Time until the calm."""
+    in_turn: bool = False
+    """Each step begins when the one before has had its effect, which must be soon."""
 
     def sentences(self) -> list[str]:
         head = f"story {self.name} with seed {self.seed}: {self.masters} masters and {self.supervisors} supervisors"

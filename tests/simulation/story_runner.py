@@ -25,6 +25,7 @@ from simulation.host_process import HERE
 from simulation.invariants import LOOK_SECS, Invariants, Tree
 from simulation.more_invariants import MoreInvariants
 from simulation.operating_system import simulated
+from simulation.promptness import Promptness
 from simulation.simulated_cluster import SimulatedCluster
 from simulation.simulated_runs import SimulatedRunning
 from simulation.steps import USERS, Step
@@ -108,15 +109,20 @@ class StoryRunner:
             host.start()
         await asyncio.sleep(SETTLED_SECS)
         looking = asyncio.create_task(self._look(invariants, more, work))
-        await self._play(faults, aimed, users, history)
+        ending = Ending(cluster, invariants, history)
+        late: list[str] = []
+        if self.story.in_turn:
+            late = await Promptness(cluster, users, ending, faults, self.note).play(self.story.steps)
+        else:
+            await self._play(faults, aimed, users, history)
         aimed.disarm()
         faults.mend_all()
         await self._undo(users)
-        complaints = await self._until_rest(Ending(cluster, invariants, history), users)
+        complaints = await self._until_rest(ending, users)
         complaints = complaints or await self._use(users)
         complaints += wrong_answers(history, invariants.records_of_zookeeper)
         looking.cancel()
-        return [*invariants.findings, *users.findings, *complaints, *_bugs(cluster, self.loop)]
+        return [*invariants.findings, *users.findings, *late, *complaints, *_bugs(cluster, self.loop)]
 
     @staticmethod
     async def _look(*looking: Invariants | MoreInvariants | WorkRate) -> None:

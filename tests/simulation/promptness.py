@@ -1,0 +1,93 @@
+"""How soon a change has its effect where nothing else goes on: an event that a daemon misses, and
+only finds when it next looks by itself, shows here, although all is well in the end.
+
+Always: looked at from outside, on the disks, in ZooKeeper's tree and at the runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from simulation.ending import Ending
+from simulation.faults import Faults
+from simulation.simulated_cluster import SimulatedCluster
+from simulation.simulated_runs import SimulatedRunning
+from simulation.steps import USERS, Step
+from simulation.users import Users
+
+LOOK_SECS = 0.1
+AWAY_SECS = 0.1
+"""How long a daemon needs to end, at most."""
+LONGEST_WORK = (1e6, 1e6)
+"""Workers do not end by themselves meanwhile."""
+MOST_SECS = {
+    "upload": 3.0, "distribute": 3.0, "send": 2.1, "wave": 7.0, "remove": 0.6, "open": 1.7, "submit": 1.6,
+    "transfer": 1.6, "rebalance": 5.0, "kill job": 2.6, "deactivate": 2.6, "activate": 2.6, "drain": 2.6,
+    "undrain": 0.6, "stop": 3.0, "kill": 6.5, "kill leader": 6.5, "wipe": 7.0,
+}  # fmt: skip
+"""Until each kind of step has its effect: a quarter more than the longest of a hundred stories. A
+worker has two seconds to stop, a session ends after four to six, and a wave takes one."""
+MOST = 0.4
+"""For all others."""
+UPSET_SECS = 16.0
+"""How long a new leader, or one that has started again, may know less of hosts than they do."""
+MORE_SECS = {
+    **dict.fromkeys(("submit", "rebalance", "kill job", "deactivate", "activate", "drain", "undrain"), 6.0),
+    **dict.fromkeys(("distribute", "send", "wave"), 15.0),
+}
+"""How much longer these take meanwhile: it waits until it has heard what runs on all hosts, and a
+host that has a bundle tells it with its next announce."""
+
+
+class Promptness:
+    def __init__(
+        self, cluster: SimulatedCluster, users: Users, ending: Ending, faults: Faults, note: Callable[[str], None]
+    ) -> None:
+        self._cluster, self._users, self._ending, self._faults, self._note = cluster, users, ending, faults, note
+        self._upset_at = 0.0
+        """When a step last may have changed who leads."""
+
+    async def play(self, steps: tuple[Step, ...]) -> list[str]:
+        """Plays the steps in turn. Returns what went wrong first, or took too long."""
+        SimulatedRunning.all_runs.busy_secs = LONGEST_WORK
+        for step in steps:
+            self._note(step.sentence())
+            if found := await self._step(step):
+                return [f"{step.sentence()}, and {found}"]
+        return []
+
+    async def _step(self, step: Step) -> str:
+        loop = self._cluster.loop
+        began = loop.now
+        if step.kind not in USERS:
+            self._faults.happen(step)
+            await asyncio.sleep(step.secs + AWAY_SECS)
+        elif error := (await self._users.call(step)).error:
+            return f"is told {error}"
+        while missing := self._missing(step):
+            if loop.now - began > self._most(step):
+                return f"{loop.now - began:.1f} s later {missing}"
+            await asyncio.sleep(LOOK_SECS)
+        took = loop.now - began
+        if step.kind not in USERS or step.kind == "transfer":
+            self._upset_at = loop.now
+        self._note(f"had its effect after {took:.2f} s")
+        return f"that takes {took:.1f} s" if took > self._most(step) else ""
+
+    def _most(self, step: Step) -> float:
+        most = MOST_SECS.get(step.kind, MOST) + step.secs
+        is_upset = self._cluster.loop.now - self._upset_at < UPSET_SECS
+        return most + is_upset * MORE_SECS.get(step.kind, 0.0)
+
+    def _missing(self, step: Step) -> str:
+        """Returns what has not come to pass yet."""
+        if step.kind in ("drain", "deactivate"):
+            runs = (run for run in SimulatedRunning.all_runs.living() if _is_meant(step, run.host.name))
+            return next((f"worker {run.key[1]} still runs on {run.host.name}" for run in runs), "")
+        return next((text for text in self._ending.complaints() if " is busy: " not in text), "")
+
+
+def _is_meant(step: Step, host: str) -> bool:
+    """Whether a step ends the workers of a host. There is one job."""
+    return step.kind == "deactivate" or step.what == host

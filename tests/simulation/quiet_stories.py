@@ -1,0 +1,97 @@
+"""Stories in which each change is alone: nothing else goes on until it has had its effect.
+
+Pure: the same seed gives the same story.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+from simulation.steps import Step
+from simulation.story_maker import Story, hosts_of, some_user
+
+FEWEST, MOST = 6, 14
+"""How many changes there are."""
+JOBS = ("j1", "j2")
+
+
+@dataclass
+class _Planned:
+    """What there is when the next step begins."""
+
+    rng: random.Random
+    masters: int
+    hosts: int
+    bundles: dict[str, int] = field(default_factory=dict)
+    """The content of each bundle."""
+    job: str = ""
+    count: int = 0
+
+    def next_steps(self) -> list[Step]:
+        kinds = ["upload", "upload", "stop", "kill", "kill leader", "transfer", "wipe"]
+        if self.bundles:
+            kinds += ["distribute", "distribute", "send", "send", "wave", "remove", "pins", "retain", "open"]
+        if self.job:
+            kinds += ["rebalance", "kill job", "rest", "drain"]
+        elif self.hosts > 1:
+            kinds += ["submit", "submit"]
+        return self._steps(self.rng.choice(kinds))
+
+    def _steps(self, kind: str) -> list[Step]:
+        rng, user = self.rng, some_user(self.rng)
+        host = f"supervisor-{rng.randint(1, self.hosts)}"
+        secs = rng.uniform(0.1, 1.0)
+        match kind:
+            case "stop" | "kill" | "wipe":
+                return [Step(0.0, kind, rng.choice(hosts_of(self.masters, self.hosts)), secs=secs)]
+            case "kill leader":
+                return [Step(0.0, kind, "", secs=secs)]
+            case "transfer":
+                return [Step(0.0, kind, user, f"master-{rng.randint(1, self.masters)}")]
+            case "submit":
+                self.job = rng.choice(JOBS)
+                return [Step(0.0, kind, user, self.job)]
+            case "rebalance" | "kill job" | "rest" | "drain":
+                return self._of_job(kind, user, host)
+        return self._of_bundle(kind, user, host)
+
+    def _of_job(self, kind: str, user: str, host: str) -> list[Step]:
+        job = self.job
+        if kind == "rebalance":
+            return [Step(0.0, kind, user, job, number=self.rng.randint(1, 4))]
+        if kind == "drain":
+            return [Step(0.0, kind, user, host), Step(0.0, "undrain", user, host)]
+        if kind == "rest":
+            return [Step(0.0, "deactivate", user, job), Step(0.0, "activate", user, job)]
+        self.job = ""
+        return [Step(0.0, kind, user, job)]
+
+    def _of_bundle(self, kind: str, user: str, host: str) -> list[Step]:
+        if kind == "upload":
+            self.count += 1
+            self.bundles[f"b{self.count}"] = self.rng.randint(1, 4)
+            return [Step(0.0, kind, user, f"b{self.count}", number=self.bundles[f"b{self.count}"])]
+        bundle = self.rng.choice(sorted(self.bundles))
+        content = self.bundles[bundle]
+        if kind == "pins":
+            return [Step(0.0, "pin", user, bundle), Step(0.0, "unpin", user, bundle)]
+        if kind == "retain":
+            newest = sorted(self.bundles, key=lambda name: int(name[1:]))[-2:]
+            self.bundles = {name: number for name, number in self.bundles.items() if name in newest}
+            return [Step(0.0, "retain", user, number=2), Step(0.0, "unretain", user)]
+        if kind == "remove":
+            del self.bundles[bundle]
+        who, number = (host, content) if kind == "open" else (user, content)
+        return [Step(0.0, kind, who, bundle, number=self.rng.randint(1, self.hosts) if kind == "send" else number)]
+
+
+def quiet(seed: int) -> Story:
+    """Users and operators change one thing after the other, and daemons stop and die between."""
+    rng = random.Random(seed)
+    planned = _Planned(rng, rng.choice([2, 3, 3, 4]), rng.choice([1, 2, 3, 5]))
+    steps = [Step(0.0, "upload", "ann", "b0", number=rng.randint(1, 4))]
+    planned.bundles["b0"] = steps[0].number
+    for _ in range(rng.randint(FEWEST, MOST)):
+        steps += planned.next_steps()
+    return Story(seed, "quiet", planned.masters, planned.hosts, tuple(steps), in_turn=True)
