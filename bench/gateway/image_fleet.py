@@ -35,7 +35,7 @@ REGISTRY = "docker-registry"
 def measure(lab: Lab, directory: Path, *, short: bool) -> list[Row]:
     scenario, runs = (SHORT, 1) if short else (FULL, 3)
     source = write_source(lab.dir / "plain", scenario.size)
-    layers = [random_files(f"layer-{number}", scenario.size // LAYERS, seed=number) for number in range(LAYERS)]
+    layers = [random_files(f"layer-{number}", round(scenario.size) // LAYERS, seed=number) for number in range(LAYERS)]
     layout = write_image(directory / "layout", layers, "1")
     seconds = link_time(lab, scenario, source)
     ours = [_pulled(lab, scenario, layout, seconds) for _ in range(runs)]

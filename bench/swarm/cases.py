@@ -17,6 +17,11 @@ class By(Enum):
     OWN_START = "T of its own start"
     """Time of the slowest host from its own start, divided by that of one transfer over one
     link."""
+    BOTH = "T of both"
+    """Time until the last host has both bundles, divided by that of one transfer of both over one
+    link."""
+    ORDER = "s from the order"
+    """Seconds from the record of the order to the last host."""
     BASE = "of the run beside it"
     """Time of the last host, divided by that of the last host in the base run."""
 
@@ -39,6 +44,10 @@ class Case:
     def measured(self, ours: Outcome, base: Outcome | None, link_time: float) -> float:
         if self.by is By.OWN_START:
             return ours.longest / link_time
+        if self.by is By.BOTH:
+            return ours.last_done / (link_time * self.scenario.both)
+        if self.by is By.ORDER:
+            return ours.last_done - ours.ordered_at
         return ours.last_done / (base.last_done if base and self.by is By.BASE else link_time)
 
     def met(self, ours: Outcome, measured: float) -> bool:
@@ -130,6 +139,18 @@ CASES = {
         scenario=Scenario(hosts=2, rate=100.0, rtt=30.0),
         bar=None,
         runs=1,
+    ),
+    "tiny": Case(
+        what="4 KiB to 16 hosts without limits, from the order",
+        scenario=Scenario(rate=0.0, size=4 / 1024),
+        bar=0.15,
+        by=By.ORDER,
+    ),
+    "two": Case(
+        what="24 MiB and 8 MiB at once, 3 : 1, until all have both",
+        scenario=Scenario(size=24, beside=8),
+        bar=1.05,
+        by=By.BOTH,
     ),
     "source": Case(
         what="16 hosts, 25 Mbit/s, 8 MiB, beside all the others, also those from one source",

@@ -44,7 +44,10 @@ def main() -> int:
         find_java(), find_classpath()
         if arguments.scenario == UNLIMITED:
             return unlimited.measured(
-                size=arguments.size, runs=arguments.runs or 1, kept=arguments.record, disk=arguments.dir
+                size=arguments.size and int(arguments.size),
+                runs=arguments.runs or 1,
+                kept=arguments.record,
+                disk=arguments.dir,
             )
         case = case_of(arguments)
     except (TorrentdistError, ValueError) as exc:
@@ -140,13 +143,13 @@ def run_peer(lab: Lab, scenario: Scenario, source: Path, kind: str, seconds: flo
     return run_ours(lab, scenario, source, seconds, distributor=LOCAL)
 
 
-def write_source(directory: Path, mib: int, files: int = 1) -> Path:
+def write_source(directory: Path, mib: float, files: int = 1) -> Path:
     """Writes files of random bytes, which cannot be compressed."""
     for number in range(files):
         path = directory / (f"d{number // 80}/f{number}" if files > 1 else "data")
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as out:
-            left = mib * MIB // files
+            left = round(mib * MIB) // files
             while left:
                 left -= out.write(os.urandom(min(MIB, left)))
     return directory
@@ -178,7 +181,7 @@ def case_of(arguments: argparse.Namespace) -> Case:
             base = replace(base, **alike)
         return replace(case, scenario=replace(case.scenario, **given), base=base)
     scenario = Scenario(**given)
-    what = f"{scenario.hosts} hosts, {scenario.rate:g} Mbit/s, {scenario.size} MiB, {scenario.holders} holders"
+    what = f"{scenario.hosts} hosts, {scenario.rate:g} Mbit/s, {scenario.size:g} MiB, {scenario.holders} holders"
     return Case(what=what, scenario=scenario, bar=None, by=By.OWN_START if scenario.apart else By.LINK)
 
 
@@ -191,7 +194,8 @@ def _line(name: str, o: Outcome, seconds: float) -> str:
         f"{name}: last {o.last_done:.2f} s = {o.last_done / seconds:.3f} T, first {ends[0]:.2f} s, all but the last "
         f"{ends[-2 if len(ends) > 1 else -1]:.2f} s, longest of its own start {o.longest / seconds:.3f} T, seeder sent "
         f"{o.seeder_copies:.2f} copies, a host received {o.received_copies:.3f}, cpu {o.cpu_secs:.2f} s a host, "
-        f"{o.python_secs:.2f} s of it in the interpreter, {o.duplicates:.1%} fetched twice{_crossed(o)}{failed}"
+        f"{o.python_secs:.2f} s of it in the interpreter, {o.duplicates:.1%} fetched twice{_crossed(o)}"
+        f"{f', {o.speeds:.2f} times the speed of the one beside it' if o.speeds else ''}{failed}"
     )
 
 
@@ -209,7 +213,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--scenario", choices=[*CASES, UNLIMITED], help="a named one; the options below change it")
     parser.add_argument("--hosts", type=int)
     parser.add_argument("--rate", type=float, help="Mbit/s of every link, each way; 0: no limit")
-    parser.add_argument("--size", type=int, help="MiB")
+    parser.add_argument("--size", type=float, help="MiB")
     parser.add_argument("--holders", type=int)
     parser.add_argument("--holder-rate", type=float, help="Mbit/s of the holders' links, if they differ")
     parser.add_argument("--rtt", type=float, help="milliseconds from any host to any other and back")

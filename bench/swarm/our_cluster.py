@@ -9,6 +9,7 @@ import asyncio
 import compileall
 import filecmp
 import json
+import os
 import secrets
 import subprocess
 import sys
@@ -20,7 +21,7 @@ import httpx
 
 from bench.lab.namespaces import BRIDGE, ROOT, Host, Lab, environment, line_of, wait_until, within
 from bench.swarm.cluster_access import ClusterAccess, InTheClear, MutualTls
-from bench.swarm.scenario import Outcome, Scenario
+from bench.swarm.scenario import MIB, Outcome, Scenario
 from bench.swarm.story import LateStarts, OneCopyOut, PowerCut
 from bench.swarm.watch import Watch, settled
 from torrentdist.cluster.session.founding import found_at
@@ -30,11 +31,12 @@ from torrentdist.model.configuration.config import ZooKeeperConfig
 
 API_PORT = 7060
 SWARM_PORT = 7061
-BUNDLE = "swarm-1"
+BUNDLE, SECOND = "swarm-1", "swarm-2"
 GATEWAY = "http://127.0.0.1:7070"
 UPLOADED, DOWNLOADED = "torrentdist_swarm_uploaded_bytes_total", "torrentdist_swarm_downloaded_bytes_total"
 PATIENCE = 8.0
 """A run is given up after this many link times."""
+LEAST_PATIENCE_SECS = 20.0
 SLOW_PATIENCE = 20.0
 """The same for runs with hosts whose links are ten times slower."""
 
@@ -78,6 +80,8 @@ class Ours:
         self.hosts = lab.hosts(f"s{n}" for n in range(scenario.hosts))
         self._false = lab.add([f"x{n}" for n in range(scenario.liars)])
         self._digest = ""
+        self._second = ""
+        """Digest of the bundle beside it. Empty: there is none."""
 
     def up(self) -> None:
         """Starts all daemons, lets the holders have the bundle, and then limits the links."""
@@ -92,6 +96,8 @@ class Ours:
         wait_until(lambda: any(self._get("/leaderz", host) is not None for host in self.holders), "a leader")
         self._write_client()
         self._digest = self.upload(self._source, BUNDLE)
+        if self._scenario.beside:
+            self._second = self.upload(self._beside(), SECOND)
         if not self._scenario.alone:
             for first in range(0, len(self.hosts), BATCH):
                 batch = self.hosts[first : first + BATCH]
@@ -127,6 +133,7 @@ class Ours:
         self._lab.warm(self._scenario.memory)
         sent, came = self._sent(), self._came()
         watch = Watch({host.name: host for host in self.hosts}, self._scenario.bytes, self._published)
+        second = Watch(watch.hosts, self._scenario.bytes, lambda name: self._published(name, self._second))
         starts = {host.name: number * self._scenario.apart for number, host in enumerate(self.hosts)}
         told: list[subprocess.Popen[bytes]] = []
         late = LateStarts(starts if self._scenario.apart else {}, lambda name: told.append(self._distribute(name)))
@@ -137,25 +144,27 @@ class Ours:
         def meanwhile() -> None:
             for story in (late, death, leave):
                 story.step(watch)
+            if self._second:
+                second.look()
 
         cpu = self._cpu()
-        if self._scenario.alone:
-            self._download_everywhere()
-        elif not self._scenario.apart:
-            told.append(self._distribute())
+        told += self._begin(link_time)
         slow = [host.name for host in self.hosts[: self._scenario.slow]]
         finishing = [host.name for host in self.hosts if host not in doomed]
-        longest = patience * link_time + max(starts.values())
+        longest = max(LEAST_PATIENCE_SECS, patience * link_time) + max(starts.values())
         missing = watch.wait([name for name in finishing if name not in slow], longest, meanwhile)
         used = self._cpu()
         missing += watch.wait(slow, SLOW_PATIENCE * link_time)
+        missing += second.wait(finishing if self._second else [], longest)
         for process in told:
             process.kill()
             process.wait()
         copies = watch.copies()
         outcome = Outcome(
             starts=starts,
-            ends={name: end for name, end in watch.ends.items() if name in finishing},
+            ends={name: max(end, second.ends.get(name, 0.0)) for name, end in watch.ends.items() if name in finishing},
+            speeds=_mean(later / watch.ends[name] for name, later in second.ends.items() if name in watch.ends)
+            * (self._scenario.size / self._scenario.beside if self._second else 0.0),
             seeder_copies=(leave.sent or self._sent() - sent) / self._scenario.bytes,
             received_copies=sum(copies[name] for name in finishing) / len(finishing),
             progress=watch.progress,
@@ -165,10 +174,25 @@ class Ours:
             aside=tuple(slow),
             duplicates=self._duplicates([host for host in self.hosts if host.name in finishing]),
             into_zones={zone: (now - came[zone]) / self._scenario.bytes for zone, now in self._came().items()},
+            ordered_at=self._ordered_at() - watch.began_at if told and self.holders[0] not in leave.dead else 0.0,
             cuts={**death.cuts(), **leave.cuts()},
         )
         self._bury([*death.dead, *leave.dead])
         return outcome
+
+    def _begin(self, link_time: float) -> list[subprocess.Popen[bytes]]:
+        """Lets all hosts fetch, except those that start one by one. Returns the commands."""
+        if self._scenario.alone:
+            self._download_everywhere()
+            return []
+        if self._second:
+            speed = self._scenario.bytes / link_time
+            first = speed / self._scenario.both
+            return [self._distribute(rate=first), self._distribute(bundle=SECOND, rate=speed - first)]
+        return [] if self._scenario.apart else [self._distribute()]
+
+    def _ordered_at(self) -> float:
+        return float(self._ask(f"/v1/bundles/{BUNDLE}/distribution").json()["begun_at"])
 
     def _came(self) -> dict[str, int]:
         return {zone: self._lab.came_into(zone) for zone in self._scenario.zone_names}
@@ -178,10 +202,11 @@ class Ours:
         self.hosts = [host for host in self.hosts if host not in dead]
         self.holders = [host for host in self.holders if host not in dead]
 
-    def _distribute(self, *hosts: str) -> subprocess.Popen[bytes]:
+    def _distribute(self, *hosts: str, bundle: str = BUNDLE, rate: float = 0.0) -> subprocess.Popen[bytes]:
         options = ["--supervisors", ",".join(hosts)] if hosts else []
+        options += ["--rate", str(int(rate))] if rate else []
         with (self.home / "distribute.log").open("ab") as log:
-            command = self._cli("bundle", "distribute", BUNDLE, *options)
+            command = self._cli("bundle", "distribute", bundle, *options)
             return subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT, env=environment())
 
     def _download_everywhere(self) -> None:
@@ -202,10 +227,17 @@ class Ours:
             file, lambda: [path for h in self.hosts if (path := self._data(h) / inside).exists()], self.holders
         )
 
-    def _published(self, name: str) -> Path:
+    def _beside(self) -> Path:
+        """Makes the second bundle, of random bytes."""
+        place = self.home / "beside"
+        place.mkdir()
+        (place / "data").write_bytes(os.urandom(round(self._scenario.beside * MIB)))
+        return place
+
+    def _published(self, name: str, digest: str = "") -> Path:
         """Returns a path that exists only after the host has published the bundle."""
         home = self.home / name
-        return home / "dest" if self._scenario.alone else home / "bundles" / self._digest
+        return home / "dest" if self._scenario.alone else home / "bundles" / (digest or self._digest)
 
     def _right(self, name: str) -> bool:
         """Whether the host published exactly what was uploaded, byte by byte."""

@@ -20,8 +20,11 @@ class Scenario:
     hosts: int = 16
     rate: float = 25.0
     """Mbit/s of every link, each way; 0: no limit."""
-    size: int = 32
+    size: float = 32
     """Size of the bundle in MiB."""
+    beside: float = 0.0
+    """Size in MiB of a second bundle that arrives at the same time. Each has a limit: the part of
+    the link's speed that it is of both. 0: there is none."""
     files: int = 1
     """Number of files of about the same size that the bundle has."""
     holders: int = 1
@@ -57,7 +60,8 @@ class Scenario:
         least = {
             "hosts": 1,
             "rate": 0.0,
-            "size": 1,
+            "size": 1 / 1024,
+            "beside": 0.0,
             "files": 1,
             "holders": 1,
             "holder_rate": 0.0,
@@ -79,7 +83,12 @@ class Scenario:
 
     @property
     def bytes(self) -> int:
-        return self.size * MIB
+        return round(self.size * MIB)
+
+    @property
+    def both(self) -> float:
+        """Returns the size of all that arrives, in sizes of the bundle."""
+        return 1.0 + self.beside / self.size
 
     @property
     def holder_link(self) -> float:
@@ -92,7 +101,7 @@ class Scenario:
     @property
     def memory(self) -> int:
         """Returns the memory that its hosts' files and processes need."""
-        return self.hosts * (self.bytes + PROCESS_MIB * MIB)
+        return round(self.hosts * (self.bytes * self.both + PROCESS_MIB * MIB))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +111,9 @@ class Outcome:
     starts: dict[str, float]
     """When each host was told to fetch, in seconds from the command."""
     ends: dict[str, float]
-    """When each host that was to finish had the bundle."""
+    """When each host that was to finish had the bundle, and the one beside it."""
+    speeds: float = 0.0
+    """Mean speed of the bundle by that of the one beside it. 0: there is none."""
     seeder_copies: float
     """Payload that the holders sent, in sizes of the bundle."""
     received_copies: float
@@ -121,6 +132,8 @@ class Outcome:
     """Hosts that had to finish but are not measured: those on slow links."""
     into_zones: dict[str, float] = field(default_factory=dict)
     """What crossed the border into each zone, headers included, in sizes of the bundle."""
+    ordered_at: float = 0.0
+    """When a master recorded the order, in seconds from the command. 0: not asked for."""
     cuts: dict[str, float] = field(default_factory=dict)
     """When each host or holder lost power."""
 
