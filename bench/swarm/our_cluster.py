@@ -36,9 +36,10 @@ GATEWAY = "http://127.0.0.1:7070"
 UPLOADED, DOWNLOADED = "torrentdist_swarm_uploaded_bytes_total", "torrentdist_swarm_downloaded_bytes_total"
 PATIENCE = 8.0
 """A run is given up after this many link times."""
-LEAST_PATIENCE_SECS = 20.0
 SLOW_PATIENCE = 20.0
 """The same for runs with hosts whose links are ten times slower."""
+LEAST_PATIENCE_SECS = 20.0
+"""No run is given up before this: without limits a link time is some milliseconds."""
 
 
 LOCAL = "torrentdist.distributor.local:LocalCodeDistributor"
@@ -243,7 +244,10 @@ class Ours:
         """Whether the host published exactly what was uploaded, byte by byte."""
         content = self._published(name) / ("" if self._scenario.alone else "content")
         files = [path for path in self._source.rglob("*") if path.is_file()]
-        return all(filecmp.cmp(file, content / file.relative_to(self._source), shallow=False) for file in files)
+        pairs = [(file, content / file.relative_to(self._source)) for file in files]
+        if self._second:
+            pairs.append((self.home / "beside/data", self._published(name, self._second) / "content/data"))
+        return all(there.is_file() and filecmp.cmp(file, there, shallow=False) for file, there in pairs)
 
     def _start(self, host: Host, role: str) -> None:
         config = self.home / f"{host.name}.toml"

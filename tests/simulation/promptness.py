@@ -18,7 +18,7 @@ from simulation.users import Users
 
 LOOK_SECS = 0.1
 AWAY_SECS = 0.1
-"""How long a daemon needs to end, at most."""
+"""Longest time until a daemon that dies or is told to stop has begun to end."""
 LONGEST_WORK = (1e6, 1e6)
 """Workers do not end by themselves meanwhile."""
 MOST_SECS = {

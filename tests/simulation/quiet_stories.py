@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from simulation.steps import Step
 from simulation.story_maker import Story, hosts_of, some_user
 
-FEWEST, MOST = 6, 14
-"""How many changes there are."""
+FEWEST_CHANGES, MOST_CHANGES = 6, 14
 JOBS = ("j1", "j2")
 
 
@@ -82,8 +81,9 @@ class _Planned:
             return [Step(0.0, "retain", user, number=2), Step(0.0, "unretain", user)]
         if kind == "remove":
             del self.bundles[bundle]
-        who, number = (host, content) if kind == "open" else (user, content)
-        return [Step(0.0, kind, who, bundle, number=self.rng.randint(1, self.hosts) if kind == "send" else number)]
+        if kind == "send":
+            return [Step(0.0, kind, user, bundle, number=self.rng.randint(1, self.hosts))]
+        return [Step(0.0, kind, host if kind == "open" else user, bundle, number=content)]
 
 
 def quiet(seed: int) -> Story:
@@ -92,6 +92,6 @@ def quiet(seed: int) -> Story:
     planned = _Planned(rng, rng.choice([2, 3, 3, 4]), rng.choice([1, 2, 3, 5]))
     steps = [Step(0.0, "upload", "ann", "b0", number=rng.randint(1, 4))]
     planned.bundles["b0"] = steps[0].number
-    for _ in range(rng.randint(FEWEST, MOST)):
+    for _ in range(rng.randint(FEWEST_CHANGES, MOST_CHANGES)):
         steps += planned.next_steps()
     return Story(seed, "quiet", planned.masters, planned.hosts, tuple(steps), in_turn=True)
