@@ -204,6 +204,20 @@ def test_a_receiver_whose_share_is_finished_leaves_the_holders() -> None:
     assert not follow(Conductor(place=None), [left], 1.0)
 
 
+def test_a_receiver_leaves_the_holders_when_all_pieces_have_left_them() -> None:
+    """It would fetch again from them what the others are about to pass on. One that came later has
+    no share to finish, and stays; and one that gets nothing for a while comes back for good."""
+    left, place = share(1, 2, 9), PlanPlace(0, 2)
+    at_work, late = Conductor(place=place), Conductor(place=place)
+
+    assert not follow(at_work, [*share(0, 2, 9), *left], 1.0)
+    assert follow(at_work, [], 1.4)
+    assert not follow(late, [], 1.0, 1.4)
+    at_work.priorities(view(2, [], 1400), 1.41 + RESHARE_SECS)
+    assert not at_work.is_apart
+    assert not follow(at_work, [], 2.5, 2.6)
+
+
 def test_a_receiver_comes_back_to_the_holders_once_when_nothing_moves() -> None:
     """The share of a receiver that died would never arrive, or connections would be made and ended
     all the time."""

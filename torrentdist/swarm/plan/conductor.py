@@ -159,7 +159,11 @@ class Conductor(msgspec.Struct):
         if place is None or now - self._received_at > RESHARE_SECS:
             self.is_apart = False
         before_peers = not any(view.copies)  # The first requests follow the plan too.
-        if place is None or not fresh or not (view.seeds or self.is_apart or before_peers):
+        if place is None or not (view.seeds or self.is_apart or before_peers):
+            return wanted
+        if not fresh:
+            if self._left:
+                self._leave(view)
             return wanted
         under_way = max(1, window(place.receivers) * BLOCK // view.piece_length)
         shares = _shares(fresh, place)
@@ -179,9 +183,14 @@ class Conductor(msgspec.Struct):
         extra = () if own else _to_take_over(place, shares, begun=0 if idle > patience else under_way + 1)[:under_way]
         for piece in extra:
             wanted[piece] = FOLLOWS
-        if not (own or extra or self._was_apart) and idle <= patience and _has_company(view):
-            self.is_apart = self._was_apart = True
+        if not (own or extra) and idle <= patience:
+            self._leave(view)
         return wanted
+
+    def _leave(self, view: SwarmView) -> None:
+        """Leaves the holders to the others, once, unless nobody else has pieces."""
+        if not self._was_apart and _has_company(view):
+            self.is_apart = self._was_apart = True
 
     def _look(self, fresh: int, received: int, now: float) -> None:
         if self._fresh < 0:
