@@ -161,7 +161,7 @@ def test_a_newcomer_of_a_large_swarm_joins_its_circle() -> None:
     swarm.comes("s30", 2.1)  # the next in the list of names
     place = circle(31).index(PeerId("s30"))
 
-    assert [(place + far) % 31 for far in (1, -1, 2, -2, 4, -4, 8, -8)] == places_near(swarm, place, 2.1)
+    assert [(place + far) % 31 for far in (1, -1, 3, -3, 9, -9)] == places_near(swarm, place, 2.1)
     assert place in (places_near(swarm, (place + 1) % 31, 2.1) or [])
 
 
@@ -174,7 +174,7 @@ def test_receivers_with_a_share_are_spread_over_the_circle() -> None:
         swarm.comes(f"s{number:03}", 2.0)
     told = [{*(swarm.crowd.neighbours(peer, swarm.there.__contains__, 2.0) or ())} for peer in swarm.there]
 
-    assert 170 <= sum(not with_share.isdisjoint(near) for near in told)
+    assert 115 <= sum(not with_share.isdisjoint(near) for near in told)
 
 
 def test_holders_are_told_to_those_that_need_them() -> None:
@@ -206,7 +206,7 @@ def test_neighbours_are_the_same_from_the_first_to_come_to_the_last() -> None:
         known[name] = set(swarm.crowd.neighbours(PeerId(name), swarm.there.__contains__, now=0.3) or ())
     dialled = {name: near | {PeerId(o) for o, other in known.items() if name in other} for name, near in known.items()}
 
-    assert {10} == {len(near) for near in dialled.values()}
+    assert {6} == {len(near) for near in dialled.values()}
 
 
 @given(there=st.sets(st.integers(0, 199), min_size=1))

@@ -7,9 +7,13 @@ from collections import Counter
 
 from announced_peers import D1, announce, has, hosts_of, lacks
 from msgspec.structs import replace
+from records_of import bundle, snapshot
 
+from torrentdist.master.swarm.swarm_records import SwarmRecords
 from torrentdist.model.ids import PeerId
-from torrentdist.model.wire.swarm_messages import PeerRole
+from torrentdist.model.policies.bundle_terms import BundleTerms
+from torrentdist.model.policies.distribution_record import DistributionRecord
+from torrentdist.model.wire.swarm_messages import PeerRole, SwarmAnnounce
 from torrentdist.swarm.directory.directory import Limits, SwarmDirectory
 
 
@@ -67,7 +71,7 @@ def test_a_peer_that_does_not_listen_is_not_handed_out() -> None:
 
 def test_at_most_the_limit_is_handed_out_and_the_limit_is_used() -> None:
     """An answer would grow with the fleet, or leave a peer with few to ask."""
-    for shape in ((0, 20, 40), (200, 0, 0), (0, 0, 200), (40, 20, 3), (200, 1, 1)):
+    for shape in ((0, 7, 60), (200, 0, 0), (0, 0, 200), (60, 7, 3), (200, 1, 1)):
         holders, fetching, masters = shape
         here = crowd(holders, fetching, masters)
 
@@ -77,13 +81,13 @@ def test_at_most_the_limit_is_handed_out_and_the_limit_is_used() -> None:
 def test_a_fetching_peer_gets_a_mix() -> None:
     """All peers would depend on the masters, or none would hear of a holder. Kraken's slots fill up
     with empty peers."""
-    here = crowd(holders=100, fetching=20, masters=40)
+    here = crowd(holders=100, fetching=7, masters=40)
     peers = announce(here, "me", lacks(), source="10.2.0.1").swarms[D1].peers
     kinds = Counter((peer.role, peer.complete) for peer in peers)
 
     assert kinds[PeerRole.MASTER, True] == 12
-    assert kinds[PeerRole.SUPERVISOR, True] == 19
-    assert kinds[PeerRole.SUPERVISOR, False] == 19
+    assert kinds[PeerRole.SUPERVISOR, True] == 31
+    assert kinds[PeerRole.SUPERVISOR, False] == 7
 
 
 def test_one_of_many_receivers_gets_its_neighbours_and_the_first_ones_get_holders() -> None:
@@ -96,8 +100,26 @@ def test_one_of_many_receivers_gets_its_neighbours_and_the_first_ones_get_holder
 
     assert 3 == sum(peer.role is PeerRole.MASTER for peer in first)
     assert 0 == sum(peer.role is PeerRole.MASTER for peer in last)
-    assert 16 == sum(not peer.complete for peer in last)
+    assert 10 == sum(not peer.complete for peer in last)
     assert 8 == sum(peer.complete for peer in last)
+
+
+def test_receivers_that_keep_below_a_rate_have_more_neighbours() -> None:
+    """The bundle would leave the holder faster than the receivers pass it on."""
+    here, etl = SwarmDirectory(), bundle("etl")
+    digest = etl.record.digest
+    for n in range(23):
+        announce(here, f"f{n}", lacks(digest), source=host(n))
+    request = SwarmAnnounce(peer=PeerId("me"), role=PeerRole.SUPERVISOR, port=7000, host="", swarms=[lacks(digest)])
+
+    def receivers(rate: int) -> int:
+        order = DistributionRecord(bundle=etl.record.id, terms=BundleTerms(rate=rate))
+        records = SwarmRecords(here, lambda: snapshot([etl], distributions=[order]))
+        records.follow()
+        answer = here.announce(request, source_host="10.2.0.1", now=0.0, facts=records.facts_of)
+        return sum(peer.role is PeerRole.SUPERVISOR for peer in answer.swarms[digest].peers)
+
+    assert [8, 23, 8] == [receivers(rate) for rate in (0, 1_000_000, 0)]
 
 
 def test_a_receiver_that_waits_for_long_gets_holders_whatever_its_place() -> None:
@@ -114,7 +136,7 @@ def test_a_receiver_that_waits_for_long_gets_holders_whatever_its_place() -> Non
 
 def test_every_master_of_a_small_cluster_is_handed_out() -> None:
     """With three masters, a crowd of peers would hide the reliable sources."""
-    here = crowd(holders=300, fetching=20, masters=3)
+    here = crowd(holders=300, fetching=7, masters=3)
     peers = announce(here, "me", lacks(), source="10.2.0.1").swarms[D1].peers
 
     assert sum(peer.role is PeerRole.MASTER for peer in peers) == 3

@@ -8,7 +8,7 @@ import pytest
 from torrentdist.model.ids import PeerId
 from torrentdist.swarm.plan.conductor import Progress
 from torrentdist.swarm.plan.crowd import JUDGE_SECS, Crowd
-from torrentdist.swarm.plan.neighbours import FULL_MESH, neighbours
+from torrentdist.swarm.plan.neighbours import FULL_MESH, SPARSE, neighbours
 from torrentdist.swarm.plan.request_window import (
     BLOCK,
     BLOCKS_UNDER_WAY,
@@ -29,13 +29,14 @@ from torrentdist.swarm.plan.shares import levelled, spare
 def test_few_receivers_all_connect_to_each_other() -> None:
     """A small swarm would have hops that it does not need, or a larger one too many connections."""
     assert [n for n in range(FULL_MESH) if n != 3] == neighbours(FULL_MESH, 3)
-    assert [1, FULL_MESH, 2, 23, 4, 21, 8, 17] == neighbours(FULL_MESH + 1, 0)
+    assert [1, FULL_MESH, 2, 7, 4, 5] == neighbours(FULL_MESH + 1, 0)
 
 
-def test_neighbours_are_powers_of_two_away_up_to_half_the_circle() -> None:
+def test_neighbours_are_powers_of_two_or_three_away_up_to_half_the_circle() -> None:
     """A piece would need more hops to the other side of a large swarm."""
-    assert [1, 31, 2, 30, 4, 28, 8, 24, 16] == neighbours(32, 0)
-    assert [11, 9, 12, 8, 14, 6, 18, 2, 26, 34] == neighbours(40, 10)
+    assert [1, 23, 2, 22, 4, 20, 8, 16] == neighbours(SPARSE, 0)
+    assert [1, SPARSE, 3, 22, 9, 16] == neighbours(SPARSE + 1, 0)
+    assert [11, 9, 13, 7, 19, 1] == neighbours(40, 10)
 
 
 @pytest.mark.parametrize(

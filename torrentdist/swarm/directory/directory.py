@@ -37,7 +37,6 @@ from torrentdist.swarm.directory.directory_values import (
 from torrentdist.swarm.directory.memberships import MAX_PROBLEM_LENGTH, Memberships
 from torrentdist.swarm.directory.roster import Draw, Peer
 from torrentdist.swarm.plan.crowd import Crowd
-from torrentdist.swarm.plan.expected_hosts import Expected
 from torrentdist.swarm.plan.zoned_crowds import NOWHERE
 
 __all__ = ["MAX_PROBLEM_LENGTH", "Limits", "Periods", "SwarmDirectory", "SwarmFacts", "SwarmMember", "no_facts"]
@@ -92,7 +91,7 @@ class SwarmDirectory:
         if not request.left:
             for entry in request.swarms:
                 known = facts(entry.digest)
-                place = self.place(entry.digest, request.peer, now=now, expected=known.expected)
+                place = self.place(entry.digest, request.peer, known, now)
                 if not (
                     entry.complete
                     or request.role is PeerRole.STOCK
@@ -196,13 +195,14 @@ class SwarmDirectory:
         peers = chain(swarm.masters[False].drawn(seed), swarm.others[False].drawn(seed))
         return list(islice(Draw(self._members.peers.get(asker), now).addresses(peers, complete=False), room))
 
-    def place(self, digest: Digest, asker: PeerId, *, now: float, expected: Expected = ()) -> SwarmPlace | None:
+    def place(self, digest: Digest, asker: PeerId, facts: SwarmFacts, now: float) -> SwarmPlace | None:
         """Returns the asker's place in the conductor's plan. None if it lacks nothing, or there is
         no other receiver to share with."""
         swarm = self._members.swarms.get(digest)
         if swarm is None or not swarm.is_receiver(asker):
             return None
-        swarm.crowds.expect(expected, self._place_of, swarm.others[True].__contains__)
+        swarm.crowds.expect(facts.expected, self._place_of, swarm.others[True].__contains__)
+        swarm.is_limited = facts.limited
         crowd = self._crowd(digest, asker)
         crowd.judge(swarm.progress, now)
         place = crowd.place(asker)

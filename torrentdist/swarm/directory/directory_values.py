@@ -53,6 +53,8 @@ class SwarmFacts(NamedTuple):
     replicas: int = 0
     expected: Expected = ()
     """Peers that should get the bundle, whether or not they have announced."""
+    limited: bool = False
+    """Whether receivers fetch it with a rate limit."""
 
 
 def no_facts(_: Digest) -> SwarmFacts:

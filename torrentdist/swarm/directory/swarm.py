@@ -19,6 +19,7 @@ from torrentdist.swarm.directory.roster import Draw, Peer, Roster
 from torrentdist.swarm.plan import border
 from torrentdist.swarm.plan.conductor import Progress
 from torrentdist.swarm.plan.crowd import Crowd
+from torrentdist.swarm.plan.neighbours import FULL_MESH, LIMITED_MESH
 from torrentdist.swarm.plan.zoned_crowds import NOWHERE, ZonedCrowds
 
 COMPLETE_NEIGHBOURS: Final = 8
@@ -39,6 +40,8 @@ class Swarm:
         """Keyed by whether they are complete."""
         self.others = {True: Roster(), False: Roster()}
         self.crowds = ZonedCrowds()
+        self.is_limited = False
+        """Whether its receivers keep below a rate."""
         self._complete: Counter[str] = Counter()
         """Number of complete supervisors by zone."""
         self._holders: Counter[str] = Counter()
@@ -72,7 +75,8 @@ class Swarm:
         if feeders is not None and self.crowds.is_open(asker.zone, now):
             return None
         crowd = self.crowd_of(asker)
-        neighbours = crowd.neighbours(asker.id, self.others[False].__contains__, now)
+        mesh = LIMITED_MESH if self.is_limited else FULL_MESH
+        neighbours = crowd.neighbours(asker.id, self.others[False].__contains__, now, mesh=mesh)
         if neighbours is None and feeders is None:
             return None
         there = map(self.others[False].get, crowd.members() if neighbours is None else neighbours)

@@ -126,14 +126,17 @@ class Crowd:
         ago."""
         return asker in self._expected or now - self._since.get(asker, float("-inf")) > SETTLED_SECS
 
-    def neighbours(self, asker: PeerId, there: Callable[[PeerId], bool], now: float) -> list[PeerId] | None:
-        """Returns the present receivers to which the asker should connect. None means all of them.
+    def neighbours(
+        self, asker: PeerId, there: Callable[[PeerId], bool], now: float, *, mesh: int = FULL_MESH
+    ) -> list[PeerId] | None:
+        """Returns the present receivers to which the asker should connect. None means all of them,
+        as always if they are `mesh` or fewer.
 
         An asker whose neighbours are absent gets the next present receiver in each direction, so
         that the circle stays closed.
         """
         size, index = len(self._circle), self._index(asker)
-        if size <= FULL_MESH or index is None:
+        if size <= mesh or index is None:
             return None
         known = [peer for other in neighbours(size, index) if there(peer := self._circle[other][1])]
         if now - self._since.get(asker, now) > SETTLED_SECS:
