@@ -53,13 +53,27 @@ def dragonfly() -> Callable[[ReferenceHosts], Roles]:
 def run_seed(name: str, address: str, home: Path, source: Path) -> None:
     """The seed peer fetches the file from an HTTP server on the same host, when the first peer asks
     for it."""
-    server = [sys.executable, "-m", "http.server", str(SOURCE_PORT), "--bind", address, "--directory", str(source)]
     (home / "server").mkdir()
-    with daemon(server, home / "server"), daemon(_dfdaemon(name, address, home, seed=True), home):
+    with (
+        daemon(_source(home / "server", address, source), home / "server"),
+        daemon(_dfdaemon(name, address, home, seed=True), home),
+    ):
         await_port(address, SOURCE_PORT)
         await_port(address, PEER_PORT)
         await_go()
         stay()
+
+
+def _source(home: Path, address: str, source: Path) -> list[str]:
+    """Returns the command of the source. Dragonfly asks it for ranges, which Python's own server
+    does not know."""
+    config = home / "nginx.conf"
+    config.write_text(f"""
+daemon off; user root; pid {home}/nginx.pid; error_log stderr; events {{}}
+http {{ access_log off; sendfile on; client_body_temp_path {home}/body;
+  server {{ listen {address}:{SOURCE_PORT}; root {source}; }} }}
+""")
+    return ["nginx", "-c", str(config)]
 
 
 def run_peer(name: str, address: str, home: Path, url: str) -> None:
