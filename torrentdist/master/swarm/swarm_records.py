@@ -143,7 +143,7 @@ class SwarmRecords:
             pinned=any(record.pinned for record in records),
             replicas=max(len(snapshot.holders(bundle)) for bundle in bundles),
             expected=self._expected_of(digest),
-            limited=any(e.record.terms.rate for b in bundles if (e := snapshot.distributions.get(b))),
+            limited=any(order.record.terms.rate for b in bundles if (order := snapshot.distributions.get(b))),
         )
 
     def digests_like(self, prefix: str) -> set[Digest]:

@@ -162,7 +162,7 @@ class Conductor(msgspec.Struct):
         if place is None or not (view.seeds or self.is_apart or before_peers):
             return wanted
         if not fresh:
-            if self._left:
+            if self._left:  # One that came later has no part in the plan.
                 self._leave(view)
             return wanted
         under_way = max(1, window(place.receivers) * BLOCK // view.piece_length)

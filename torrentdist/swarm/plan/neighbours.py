@@ -19,8 +19,9 @@ FULL_MESH: Final = 8
 """Up to this many receivers, each connects to all others."""
 LIMITED_MESH: Final = 24
 """The same if they keep below a rate. Each then gets as much from a holder as from a neighbour. If
-these are few, the bundle leaves the holder faster than it is passed on; and where a host has two
-such bundles, it stays connected to the holder for the other one, and fetches the rest there too."""
+these are few, the bundle leaves the holder faster than it is passed on. A host with two such
+bundles stays connected to the holder until both shares are done, and fetches much of one there
+again."""
 SPARSE: Final = 24
 """In larger circles the neighbours are 1, 3, 9, 27... places away instead of 1, 2, 4, 8...: what a
 host sends to one waits for what it sends to the others. 64 hosts of the lab need 0.02 T less, 1,000
