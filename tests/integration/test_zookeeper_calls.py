@@ -4,6 +4,7 @@ failures."""
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 from zookeeper_fixtures import Connect, TcpProxy, eventually
@@ -22,6 +23,7 @@ from torrentdist.cluster.session.znode_operations import (
     TransactionFailed,
 )
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper
 from torrentdist.model.errors import TorrentdistError
 
 pytestmark = pytest.mark.anyio
@@ -186,3 +188,24 @@ async def test_server_time_follows_the_servers_clock(connect: Connect) -> None:
     assert before is None
     assert now is not None
     assert 0 <= now - stat.mtime < 5.0
+
+
+@pytest.mark.case("F6")
+async def test_server_time_is_never_ahead_of_the_servers_clock(
+    connect: Connect, own_zookeeper: EmbeddedZooKeeper
+) -> None:
+    """If this fails, a slow server ends the lease of a host that was shut out before its time, and
+    a worker runs twice."""
+    zk = await connect(servers=own_zookeeper.addresses)
+    await zk.create("/a")
+    own_zookeeper.servers[0].pause()
+    try:
+        written = asyncio.create_task(zk.set("/a", b""))
+        await asyncio.sleep(0.5)
+    finally:
+        own_zookeeper.servers[0].resume()
+    await written
+    now = zk.server_now()
+
+    assert now is not None
+    assert now <= time.time()

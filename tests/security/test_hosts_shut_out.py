@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from dataclasses import replace
 
 import pytest
 from identity_site import ETL, LEASE_SECS, WEB, Site, thief
@@ -15,9 +16,11 @@ from torrentdist.cluster import paths
 from torrentdist.cluster.session import acl
 from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper
 from torrentdist.launcher.run.run_lease import clock
+from torrentdist.master.master_session import MasterSession
 from torrentdist.master.places.place_operations import user_of
+from torrentdist.master.places.place_removal import PlaceRemoval, to_remove
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import SupervisorId
+from torrentdist.model.ids import MasterId, SupervisorId
 from torrentdist.supervisor.worker.worker_types import Barrier
 
 pytestmark = pytest.mark.anyio
@@ -53,6 +56,26 @@ async def test_a_revoked_host_loses_its_lease_first_and_then_its_barrier(site: S
     with pytest.raises(TorrentdistError):
         await site.place("a")
     await acl.check_tree(site.master.zk)
+
+
+async def test_a_place_that_was_taken_stays_away_while_the_mirror_still_shows_it(site: Site) -> None:
+    """If this fails, a revoked host's place is made again, empty, and stays for ever."""
+    await site.place("a")
+    before = site.master.mirror.snapshot
+    await site.revoke("a")
+
+    async def is_gone() -> bool:
+        return await site.master.zk.exists(paths.place("a")) is None
+
+    await eventually_async(is_gone)
+    entry, found = site.master.mirror.snapshot.hosts["a"], await site.master.zk.get(paths.host("a"))
+    assert found is not None
+    behind = replace(before, hosts={"a": replace(entry, version=found[1].version - 1)})
+    session = MasterSession(MasterId("m1"), site.master.zk, site.master.mirror)
+    await PlaceRemoval(session, site.master.leadership)._step(behind)
+
+    assert ["a"] == list(to_remove(behind))
+    assert await is_gone()
 
 
 async def test_a_new_leader_waits_for_what_is_left_of_a_lease(site: Site) -> None:

@@ -165,9 +165,11 @@ class ZooKeeper:
         return self._driver.last_zxid if self._driver else 0
 
     def server_now(self) -> float | None:
-        """The current time on ZooKeeper's clock, derived from our last acknowledged `set`; None
-        before the first."""
-        return None if self._clock is None else self._clock[0] + time.monotonic() - self._clock[1]
+        """Returns the time by ZooKeeper's clock, as our last `set` told it; None before the first.
+
+        It is behind by as long as the answer took, and never ahead: no lease ends early by it.
+        """
+        return None if self._clock is None else self._clock[0] + time.monotonic() - self._clock[2]
 
     def clock_error(self) -> float:
         """Returns the seconds by which this host's clock is ahead of ZooKeeper's; 0 if the

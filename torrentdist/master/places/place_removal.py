@@ -54,8 +54,10 @@ class PlaceRemoval:
         place, members = paths.place(id_), paths.host_members(id_)
         host = snapshot.hosts[id_]
         lost = Set(paths.host(id_), encode(host.record), host.version)
+        if await self._zookeeper.exists(place) is None:
+            return  # This snapshot is older than the removal.
+        await self._zookeeper.ensure(members)
         for parent in (members, place):
-            await self._zookeeper.ensure(parent)
             await self._zookeeper.secure(parent, own)
         if all([await self._is_emptied(fence, parent) for parent in (members, place)]):
             await fence.commit([Delete(members), Delete(place), lost])
