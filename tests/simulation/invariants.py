@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from simulation.host_process import NOBODY
+from simulation.kazoo_connection import ZK
 from simulation.record_history import ROOT, RecordHistory, barrier_in
 from simulation.simulated_cluster import SimulatedCluster, leads
 from simulation.simulated_host import Host
 from simulation.simulated_runs import SimulatedRun, SimulatedRunning
+from simulation.znodes import Znode
 
 from torrentdist.supervisor.exclusivity.barriers import resource_of
 
@@ -184,12 +186,19 @@ class Invariants:
         return 0.0 <= evidence < since < needed and self.cluster.loop.time() < needed + DELETION_SECS
 
     def _told_to_keep(self, host: Host) -> set[str]:
-        """Returns the contents that the assignment of a host names."""
+        """Returns the contents that the assignment of a host names, if the host could read it."""
         node = self.cluster.zookeeper.nodes.get(f"{ROOT}/assignments/{host.name}")
-        if node is None or host.process.rots:
+        if node is None or host.process.rots or self._cannot_know(host, node):
             return set()
         records = [self.record(bundle) for bundle in json.loads(node.data)["bundles"]]
         return {record["digest"] for record in records if record is not None and record["state"] == "available"}
+
+    def _cannot_know(self, host: Host, node: Znode) -> bool:
+        """Tells whether a host has been cut off from ZooKeeper since a znode was written."""
+        zookeeper, loop = self.cluster.zookeeper, self.cluster.loop
+        heard = max((each.heard for each in zookeeper.sessions.values() if each.name == host.name), default=-1.0)
+        silent_secs, age = loop.time() - heard, zookeeper.wall() - node.mtime
+        return silent_secs > age and not loop.network.passes(ZK, host.address)
 
     # the parts of a cluster, as they are
 
