@@ -63,7 +63,7 @@ async def packed_if_read(attempt: Callable[[bool], Awaitable[T]]) -> T:
 
 async def bundle_there(client: MasterClient, bundle_id: BundleId, meta: Metafile) -> BundleThere:
     """Returns the bundle that the cluster has under this id. Raises `conflict` if its content
-    differs."""
+    differs. What old records say is no proof that it is still there."""
     try:
         path, params = f"/v1/bundles/{bundle_id}", {"uploading": "true"}
         view = await client.ask_patiently("GET", path, BundleView, params=params)
@@ -71,14 +71,15 @@ async def bundle_there(client: MasterClient, bundle_id: BundleId, meta: Metafile
         if error.code != "bundle_not_found":
             raise
         return BundleThere(None, meta)
+    known = view if client.stale is None else None
     if view.digest == meta.digest:
-        return BundleThere(view, meta)
+        return BundleThere(known, meta)
     note = ""
     with contextlib.suppress(TorrentdistError):
         existing = await client.metafile(bundle_id)
         note = await asyncio.to_thread(describe_difference, existing, meta)
         if not note and existing.digest == view.digest:
-            return BundleThere(view, existing)
+            return BundleThere(known, existing)
     if not note and meta.packed.files:
         raise TorrentdistError("invalid_metafile", detail=f"no master has the metafile of {bundle_id} to compare")
     raise TorrentdistError("conflict", id=bundle_id, existing=view.digest, note=note)

@@ -111,7 +111,7 @@ class Keeper:
         store = self._runtime.store
         for bundle, digest in (await asyncio.to_thread(kept_bundles, store.data_dir / PLUGIN_DIR)).items():
             if store.lookup(bundle) is None:  # The process ended before the plug-in had forgotten it.
-                self._gone[bundle], self._gone_since[bundle] = digest, time.monotonic()
+                self._remember(bundle, digest)
         self._assign()
 
     def assign(self, bundles: frozenset[BundleId], terms: Mapping[BundleId, BundleTerms]) -> None:
@@ -373,9 +373,13 @@ class Keeper:
         self._requested.discard(bundle)
         self._given_again.pop(digest, None)
         await self._runtime.store.unbind(bundle)
+        self._remember(bundle, digest)
+        self._assign()
+
+    def _remember(self, bundle: BundleId, digest: Digest) -> None:
+        """Remembers that the plug-in has to forget a bundle if the cluster has no more of it."""
         self._gone[bundle], self._gone_since[bundle] = digest, time.monotonic()
         self._ask_again_at = 0.0
-        self._assign()
 
     async def _forget_gone(self) -> None:
         """Lets the plug-in forget the removed bundles whose content is gone or has another name.
@@ -417,7 +421,10 @@ class Keeper:
         if arrival is None or (arrival.set_aside and not self._runtime.known.replicas_elsewhere(digest)):
             return
         log.info("what has arrived of a bundle is dropped, nobody wants it any more", digest=digest)
+        names = self._runtime.store.names(digest)
         await self._runtime.drop(digest)
+        for bundle in names:
+            self._remember(bundle, digest)
 
     async def _give_up(self, bundle: BundleId) -> None:
         """Ends a fetch that nobody wants any more. What has arrived is dropped."""
@@ -430,6 +437,8 @@ class Keeper:
         others = () if digest is None else self._runtime.store.names(digest) & (self._assigned | self._requested)
         if digest is not None and not others and self._runtime.store.get(digest) is None:
             await self._runtime.drop(digest)
+        if digest is not None:
+            self._remember(bundle, digest)
 
     async def _fetch(self, bundle: BundleId) -> None:
         try:

@@ -152,7 +152,10 @@ def drop_old_output(homes: Homes, places: Collection[Key], keep_secs: float) -> 
 
 
 def drop_orphans(homes: Homes, places: Collection[Key]) -> None:
-    """Removes directories of workers without a place here, which remain after a crash."""
+    """Removes directories of workers without a place here, and half-written files, which remain
+    after a crash."""
+    for path in (homes.data_dir / "guard").glob("*/told/*.tmp"):
+        path.unlink(missing_ok=True)
     for work in (homes.data_dir / "workers").glob("*/*/"):
         key = JobId(work.parent.name), int(work.name) if work.name.isdigit() else -1
         if key not in places and forbid_starts(homes.guard(key)):
