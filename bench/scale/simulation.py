@@ -229,9 +229,10 @@ class World:
             known = [other for other in receiver.knows if self.receivers[other].shown and other in self._alive]
             holders = range(-seeds, 0) if receiver.holders and not receiver.conductor.is_apart else ()
             if receiver.looks_at <= self.tick:
-                pace = receiver.have.bit_count() / max(self.tick_secs, self.tick * self.tick_secs)
-                place = receiver.conductor.place
-                secs = look_secs(self.pieces, pace, has_share=place is not None and place.has_share)
+                here, place = receiver.have.bit_count(), receiver.conductor.place
+                pace = here / max(self.tick_secs, self.tick * self.tick_secs)
+                has_share = place is not None and place.has_share
+                secs = look_secs(self.pieces, self.pieces - here, pace, has_share=has_share)
                 receiver.looks_at = self.tick + max(1, round(secs / self.tick_secs))
                 self._look(receiver, known, len(holders))
                 if receiver.conductor.is_apart:

@@ -354,15 +354,16 @@ def test_neighbours_ask_for_little_at_a_time(receivers: int, peers: int, link: f
     assert queue_secs(receivers, link, NetworkPath()) == 0
 
 
-@given(pieces=st.integers(1, 1 << 21), pace=st.floats(0.0, 1e6))
-def test_a_look_is_worth_its_time(pieces: int, pace: float) -> None:
+@given(pieces=st.integers(1, 1 << 21), part=st.floats(0.0, 1.0), pace=st.floats(0.0, 1e6))
+def test_a_look_is_worth_its_time(pieces: int, part: float, pace: float) -> None:
     """Ten looks a second were a fifth of all Python time in a crowd whose pieces came one by
     one."""
-    secs = look_secs(pieces, pace)
+    left = round(pieces * part)
+    secs = look_secs(pieces, left, pace)
 
-    assert secs == LOOK_SECS or secs * pace <= max(NEWS, pieces * LOOK_SECS_PER_PIECE * pace) * (1 + 1e-9)
+    assert secs == LOOK_SECS or secs * pace <= max(left / NEWS, pieces * LOOK_SECS_PER_PIECE * pace) * (1 + 1e-9)
     assert max(LOOK_SECS, pieces * LOOK_SECS_PER_PIECE) <= secs <= max(LONGEST_LOOK_SECS, pieces * LOOK_SECS_PER_PIECE)
-    assert look_secs(512, 0.0) == LOOK_SECS  # before anything comes, everything is news
-    assert look_secs(512, 38.0) == pytest.approx(0.21, abs=0.01)
-    assert look_secs(64, 10.0) == LOOK_SECS  # a second is a sixth of it
-    assert look_secs(512, 38.0, has_share=False) == IDLE_LOOK_SECS  # no holder is asked for less by what it sees
+    assert look_secs(512, 512, 0.0) == LOOK_SECS  # before anything comes, everything is news
+    assert look_secs(512, 64, 38.0) == pytest.approx(0.21, abs=0.01)
+    assert look_secs(64, 8, 10.0) == LOOK_SECS  # the plan changes most at the end
+    assert look_secs(512, 512, 38.0, has_share=False) == IDLE_LOOK_SECS  # no holder is asked for less by what it sees

@@ -58,21 +58,22 @@ def wanted_now(place: PlanPlace | None, seen: SwarmView, now: float = 0.0) -> li
 
 
 @pytest.mark.parametrize(
-    ("pieces", "pace", "has_share", "secs"),
+    ("pieces", "left", "pace", "has_share", "secs"),
     [
-        (64, 0.0, True, LOOK_SECS),
-        (128, 10.0, True, 0.2),
-        (512, 20.0, True, 0.4),
-        (5120, 20.0, True, 0.512),
-        (512, 4.0, True, LONGEST_LOOK_SECS),
-        (64_000, 0.0, True, 6.4),
-        (100, 10.0, False, IDLE_LOOK_SECS),
-        (20_000, 10.0, False, 2.0),
+        (64, 64, 0.0, True, LOOK_SECS),
+        (128, 16, 10.0, True, 0.2),
+        (512, 64, 20.0, True, 0.4),
+        (512, 8, 20.0, True, LOOK_SECS),
+        (5120, 16, 20.0, True, 0.512),
+        (512, 512, 4.0, True, LONGEST_LOOK_SECS),
+        (64_000, 64_000, 0.0, True, 6.4),
+        (100, 100, 10.0, False, IDLE_LOOK_SECS),
+        (20_000, 100, 10.0, False, 2.0),
     ],
 )
-def test_a_look_comes_when_there_is_news(pieces: int, pace: float, has_share: bool, secs: float) -> None:
+def test_a_look_comes_when_there_is_news(pieces: int, left: int, pace: float, has_share: bool, secs: float) -> None:
     """Looks would take a processor, or a receiver would request what others have by now."""
-    assert secs == pytest.approx(look_secs(pieces, pace, has_share=has_share))
+    assert secs == pytest.approx(look_secs(pieces, left, pace, has_share=has_share))
 
 
 def test_a_pace_is_measured_over_the_time_that_connecting_takes() -> None:

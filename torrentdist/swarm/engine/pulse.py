@@ -99,9 +99,13 @@ class TransferPulse:
             transfer.conduct()
         self._leave_holders([transfer for transfer in self._transfers.moving() if transfer.active])
         if conducted and not self._is_stopped:
-            pieces = sum(transfer.meta.num_pieces for transfer in conducted)
-            pace = sum(transfer.pace().rate / transfer.meta.piece_length for transfer in conducted)
-            secs = look_secs(pieces, pace, has_share=any(transfer.has_share for transfer in conducted))
+            paces = [(transfer.pace(), transfer.meta.piece_length) for transfer in conducted]
+            secs = look_secs(
+                sum(transfer.meta.num_pieces for transfer in conducted),
+                sum(pace.left // length for pace, length in paces),
+                sum(pace.rate / length for pace, length in paces),
+                has_share=any(transfer.has_share for transfer in conducted),
+            )
             self._conducting = asyncio.get_running_loop().call_later(secs, self._conduct)
 
     def _leave_holders(self, active: Sequence[Transfer]) -> None:

@@ -40,9 +40,7 @@ LOOK_SECS: Final = 0.1
 LOOK_SECS_PER_PIECE: Final = 0.0001
 """A look takes about 1 µs per piece, so this limits it to about a hundredth of a processor."""
 NEWS: Final = 8
-"""Look again after this many new pieces, ..."""
-PART: Final = 64
-"""... or after this fraction of all pieces (1 / PART), if that is fewer, ..."""
+"""Look again after this fraction of the missing pieces (1 / NEWS) ..."""
 LONGEST_LOOK_SECS: Final = 0.5
 """... or after this time at the latest."""
 IDLE_LOOK_SECS: Final = 1.0
@@ -87,12 +85,12 @@ class Progress(msgspec.Struct, frozen=True):
         return self.done / max(self.secs, SETTLED_SECS)
 
 
-def look_secs(pieces: int, pace: float, *, has_share: bool = True) -> float:
-    """Returns the seconds until the next look at the peers' pieces, from the number of pieces and
-    their rate of arrival."""
+def look_secs(pieces: int, left: int, pace: float, *, has_share: bool = True) -> float:
+    """Returns the seconds until the next look at the peers' pieces, from the number of all pieces,
+    of those that are missing, and their rate of arrival. The plan changes most at the end."""
     if not has_share:
         return max(IDLE_LOOK_SECS, pieces * LOOK_SECS_PER_PIECE)
-    news = min(min(NEWS, pieces / PART) / pace, LONGEST_LOOK_SECS) if pace else 0.0
+    news = min(left / NEWS / pace, LONGEST_LOOK_SECS) if pace else 0.0
     return max(LOOK_SECS, pieces * LOOK_SECS_PER_PIECE, news)
 
 
