@@ -55,8 +55,8 @@ release: test ## what is tried before a release, some hours: each proof anew, 50
 	@$(PY) -m scripts.proofs --all
 	@$(MAKE) property fuzz engines
 
-test-fast: style build/compiled-tests ## style and types, and the rings that need no cluster, unit and property: about two minutes
-	@$(PY) -m mypy $(SOURCES) & types=$$!; $(PY) -m pytest -q -n 2 --dist worksteal -m "not alone" $(DURATIONS) $(PYTEST_ARGS) \
+test-fast: style build/compiled-tests ## style and types, and the rings that need no cluster, unit and property: about 80 seconds
+	@$(PY) -m mypy $(SOURCES) & types=$$!; $(PY) -m pytest -q -n 4 --dist worksteal -m "not alone" $(DURATIONS) $(PYTEST_ARGS) \
 		tests/unit tests/property; tests=$$?; wait $$types && exit $$tests
 
 engines: setup ## Spark on real HDFS and YARN, on hosts in namespaces: needs root, fetches 190 MB once: make engines [SPARK=3.5.7]
