@@ -8,7 +8,7 @@ Longer than most files: both ways to fetch share the recipes, the reports and th
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
@@ -39,6 +39,8 @@ MAX_FETCHES = 64
 """Most concurrent fetches. Each occupies a thread while its plug-in works."""
 STOP_SECS = 5.0
 """How long to wait for a cancelled fetch to end."""
+LEAVE_AGAIN_SECS = 0.1
+"""A plug-in that is about to join a swarm has joined it by then."""
 
 
 class Fetches:
@@ -200,9 +202,26 @@ class Fetches:
             if plugin_metafile is not None:
                 metafile_path = home / "distributor-metafile"
                 await asyncio.to_thread(metafile_path.write_bytes, plugin_metafile)
-            await asyncio.get_running_loop().run_in_executor(
-                self._threads, self._plugin.download, home / "content", bundle_id, metafile_path
-            )
+            await self._download(home / "content", bundle_id, metafile_path)
+
+    async def _download(self, content: Path, bundle_id: BundleId, metafile: Path) -> None:
+        """Runs the plug-in's download. When it ends, also by being cancelled, the plug-in writes no
+        metafile any more."""
+        begun = False
+
+        def work() -> None:
+            nonlocal begun
+            begun = True
+            self._plugin.download(content, bundle_id, metafile)
+
+        working = asyncio.get_running_loop().run_in_executor(self._threads, work)
+        try:
+            await asyncio.shield(working)
+        except asyncio.CancelledError:
+            if not begun:
+                working.cancel()
+            await asyncio.wait({working}, timeout=STOP_SECS)
+            raise
 
     async def fetch_from_uploader(self, bundle_id: BundleId, meta: Metafile) -> StoredBundle:
         """Fetches a bundle from its uploader's swarm, and gives it to a plug-in that does not have
@@ -304,12 +323,18 @@ class Fetches:
         """Ends a fetch, and leaves the swarm. The content that has arrived stays, and nothing is
         written there any more."""
         task = self._tasks.get(digest)
-        if task is not None:
-            task.cancel()
-        await self._transfers.leave([digest])  # The plug-in's thread may wait for it.
-        if task is not None:
-            await asyncio.wait({task}, timeout=STOP_SECS)  # Until then it may still start a transfer.
+        await self._end([] if task is None else [task], [digest])
         await self._engine.remove(digest)
+
+    async def _end(self, tasks: Collection[asyncio.Task[StoredBundle]], digests: Collection[Digest] | None) -> None:
+        """Cancels fetches, and waits for them. Their plug-ins may still join a swarm meanwhile."""
+        for task in tasks:
+            task.cancel()
+        until = time.monotonic() + STOP_SECS
+        await self._transfers.leave(digests)
+        while (running := [task for task in tasks if not task.done()]) and time.monotonic() < until:
+            await asyncio.wait(running, timeout=LEAVE_AGAIN_SECS)
+            await self._transfers.leave(digests)
 
     def forget(self, digest: Digest) -> None:
         """Forgets the result of this digest's last fetch, and what was verified of it."""
@@ -318,9 +343,6 @@ class Fetches:
         self._brought.pop(digest, None)
 
     async def close(self) -> None:
-        for task in self._tasks.values():
-            task.cancel()
-        await self._transfers.leave()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await self._end(list(self._tasks.values()), None)
         await self._store.settled()
         self._threads.shutdown(wait=False, cancel_futures=True)
