@@ -51,8 +51,8 @@ class MoreInvariants:
         term = json.loads(self._cluster.zookeeper.nodes[f"{ROOT}/epoch"].data or b"{}")
         leader = self._invariants.host(term.get("leader") or "")
         parent = self._cluster.zookeeper.nodes.get(f"{ROOT}/election/{term.get('election')}")
-        if leader is None or parent is None:
-            return  # The epoch is left, not taken.
+        if leader is None or parent is None or leader.process.rots:
+            return  # The epoch is left, not taken; or a bit has turned, and no check of all bytes was due since.
         for bundle in sorted(self._needed()):
             record = self._invariants.record(bundle)
             if record is None or record["state"] not in ("available", "uploading"):

@@ -14,6 +14,7 @@ from torrentdist.http.api_calls import decode
 from torrentdist.http.asking_in_turn import MOST_ASKED, ask_leader, first_sound
 from torrentdist.http.http_values import Answer
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.wire.headers import AnswerAge
 
 URLS = ["http://m0:1", "http://m1:1", "http://m2:1"]
 DOWN = None
@@ -27,8 +28,10 @@ class Said(msgspec.Struct):
 class Masters:
     """Masters that say what a test wants. One that is not named is down."""
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: Script, old: str = "") -> None:
+        """`old`: the master that answers from old records."""
         self.script = script
+        self.old = old
         self.asked: list[str] = []
 
     def answer(self, request: httpx.Request) -> httpx.Response:
@@ -38,7 +41,8 @@ class Masters:
             case None:
                 raise httpx.ConnectError("down")
             case TorrentdistError() as error:
-                return httpx.Response(error.http_status, json=error.to_wire())
+                headers = AnswerAge(stale_secs=3.0).to_headers() if url == self.old else {}
+                return httpx.Response(error.http_status, json=error.to_wire(), headers=headers)
             case said:
                 return httpx.Response(200, json=said)
 
@@ -95,6 +99,20 @@ def test_a_final_refusal_ends_the_round() -> None:
         first(masters, final="bundle_not_found")
 
     assert URLS[:1] == masters.asked
+
+
+@pytest.mark.parametrize("code", ["bundle_not_found", "forbidden"])
+def test_old_records_do_not_say_that_a_bundle_does_not_exist(code: str) -> None:
+    """A program would be told that the bundle that was just uploaded does not exist."""
+    refused = TorrentdistError(code, id="a", detail="no")
+    masters = Masters({URLS[1]: refused}, old=URLS[1])
+
+    with pytest.raises(TorrentdistError) as raised:
+        first(masters, final=code)
+    assert ("unreachable" if code == "bundle_not_found" else code) == raised.value.code
+    assert "m2" == first(
+        Masters({URLS[1]: TorrentdistError("bundle_not_found", id="a"), URLS[2]: {"by": "m2"}}, old=URLS[1])
+    )
 
 
 def test_an_answer_that_its_reader_refuses_counts_as_a_refusal() -> None:

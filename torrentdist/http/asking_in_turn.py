@@ -15,6 +15,7 @@ from torrentdist.http.api_calls import Broken, error_in, result_of
 from torrentdist.http.connection_pool import Http
 from torrentdist.http.http_values import Answer, HttpError
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.wire.headers import age_in
 
 T = TypeVar("T")
 
@@ -33,6 +34,7 @@ async def first_sound(
 
     A refusal that `is_final` is raised at once. Otherwise the first refusal is raised after all
     masters were asked; without any, the error is `unreachable` and names what happened at each.
+    That old records do not know a bundle is no refusal: it may be new.
     """
     refusals: list[TorrentdistError] = []
     silent: list[str] = []
@@ -47,6 +49,9 @@ async def first_sound(
             continue
         except TorrentdistError as damaged:
             refusal = damaged
+        if refusal.code == "bundle_not_found" and age_in(answer.headers).stale_secs is not None:
+            silent.append(f"{url}: {refusal.message}, by old records")
+            continue
         if is_final(refusal):
             raise refusal
         refusals.append(refusal)

@@ -105,6 +105,7 @@ class Objects:
         with os.scandir(self._objects) as entries:
             names = [e.name for e in entries if _DIGEST.fullmatch(e.name) and e.is_dir(follow_symlinks=False)]
         for digest in map(Digest, sorted(names)):
+            _remove_torn(self.directory(digest))
             indexed = self.look(digest)
             if indexed is None:
                 found.arriving.append(digest)
