@@ -218,6 +218,7 @@ class Fetches:
         try:
             await asyncio.shield(working)
         except asyncio.CancelledError:
+            working.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # nobody else will ask
             if not begun:
                 working.cancel()
             await asyncio.wait({working}, timeout=STOP_SECS)
