@@ -42,6 +42,11 @@ log = get_logger()
 RUNNING_SECS = 0.5
 """Longest time between two rounds while a distribution runs. A host's progress changes no record,
 so it starts no round."""
+SOON_SECS = 0.1
+"""Shortest time between such rounds, so that the next hosts are told soon after the last ones are
+done."""
+ROUND_SHARE = 0.05
+"""The share of the time that such rounds may take."""
 SHARE_OF_PATIENCE = 0.1
 """How much later than its patience a broken host may be found, as a share of the patience."""
 RETENTION_SECS = 30.0
@@ -50,6 +55,11 @@ CANCEL_SECS = 60.0
 """For how long the leader looks for hosts that fetch a bundle whose distribution was cancelled."""
 SETTLE_SECS = 2.0
 """Delay of the retention rules after a change, so that a burst of changes is judged once."""
+
+
+def secs_until_next_round(round_secs: float) -> float:
+    """Returns the pause after a round that took so long, while a distribution runs."""
+    return max(SOON_SECS, min(round_secs / ROUND_SHARE, RUNNING_SECS))
 
 
 @dataclass(frozen=True)
@@ -89,6 +99,7 @@ class PolicyLoop:
             return LOOK_SECS
         if not self._leadership.is_leader():
             return await self._watch(snapshot)
+        began = time.monotonic()
         running = [
             await self._loop.attempt(paths.distribution(bundle), partial(self._attend, snapshot, bundle, now))
             for bundle in snapshot.distributions
@@ -96,7 +107,8 @@ class PolicyLoop:
         open_ = {bundle for bundle, entry in snapshot.distributions.items() if not entry.record.is_over}
         self._seen = {key: seen for key, seen in self._seen.items() if key[0] in open_}
         self._looks = {bundle: look for bundle, look in self._looks.items() if bundle in open_}
-        return min(RUNNING_SECS if any(running) else LOOK_SECS, await self._retain(snapshot))
+        pause = secs_until_next_round(time.monotonic() - began) if any(running) else LOOK_SECS
+        return min(pause, await self._retain(snapshot))
 
     async def _watch(self, snapshot: ClusterSnapshot) -> float:
         """Notes since when hosts are as they are, so that a standby that becomes the leader has no
