@@ -30,6 +30,15 @@ def test_chance_spreads_a_pause_over_its_upper_half(failures: int, jitter: float
     assert full / 2 <= pause_secs(failures, 0.05, 10.0, jitter) <= full <= 10.0
 
 
+def test_each_failure_doubles_the_pause_once() -> None:
+    """If this fails, what failed twice is tried again minutes later."""
+    again = Retry(1.0, 100.0)
+
+    for failures in range(1, 6):
+        again.failed("away")
+        assert 2 ** (failures - 2) <= again.pause_secs <= 2 ** (failures - 1)
+
+
 def test_a_failure_is_news_once_until_the_next_success() -> None:
     """If this fails, one state floods a log, or its return is not logged."""
     again = Retry(1.0, 8.0)
