@@ -29,6 +29,7 @@ from torrentdist.host.received_updates import ReceivedUpdates
 from torrentdist.host.swarm_transfers import SwarmTransfers
 from torrentdist.host.telemetry.download_story import Download, reported_download
 from torrentdist.log import get_logger
+from torrentdist.model.backoff import Retry
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.wire.transfer_messages import Sources
@@ -39,6 +40,9 @@ MAX_FETCHES = 64
 """Most concurrent fetches. Each occupies a thread while its plug-in works."""
 STOP_SECS = 5.0
 """How long to wait for a cancelled fetch to end."""
+FORGET_AGAIN_SECS = 10.0
+LONGEST_FORGET_SECS = 3600.0
+"""Pauses between attempts to let a plug-in forget a bundle."""
 LEAVE_AGAIN_SECS = 0.1
 """A plug-in that is about to join a swarm has joined it by then."""
 
@@ -62,6 +66,7 @@ class Fetches:
         self._plugin = plugin
         self._store.may_link(keeps_limits(plugin))  # Another plug-in may write into a file that is there.
         self._tasks: dict[Digest, asyncio.Task[StoredBundle]] = {}
+        self._forgetting: set[asyncio.Task[None]] = set()
         self._brought: dict[Digest, Sources] = {}
         self._failures: dict[Digest, tuple[int, TorrentdistError]] = {}
         self._begun = asyncio.Event()
@@ -301,11 +306,18 @@ class Fetches:
                     await begun.wait()
 
     async def clean_up(self, bundle_id: BundleId, digest: Digest) -> None:
-        """Lets the plug-in forget a removed bundle. If it fails, the removal goes on without it.
+        """Lets the plug-in forget a removed bundle. If it fails, the removal goes on without it,
+        and the plug-in is asked again later.
 
         Content that another bundle has, too, is fetched or seeded on, although the plug-in may not
         know that one.
         """
+        if not await self._is_forgotten(bundle_id, digest):
+            task = asyncio.create_task(self._forget_later(bundle_id, digest), name=f"forget {bundle_id}")
+            self._forgetting.add(task)
+            task.add_done_callback(self._forgetting.discard)
+
+    async def _is_forgotten(self, bundle_id: BundleId, digest: Digest) -> bool:
         names, is_here = self._store.names(digest), self._store.get(digest) is not None
         has_others = bool(names - {bundle_id}) if digest in self._tasks else is_here and names != {bundle_id}
         staying = digest if has_others else None
@@ -314,6 +326,17 @@ class Fetches:
                 await asyncio.to_thread(self._plugin.cleanup, bundle_id)
         except TorrentdistError as error:
             log.warning("the plug-in did not forget a bundle", bundle=bundle_id, error=error.code, detail=error.message)
+            return False
+        return True
+
+    async def _forget_later(self, bundle_id: BundleId, digest: Digest) -> None:
+        """Asks the plug-in until it has forgotten a bundle, or until one of this id comes."""
+        trouble = Retry(FORGET_AGAIN_SECS, LONGEST_FORGET_SECS)
+        while True:
+            trouble.failed("")
+            await asyncio.sleep(trouble.pause_secs)
+            if self._store.lookup(bundle_id) is not None or await self._is_forgotten(bundle_id, digest):
+                return
 
     def refuse(self, meta: Metafile, error: TorrentdistError) -> None:
         """Records why a bundle is not fetched here, so that the masters hear of it."""
@@ -344,6 +367,8 @@ class Fetches:
         self._brought.pop(digest, None)
 
     async def close(self) -> None:
+        for task in self._forgetting:
+            task.cancel()
         await self._end(list(self._tasks.values()), None)
         await self._store.settled()
         self._threads.shutdown(wait=False, cancel_futures=True)
