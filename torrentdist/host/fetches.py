@@ -211,7 +211,7 @@ class Fetches:
 
     async def _download(self, content: Path, bundle_id: BundleId, metafile: Path) -> None:
         """Runs the plug-in's download. When it ends, also by being cancelled, the plug-in writes no
-        metafile any more."""
+        metafile any more, unless its thread hangs."""
         begun = False
 
         def work() -> None:
@@ -312,12 +312,13 @@ class Fetches:
         Content that another bundle has, too, is fetched or seeded on, although the plug-in may not
         know that one.
         """
-        if not await self._is_forgotten(bundle_id, digest):
+        if not await self._tried_to_forget(bundle_id, digest):
             task = asyncio.create_task(self._forget_later(bundle_id, digest), name=f"forget {bundle_id}")
             self._forgetting.add(task)
             task.add_done_callback(self._forgetting.discard)
 
-    async def _is_forgotten(self, bundle_id: BundleId, digest: Digest) -> bool:
+    async def _tried_to_forget(self, bundle_id: BundleId, digest: Digest) -> bool:
+        """Asks the plug-in to forget a bundle. Returns whether it has."""
         names, is_here = self._store.names(digest), self._store.get(digest) is not None
         has_others = bool(names - {bundle_id}) if digest in self._tasks else is_here and names != {bundle_id}
         staying = digest if has_others else None
@@ -335,7 +336,7 @@ class Fetches:
         while True:
             trouble.failed("")
             await asyncio.sleep(trouble.pause_secs)
-            if self._store.lookup(bundle_id) is not None or await self._is_forgotten(bundle_id, digest):
+            if self._store.lookup(bundle_id) is not None or await self._tried_to_forget(bundle_id, digest):
                 return
 
     def refuse(self, meta: Metafile, error: TorrentdistError) -> None:

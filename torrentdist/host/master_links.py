@@ -52,8 +52,8 @@ class MasterLinks:
         self._urls: Callable[[], list[str]] = lambda: rendezvous(urls(), me)
 
     async def metafile(self, bundle: BundleId, updates: ReceivedUpdates | None = None) -> Metafile:
-        """Returns the metafile of an available bundle. Raises `bundle_not_found` as soon as one
-        master says so.
+        """Returns the metafile of an available bundle. Raises `bundle_not_found` if no master gives
+        it and one that reaches ZooKeeper says so.
 
         A busy master sends us to another host. If that host does not deliver in time, a master
         must. With `updates`, an update to an older version of this host may come instead.

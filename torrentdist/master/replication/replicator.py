@@ -177,7 +177,7 @@ class Replicator:
             if is_alive(snapshot, self._index, digest) or (published and is_unrecorded(snapshot, names)):
                 return
             log.info(why, digest=digest)
-            await self._runtime.fetches.stop(digest)  # Its plug-in would write a metafile after it forgot the bundle.
+            await self._runtime.fetches.stop(digest)  # Else the plug-in may write a metafile after it has forgotten.
             for bundle in names:
                 await self._forget(bundle, digest)
             await self._runtime.drop(digest)

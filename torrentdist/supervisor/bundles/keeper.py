@@ -111,7 +111,7 @@ class Keeper:
         store = self._runtime.store
         for bundle, digest in (await asyncio.to_thread(kept_bundles, store.data_dir / PLUGIN_DIR)).items():
             if store.lookup(bundle) is None:  # The process ended before the plug-in had forgotten it.
-                self._remember(bundle, digest)
+                self._note_gone(bundle, digest)
         self._assign()
 
     def assign(self, bundles: frozenset[BundleId], terms: Mapping[BundleId, BundleTerms]) -> None:
@@ -373,11 +373,11 @@ class Keeper:
         self._requested.discard(bundle)
         self._given_again.pop(digest, None)
         await self._runtime.store.unbind(bundle)
-        self._remember(bundle, digest)
+        self._note_gone(bundle, digest)
         self._assign()
 
-    def _remember(self, bundle: BundleId, digest: Digest) -> None:
-        """Remembers that the plug-in has to forget a bundle if the cluster has no more of it."""
+    def _note_gone(self, bundle: BundleId, digest: Digest) -> None:
+        """Notes that a bundle is gone here. If the cluster lacks it too, the plug-in forgets it."""
         self._gone[bundle], self._gone_since[bundle] = digest, time.monotonic()
         self._ask_again_at = 0.0
 
@@ -424,7 +424,7 @@ class Keeper:
         names = self._runtime.store.names(digest)
         await self._runtime.drop(digest)
         for bundle in names:
-            self._remember(bundle, digest)
+            self._note_gone(bundle, digest)
 
     async def _give_up(self, bundle: BundleId) -> None:
         """Ends a fetch that nobody wants any more. What has arrived is dropped."""
@@ -438,7 +438,7 @@ class Keeper:
         if digest is not None and not others and self._runtime.store.get(digest) is None:
             await self._runtime.drop(digest)
         if digest is not None:
-            self._remember(bundle, digest)
+            self._note_gone(bundle, digest)
 
     async def _fetch(self, bundle: BundleId) -> None:
         try:
