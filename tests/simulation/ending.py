@@ -17,6 +17,7 @@ from simulation.left_over import LeftOver
 from simulation.record_history import ROOT
 from simulation.simulated_cluster import SimulatedCluster, leads
 from simulation.simulated_runs import SimulatedRunning
+from simulation.told_overviews import wrong_memories
 
 
 class Ending:
@@ -31,7 +32,7 @@ class Ending:
     def complaints(self) -> list[str]:
         """Returns everything that is not as it must be in the end."""
         found = [*self._daemons(), *self._bundles(), *self._told(), *self._orders(), *self._jobs()]
-        return [*found, *self._parts(), *self._left_over.complaints()]
+        return [*found, *self._parts(), *self._left_over.complaints(), *wrong_memories(self._cluster)]
 
     def _children(self, parent: str) -> list[str]:
         node = self._cluster.zookeeper.nodes.get(f"{ROOT}/{parent}")

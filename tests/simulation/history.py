@@ -6,6 +6,7 @@ Pure: no I/O and no clock.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 CERTAINLY_NOT = frozenset({
     "conflict", "not_found", "bundle_not_found", "job_not_found", "job_exists", "in_use", "no_leader", "forbidden",
@@ -24,6 +25,8 @@ class Call:
     """The code of the error that the user was told; empty: it went well."""
     number: int = 0
     """That of its step."""
+    told: Any = None
+    """What the user was shown, if it only looked."""
 
     @property
     def succeeded(self) -> bool:

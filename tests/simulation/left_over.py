@@ -26,6 +26,8 @@ BUSY_SECS = 3.0
 MOST_WORK, MOST_PER_HOST = 60, 10
 """Tasks, requests to ZooKeeper and calls in threads that a daemon at rest may begin in this time,
 and how many more for each host of the cluster."""
+KEPT = 1.6
+"""How much longer than told an answer may be kept, since it is looked at twice in that time."""
 MOST_ALIKE = 12
 """Tasks of one kind that a daemon may have at rest."""
 TEMPORARY = re.compile(r"\.tmp$|^\.torrentdist-|-part$|^[0-9a-f]{64}\.[0-9a-f]{16}$")
@@ -72,8 +74,11 @@ class LeftOver:
                 yield f"a session of {session.name} has no connection"
         for bucket in self._children("requests"):
             for name in self._children(f"requests/{bucket}"):
-                if json.loads(nodes[f"{ROOT}/requests/{bucket}/{name}"].data).get("status", 0) == 0:
+                node = nodes[f"{ROOT}/requests/{bucket}/{name}"]
+                if json.loads(node.data).get("status", 0) == 0:
                     yield f"the claim {name} has no answer"
+                if zookeeper.wall() - node.mtime > KEPT * self._cluster.answers_secs + BUSY_SECS:
+                    yield f"the answer {name} is kept for {zookeeper.wall() - node.mtime:.0f} s"
 
     def _barriers(self) -> Iterator[str]:
         living = {resource_of(run.key) for run in SimulatedRunning.all_runs.living()}

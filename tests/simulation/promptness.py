@@ -7,20 +7,35 @@ Always: looked at from outside, on the disks, in ZooKeeper's tree and at the run
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from itertools import chain
 
 from simulation.ending import Ending
 from simulation.faults import Faults
 from simulation.simulated_cluster import SimulatedCluster
+from simulation.simulated_host import Host
 from simulation.simulated_runs import SimulatedRunning
 from simulation.steps import USERS, Step
+from simulation.told_overviews import wrong_jobs, wrong_order, wrong_overview, wrong_return, wrong_summary
 from simulation.users import Users
 
 LOOK_SECS = 0.1
 AWAY_SECS = 0.1
 """Longest time until a daemon that dies or is told to stop has begun to end."""
+LONG_SECS = 18.0
+"""A daemon that is away for so long is called gone before it returns."""
+BEFORE_SECS = 0.5
+"""How long before that a user looks at the cluster."""
 LONGEST_WORK = (1e6, 1e6)
 """Workers do not end by themselves meanwhile."""
+LOOK_LATER_SECS = 1.5
+"""Overviews and lists are true by then."""
+HISTORY_SECS = 1.5
+"""The leader has noted what a distribution did by then."""
+LATER = (" is busy: ", " is kept for ")
+"""Parts of complaints that count in the end only."""
+DEATHS = ("kill", "wipe")
+ORDERS = ("distribute", "send", "wave")
 MOST_SECS = {
     "upload": 3.0, "distribute": 3.0, "send": 2.1, "wave": 7.0, "remove": 0.6, "open": 1.7, "submit": 1.6,
     "transfer": 1.6, "rebalance": 5.0, "kill job": 2.6, "deactivate": 2.6, "activate": 2.6, "drain": 2.6,
@@ -60,9 +75,11 @@ class Promptness:
     async def _step(self, step: Step) -> str:
         loop = self._cluster.loop
         began = loop.now
+        away = self._who_dies(step)
         if step.kind not in USERS:
             self._faults.happen(step)
-            await asyncio.sleep(step.secs + AWAY_SECS)
+            if wrong := await self._while_away(step):
+                return wrong
         elif error := (await self._users.call(step)).error:
             return f"is told {error}"
         while missing := self._missing(step):
@@ -73,19 +90,69 @@ class Promptness:
         if step.kind not in USERS or step.kind == "transfer":
             self._upset_at = loop.now
         self._note(f"had its effect after {took:.2f} s")
-        return f"that takes {took:.1f} s" if took > self._most(step) else ""
+        if took > self._most(step):
+            return f"that takes {took:.1f} s"
+        return await self._untrue(step, away)
+
+    def _who_dies(self, step: Step) -> Host | None:
+        if step.kind == "kill leader":
+            return self._cluster.leader()
+        return next((host for host in self._cluster.hosts if host.name == step.who and step.kind in DEATHS), None)
+
+    async def _while_away(self, step: Step) -> str:
+        """Waits until a daemon has started again. Returns what a user is told of it before, and is
+        not true."""
+        if step.secs < LONG_SECS:
+            await asyncio.sleep(step.secs + AWAY_SECS)
+            return ""
+        await asyncio.sleep(step.secs - BEFORE_SECS)
+        wrong = await self._wrong_overview()
+        await asyncio.sleep(BEFORE_SECS + AWAY_SECS)
+        return wrong
+
+    async def _wrong_overview(self) -> str:
+        return await self._wrong_for(LOOK_LATER_SECS, self._overview)
+
+    async def _overview(self) -> str:
+        call = await self._users.call(Step(0.0, "look", "dee"))
+        if not call.succeeded:
+            return f"dee is told {call.error}"
+        view, jobs = call.told
+        return next(chain(wrong_overview(self._cluster, view), wrong_jobs(self._cluster, jobs)), "")
+
+    async def _wrong_for(self, secs: float, look: Callable[[], Awaitable[str]]) -> str:
+        """Looks until nothing is wrong, or for this long. Returns what is wrong."""
+        until = self._cluster.loop.now + secs + UPSET_SECS * self._is_upset()
+        while (wrong := await look()) and self._cluster.loop.now < until:
+            await asyncio.sleep(LOOK_SECS)
+        return wrong
+
+    async def _untrue(self, step: Step, away: Host | None) -> str:
+        """Returns what records and overviews say of a step that has had its effect, and is not
+        true."""
+        wrong = "" if away is None else wrong_return(self._cluster, away, step.secs)
+        if step.kind in ORDERS:
+            wrong = wrong_order(self._cluster, step) or await self._wrong_for(HISTORY_SECS, lambda: self._history(step))
+        return wrong or await self._wrong_overview()
+
+    async def _history(self, step: Step) -> str:
+        call = await self._users.call(Step(0.0, "history", "dee", step.what))
+        hosts = 1 if step.kind == "send" else len(self._cluster.supervisors)
+        return wrong_summary(call.told, step, hosts) if call.succeeded else f"dee is told {call.error}"
 
     def _most(self, step: Step) -> float:
         most = MOST_SECS.get(step.kind, MOST) + step.secs
-        is_upset = self._cluster.loop.now - self._upset_at < UPSET_SECS
-        return most + is_upset * MORE_SECS.get(step.kind, 0.0)
+        return most + self._is_upset() * MORE_SECS.get(step.kind, 0.0)
+
+    def _is_upset(self) -> bool:
+        return self._cluster.loop.now - self._upset_at < UPSET_SECS
 
     def _missing(self, step: Step) -> str:
         """Returns what has not come to pass yet."""
         if step.kind in ("drain", "deactivate"):
             runs = (run for run in SimulatedRunning.all_runs.living() if _is_meant(step, run.host.name))
             return next((f"worker {run.key[1]} still runs on {run.host.name}" for run in runs), "")
-        return next((text for text in self._ending.complaints() if " is busy: " not in text), "")
+        return next((text for text in self._ending.complaints() if not any(part in text for part in LATER)), "")
 
 
 def _is_meant(step: Step, host: str) -> bool:

@@ -33,6 +33,7 @@ from torrentdist.model.configuration.config import (
     JobsConfig,
     MasterConfig,
     ReplicationConfig,
+    RequestsConfig,
     StoreConfig,
     SupervisorConfig,
     ZooKeeperConfig,
@@ -53,6 +54,8 @@ class SimulatedCluster:
         self.has_identities = False
         """Whether each host is a user of ZooKeeper of its own."""
         self.scrub_secs = StoreConfig().scrub_secs
+        self.answers_secs = 150.0
+        """How long masters keep their answers to changes: longer than any user tries again."""
         self.token_file = str(place / "token")
         Path(self.token_file).write_text(f"{'t' * 40}\n")
         Path(self.token_file).chmod(0o600)
@@ -140,6 +143,7 @@ class SimulatedCluster:
             client=self.client_config(),
             store=StoreConfig(reserve_bytes=0, scrub_secs=self.scrub_secs, limit_bytes=host.room),
             jobs=JobsConfig(isolation="none", silent_secs=15.0),
+            requests=RequestsConfig(keep_secs=self.answers_secs),
             replication=ReplicationConfig(lost_secs=20.0, sync_secs=30.0),
         )
 

@@ -42,6 +42,9 @@ class Host:
         """The process that was told to stop."""
         self.wanted = True
         """Whether its service manager starts it again after each end."""
+        self.starts = 0
+        self.died_at = 0.0
+        """When its last process ended."""
         self.names: Names | None = None
         """Follows what a loss of power would undo on its disk. None: the story has none."""
 
@@ -54,16 +57,21 @@ class Host:
         return self.process.alive
 
     def start(self) -> None:
+        self.starts += 1
         process = HostProcess(self.name, self.address, names=self.names)
         for kept in KEPT:
             setattr(process, kept, getattr(self.process, kept))
         process.release = self.next_release
         self.process = process
+        process.at_death.append(self._note_death)
         process.at_death.append(lambda: self.cluster.on_death(self, process))
         self.cluster.loop.network.power_on(self.address)
         context = process.context()
         task = self.cluster.loop.create_task(self._live(process), context=context)
         process.tasks.append(task)
+
+    def _note_death(self) -> None:
+        self.died_at = self.cluster.loop.now
 
     async def _live(self, process: HostProcess) -> None:
         """Does what daemon_process.py does around a daemon, without signals."""

@@ -35,6 +35,8 @@ SENTENCES = {
     "remove": "{who} removes {what}",
     "download": "{who} downloads {what}",
     "read": "{who} lists the bundles",
+    "look": "{who} looks at the cluster",
+    "history": "{who} looks at what the distributions of {what} did",
     "open": "a program on {who} reads {what} through the gateway",
     "again": "{who} removes {what}, uploads it again, and programs on all hosts read it through their gateways",
     "submit": "{who} submits the job {what}",
@@ -121,7 +123,7 @@ SENTENCES = {
     "wipe": "{who} loses its disk, and starts again after {secs:.1f} s",
 }
 USERS = frozenset({
-    "upload", "distribute", "wave", "send", "cancel", "remove", "download", "read", "open", "again", "pin", "unpin",
-    "retain", "unretain", "sign", "make token", "revoke token", "use token", "transfer", "backup", "restore", "submit",
-    "kill job", "rebalance", "deactivate", "activate", "drain", "undrain",
+    "upload", "distribute", "wave", "send", "cancel", "remove", "download", "read", "look", "history", "open", "again",
+    "pin", "unpin", "retain", "unretain", "sign", "make token", "revoke token", "use token", "transfer", "backup",
+    "restore", "submit", "kill job", "rebalance", "deactivate", "activate", "drain", "undrain",
 })  # fmt: skip

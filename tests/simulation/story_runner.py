@@ -44,6 +44,8 @@ SETTLED_SECS = 3.0
 CALM_SECS = 150.0
 """Time after the last fault within which everything must have come to rest."""
 REST_SECS = 3.0
+QUIET_ANSWERS_SECS = 24.0
+"""How long masters keep their answers where no user has to try again for long."""
 LAST = 5
 """Number of the content that is uploaded after the calm, and not before."""
 
@@ -90,6 +92,8 @@ class StoryRunner:
             tree = {"job.toml": job_toml(name, workers, once=once).encode(), "work.bin": some_bytes(20_000, workers)}
             write_tree(jobs[name], tree)
             digests[make_metafile(jobs[name]).digest] = tree
+        if self.story.in_turn:
+            cluster.answers_secs = QUIET_ANSWERS_SECS
         invariants = Invariants(cluster, {str(digest): tree for digest, tree in digests.items()})
         more, work = MoreInvariants(cluster, invariants), WorkRate(cluster, invariants)
         history = History()

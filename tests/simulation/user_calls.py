@@ -205,7 +205,16 @@ async def _undrain(_: Desk, __: AsyncClient, masters: MasterClient, step: Step, 
     return await job_client.undrain(masters, SupervisorId(step.what))
 
 
+async def _look(_: Desk, __: AsyncClient, masters: MasterClient, ___: Step, ____: Path) -> Any:
+    return await masters.cluster(), await job_client.jobs(masters)
+
+
+async def _history(_: Desk, __: AsyncClient, masters: MasterClient, step: Step, ___: Path) -> Any:
+    return await masters.distributions(BundleId(step.what))
+
+
 CALLS: dict[str, Call] = {
+    "look": _look, "history": _history,
     "upload": _upload, "distribute": _distribute, "wave": _wave, "send": _send, "cancel": _cancel, "remove": _remove,
     "download": _download, "read": _read, "open": _open, "pin": _pin, "unpin": _unpin,
     "retain": _retain, "unretain": _unretain,

@@ -22,6 +22,7 @@ from torrentdist.model.errors import TorrentdistError
 LONGEST_SECS = 130.0
 READERS = 3
 """How many users list the bundles at once."""
+LOOKS = ("look", "history")
 REVOKED_SECS = 5.0
 """A revoked token is refused within seconds, where masters reach ZooKeeper."""
 READ_SECS = 2.5
@@ -82,6 +83,7 @@ class Users:
         try:
             async with asyncio.timeout(LONGEST_SECS):
                 result = await self._cluster.as_user(step.who, lambda client: make_call(self._desk, client, step, dest))
+            call.told = result if step.kind in LOOKS else None
             self._check(step, call, result, dest)
         except TorrentdistError as error:
             call.error = error.code
