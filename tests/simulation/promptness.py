@@ -123,9 +123,11 @@ class Promptness:
     async def _wrong_for(self, secs: float, look: Callable[[], Awaitable[str]]) -> str:
         """Looks until nothing is wrong, or for this long. Returns what is wrong."""
         until = self._cluster.loop.now + secs + UPSET_SECS * self._is_upset()
-        while (wrong := await look()) and self._cluster.loop.now < until:
+        while True:
+            wrong = await look()
+            if not wrong or self._cluster.loop.now >= until:
+                return wrong
             await asyncio.sleep(LOOK_SECS)
-        return wrong
 
     async def _untrue(self, step: Step, away: Host | None) -> str:
         """Returns what records and overviews say of a step that has had its effect, and is not
