@@ -101,6 +101,17 @@ def test_an_update_begins_only_with_what_its_reader_may_read(cluster: Cluster, t
     assert [UPDATE_TYPE, "application/x-bittorrent"] == kinds
 
 
+def test_a_small_bundle_needs_no_swarm(cluster: Cluster, tmp_path: Path) -> None:
+    """A few KiB would wait until a swarm has formed."""
+    write_tree(tmp_path / "source", {"etc/app.conf": b"x = 1\n", "bin/run": b"#!/bin/sh\n"})
+    (tmp_path / "source/bin/run").chmod(0o755)
+    uploaded = cluster.upload(tmp_path / "source", "small", replicas=2)
+    told = cluster.run("bundle", "distribute", "small").ok()
+
+    assert told["hosts"] * uploaded["size"] == told["sources"]["masters"]
+    assert picture(tmp_path / "source") == picture(host_content(cluster, uploaded["digest"]))
+
+
 @pytest.mark.case("E5")
 def test_a_damaged_pack_is_found_and_fetched_again(cluster: Cluster, tmp_path: Path) -> None:
     """A host would send wrong pieces for ever, or lose the bundle."""

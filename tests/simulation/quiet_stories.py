@@ -28,11 +28,14 @@ class _Planned:
     """The content of each bundle."""
     job: str = ""
     count: int = 0
+    tokens: int = 0
 
     def next_steps(self) -> list[Step]:
         kinds = ["upload", "upload", "stop", "kill", "kill leader", "transfer", "wipe"]
+        kinds += ["read", "token"]
         if self.bundles:
             kinds += ["distribute", "distribute", "send", "send", "wave", "remove", "pins", "retain", "open"]
+            kinds += ["download", "sign", "swap"]
         if self.job:
             kinds += ["rebalance", "kill job", "rest", "drain"]
         elif self.hosts > 1:
@@ -50,6 +53,11 @@ class _Planned:
                 return [Step(0.0, kind, "", secs=secs)]
             case "transfer":
                 return [Step(0.0, kind, user, f"master-{rng.randint(1, self.masters)}")]
+            case "read":
+                return [Step(0.0, kind, user)]
+            case "token":
+                self.tokens += 1
+                return [Step(0.0, f"{verb} token", user, f"t{self.tokens}") for verb in ("make", "use", "revoke")]
             case "submit":
                 self.job = rng.choice(JOBS)
                 return [Step(0.0, kind, user, self.job)]
@@ -83,6 +91,8 @@ class _Planned:
             return [Step(0.0, "retain", user, number=2), Step(0.0, "unretain", user)]
         if kind == "remove":
             del self.bundles[bundle]
+        if kind == "swap":
+            return [Step(0.0, verb, user, bundle, number=content) for verb in ("remove", "upload", "distribute")]
         if kind == "send":
             return [Step(0.0, kind, user, bundle, number=self.rng.randint(1, self.hosts))]
         return [Step(0.0, kind, host if kind == "open" else user, bundle, number=content)]

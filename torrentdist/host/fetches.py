@@ -170,7 +170,8 @@ class Fetches:
         for digest in filling.suspects:
             self.suspect(digest, meta.digest)
         if filling.size:
-            self._transfers.note_filled(meta, filling.size)
+            if not (filling.have and all(filling.have)):
+                self._transfers.note_filled(meta, filling.size)
             log.info("taken from this host", digest=meta.digest, bytes=filling.size, size=meta.size)
         if filling.sent:
             count = min(filling.sent, filling.size)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from torrentdist.bundle.content_check import Damage
 from torrentdist.bundle.metafile import Metafile
-from torrentdist.bundle.packs.version_updates import update_to
+from torrentdist.bundle.packs.version_updates import update_to, whole_of
 from torrentdist.bundle.reuse.file_filling import Filling
 from torrentdist.bundle.reuse.own_sizes import OwnSizes
 from torrentdist.bundle.reuse.recipe import Recipe
@@ -168,6 +168,10 @@ class HostStore(StoreView):
         """Returns the update to a published bundle from one `among` these; nothing if none of them
         has much of it."""
         return await in_heavy_thread(update_to, self._store, self._reuse, digest, among)
+
+    async def whole(self, digest: Digest) -> bytes:
+        """Returns a small published bundle with its metafile; nothing if it is not small."""
+        return await in_heavy_thread(whole_of, self._store, digest)
 
     async def wants_recipe(self, meta: Metafile) -> bool:
         """Whether parts of this bundle's large files are probably here."""

@@ -56,13 +56,13 @@ class MasterLinks:
         it and one that reaches ZooKeeper says so.
 
         A busy master sends us to another host. If that host does not deliver in time, a master
-        must. With `updates`, an update to an older version of this host may come instead.
+        must. With `updates`, an update to an older version of this host may come instead, or the
+        metafile of a small bundle with its files.
         """
         path = f"/v1/bundles/{bundle}/metafile"
         bases = updates.bases() if updates is not None else []
-        told = await self._answer(
-            f"{path}?for={self._me}{'&have=' if bases else ''}{','.join(bases)}", self._urls(), _metafile_or_answer
-        )
+        wanted = ("&whole=true" if updates is not None else "") + ("&have=" if bases else "") + ",".join(bases)
+        told = await self._answer(f"{path}?for={self._me}{wanted}", self._urls(), _metafile_or_answer)
         if isinstance(told, Metafile):
             return told
         meta = await self._through(told, updates)

@@ -22,7 +22,7 @@ from torrentdist.model.ids import Digest
 
 MOST_BASES: Final = 8
 """How many bundles of this host an update may begin with: the newest ones."""
-MOST_KEPT: Final = 4
+MOST_KEPT: Final = 64
 MOST_KEPT_BYTES: Final = 64 * 1024 * 1024
 """Most bytes of all updates that are kept. The newest one may be larger."""
 KEPT_SECS: Final = 60.0
@@ -63,8 +63,8 @@ class ReceivedUpdates:
     async def take(self, raw: bytes, digest: Digest, *, by_master: bool) -> Metafile:
         """Returns the metafile of `digest` that an update leads to."""
         begins_with, hash = await in_heavy_thread(_identified, raw)
-        base = await self._store.metafile(begins_with)
-        if base is None:
+        base = None if begins_with is None else await self._store.metafile(begins_with)
+        if begins_with is not None and base is None:
             raise TorrentdistError("not_found", what="the version that an update begins with")
         update = await in_heavy_thread(apply_update, raw, base, digest)
         self._keep(hash, _Kept(raw, digest, SentFiles(update.files, by_master)))
@@ -104,6 +104,7 @@ class ReceivedUpdates:
         return None if kept is None else kept.raw
 
 
-def _identified(raw: bytes) -> tuple[Digest, Digest]:
-    """Returns the version that an update begins with, and the update's hash."""
+def _identified(raw: bytes) -> tuple[Digest | None, Digest]:
+    """Returns the version that an update begins with, if it does with any, and the update's
+    hash."""
     return base_of(raw), Digest(hashlib.sha256(raw).hexdigest())

@@ -1,5 +1,5 @@
 """An update: what a host that has one version of a bundle needs for the metafile of the next one,
-and the small files that are new in it.
+and the small files that are new in it. Of a small bundle, a host that has no version gets all.
 
 Always: what is made of an update is checked as if it came from a stranger: the metafile by its
 digest, each file by its root.
@@ -21,6 +21,9 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
 
 MOST_BYTES: Final = 8 * 1024 * 1024
+MOST_WHOLE_BYTES: Final = 64 * 1024
+"""The largest bundle whose files come with the metafile: a swarm would take longer to form."""
+MOST_WHOLE_FILES: Final = 256
 WORTH: Final = 2
 """Files are sent if the pieces around them have at least this many times their bytes."""
 
@@ -41,7 +44,7 @@ def make_update(base: Metafile, meta: Metafile, read: Callable[[Sequence[FileEnt
     top = bencode.parts(meta.raw)
     manifest = bencode.parts(top[b"manifest"])
     gone = [number for number, file in enumerate(base.packed.files) if file not in kept]
-    sent = _unknown(base, new)
+    sent = _unknown(base.files, new)
     return bencode.encode_dict_of_encoded(
         {
             b"base": bencode.encode(base.digest.encode()),
@@ -57,17 +60,34 @@ def make_update(base: Metafile, meta: Metafile, read: Callable[[Sequence[FileEnt
     )
 
 
-def base_of(raw: bytes) -> Digest:
-    """Returns the digest of the version that an update begins with."""
-    with _reading():
-        return ids.digest(_string(bencode.parts(raw), b"base").decode())
+def make_whole(meta: Metafile, read: Callable[[Sequence[FileEntry]], bytes]) -> bytes | None:
+    """Returns a small bundle with its metafile: an update that begins with nothing. None: it is not
+    small."""
+    if meta.size > MOST_WHOLE_BYTES or len(meta.files) > MOST_WHOLE_FILES:
+        return None
+    content = read(_unknown((), meta.files))
+    return bencode.encode_dict_of_encoded({b"files": bencode.encode(content), b"whole": bencode.encode(meta.raw)})
 
 
-def apply_update(raw: bytes, base: Metafile, digest: str) -> Update:
-    """Makes the metafile of `digest` from the one of an earlier version. Raises `corrupt` if that
-    is not what comes out."""
+def base_of(raw: bytes) -> Digest | None:
+    """Returns the digest of the version that an update begins with. None: it begins with
+    nothing."""
     with _reading():
-        return _applied(bencode.parts(raw), base, digest)
+        parts = bencode.parts(raw)
+        return None if b"whole" in parts else ids.digest(_string(parts, b"base").decode())
+
+
+def apply_update(raw: bytes, base: Metafile | None, digest: str) -> Update:
+    """Makes the metafile of `digest` from the one of an earlier version, if there is one. Raises
+    `corrupt` if that is not what comes out."""
+    with _reading():
+        parts = bencode.parts(raw)
+        return _whole(parts, digest) if base is None else _applied(parts, base, digest)
+
+
+def _whole(parts: Mapping[bytes, bytes], digest: str) -> Update:
+    meta = metafile_of(_string(parts, b"whole"), digest)
+    return Update(meta, _cut(_string(parts, b"files"), _unknown((), meta.files)))
 
 
 def _applied(parts: dict[bytes, bytes], base: Metafile, digest: str) -> Update:
@@ -81,7 +101,7 @@ def _applied(parts: dict[bytes, bytes], base: Metafile, digest: str) -> Update:
     manifest = bencode.encode_dict_of_encoded(bencode.parts(parts[b"rest"]) | packed)
     top = bencode.parts(parts[b"top"]) | {b"manifest": manifest}
     meta = metafile_of(bencode.encode_dict_of_encoded(top), digest)
-    return Update(meta, _cut(_string(parts, b"files"), _unknown(base, new)))
+    return Update(meta, _cut(_string(parts, b"files"), _unknown(base.files, new)))
 
 
 def _cut(content: bytes, files: Sequence[FileEntry]) -> dict[bytes, bytes]:
@@ -98,9 +118,9 @@ def _cut(content: bytes, files: Sequence[FileEntry]) -> dict[bytes, bytes]:
     return found
 
 
-def _unknown(base: Metafile, new: Sequence[FileEntry]) -> list[FileEntry]:
-    """Returns a file for each content that the base does not have."""
-    known = {file.root for file in base.files}
+def _unknown(held: Sequence[FileEntry], new: Sequence[FileEntry]) -> list[FileEntry]:
+    """Returns a file for each content that none of the files `held` has."""
+    known = {file.root for file in held}
     return list({file.root: file for file in new if file.size and file.root not in known}.values())
 
 

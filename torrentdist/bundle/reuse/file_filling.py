@@ -99,6 +99,30 @@ def fill_files(
     return FilledFiles(frozenset(paths), frozenset(wrong))
 
 
+def write_files_sent(
+    meta: Metafile, content: Path, sent: Mapping[bytes, bytes], but: Set[str], go_on: GoOn
+) -> frozenset[str]:
+    """Writes the files that came with the metafile, by their roots, except those at the paths
+    `but`. Returns the paths of those that are here then; each is read again."""
+    target = _Target(os.fsencode(content))
+    here = [
+        FileToHash(target.path(file.path), file.size)
+        for file in meta.files
+        if file.size and file.path not in but and file.root in sent and target.write(file.path, sent[file.root])
+    ]
+    files = {target.path(file.path): file for file in meta.files}
+    hashes = hashing.hash_files(here, meta.piece_length, hashing.stopped_unless(go_on))
+    found: set[str] = set()
+    with suppress(hashing.HashingStopped):
+        for one, outcome in zip(here, hashes, strict=True):
+            if isinstance(outcome, FileHash) and outcome.root == files[one.path].root:
+                found.add(files[one.path].path)
+    for one in here:
+        if files[one.path].path not in found:
+            target.remove(files[one.path].path)
+    return frozenset(found)
+
+
 def settle_pieces(meta: Metafile, content: Path, paths: Set[str], in_packs: Mapping[str, Sequence[bool]]) -> list[bool]:
     """Makes holes of the zeros in the other files, and returns which pieces are here: those of the
     filled files and packs `paths`, those of zeros, and those that `in_packs` says of packs.
@@ -154,6 +178,20 @@ class _Target:
                 raise disk_failure(exc, Path(os.fsdecode(self._top)), one.file.size) from exc
             return False
         except TorrentdistError:  # The source is not the file that it should be.
+            return False
+        return True
+
+    def write(self, path: str, data: bytes) -> bool:
+        """Writes a file. Returns whether that was possible."""
+        try:
+            self._make_directory(path.encode().rpartition(b"/")[0])
+            if not _make_way(self.path(path), len(data)):
+                return False
+            Path(os.fsdecode(self.path(path))).write_bytes(data)
+        except OSError as exc:
+            self.remove(path)
+            if exc.errno in _NO_ROOM:
+                raise disk_failure(exc, Path(os.fsdecode(self._top)), len(data)) from exc
             return False
         return True
 

@@ -22,7 +22,7 @@ from torrentdist.bundle.metafile import Metafile, read_files
 from torrentdist.bundle.packs.pack_filling import SmallSource, fill_packs, link_small
 from torrentdist.bundle.reuse.chunk_plan import LikelyFiles, known_parts
 from torrentdist.bundle.reuse.chunker import LARGE_FILE
-from torrentdist.bundle.reuse.file_filling import Filling, GoOn, fill_files, is_new, settle_pieces
+from torrentdist.bundle.reuse.file_filling import Filling, GoOn, fill_files, is_new, settle_pieces, write_files_sent
 from torrentdist.bundle.reuse.part_filling import (
     RECIPE,
     FilledParts,
@@ -221,6 +221,11 @@ class StoreReuse:
             meta, content.parent, packed, go_on, lambda wrong: suspects.add(Digest(wrong.top.parent.name))
         )
         if size := bytes_of_parts(meta, in_packs):
+            count(size)
+        if arrived := write_files_sent(meta, content, sent, small, go_on):
+            paths |= arrived
+            size = sum(file.size for file in meta.files if file.path in arrived)
+            sent_bytes += size
             count(size)
         have = settle_pieces(meta, content, paths, in_packs) if new and go_on() else None
         if recipe is not None and go_on():

@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from torrentdist.bundle.metafile import parse_metafile, with_trackers
+from torrentdist.bundle.packs.pack_update import MOST_WHOLE_BYTES
 from torrentdist.bundle.reuse.recipe import recipe_hash
 from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.file_answers import FILE_TYPE, path_response
@@ -34,6 +35,7 @@ from torrentdist.master.swarm.swarms import Swarms
 from torrentdist.model import ids
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
+from torrentdist.model.records import BundleRecord
 from torrentdist.model.wire.bundle_messages import UploadOffset
 from torrentdist.model.wire.headers import DIGEST, UPDATE_TYPE
 from torrentdist.security.authorization import Role, may_read, may_read_content
@@ -67,7 +69,7 @@ class MetafileApi(Routes):
         """The BitTorrent v2 metafile."""
         entry = bundle_views.entry_of(records_for(request, self.core.records), bundle_of(request), *bundle_views.LISTED)
         digest = entry.record.digest
-        if update := await self._update(request, digest):
+        if update := await self._update(request, entry.record):
             raw, what, kind = update, Digest(hashlib.sha256(update).hexdigest()), UPDATE_TYPE
             path = f"/v1/updates/{what}"
         else:
@@ -79,16 +81,20 @@ class MetafileApi(Routes):
             raw = await in_heavy_thread(with_trackers, raw, self.swarms.tracker_urls(digest))
         return await _metafile_response(request, raw, digest, kind)
 
-    async def _update(self, request: Request, digest: Digest) -> bytes:
-        """Returns an update from a version that the sender has and may have; nothing: the whole
-        metafile is sent."""
+    async def _update(self, request: Request, record: BundleRecord) -> bytes:
+        """Returns an update from a version that the sender has and may have, or all of a small
+        bundle; nothing: the metafile alone is sent."""
+        digest, store = record.digest, self.core.host.runtime.store
         names = request.query_params.get("have", "").split(",")[:MOST_BASES]
         bases = [ids.digest(name) for name in names if name]
         mine = [base for base in bases if may_read_content(principal_of(request), self.swarms.names(base))]
-        if not mine:
-            return b""
-        key = Digest(hashlib.sha256("".join([digest, *mine]).encode()).hexdigest())
-        return await self.updates.get(key, lambda: self.core.host.runtime.store.update_to(digest, mine))
+        if mine:
+            key = Digest(hashlib.sha256("".join([digest, *mine]).encode()).hexdigest())
+            if update := await self.updates.get(key, lambda: store.update_to(digest, mine)):
+                return update
+        if flag_parameter(request, "whole") and record.size <= MOST_WHOLE_BYTES:
+            return await self.updates.get(digest, lambda: store.whole(digest))
+        return b""
 
     @operation("GET", "/v1/metafiles/{digest}", None, Role.READER, hands_out="_names_of_digest")
     async def metafile_by_digest(self, request: Request) -> Response:
