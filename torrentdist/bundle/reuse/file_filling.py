@@ -17,6 +17,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from torrentdist.bundle import hashing
+from torrentdist.bundle.file_tree import FileEntry
 from torrentdist.bundle.files import holes
 from torrentdist.bundle.files.durability import disk_failure
 from torrentdist.bundle.files.file_cloner import FileCloner
@@ -100,27 +101,30 @@ def fill_files(
 
 
 def write_files_sent(
-    meta: Metafile, content: Path, sent: Mapping[bytes, bytes], but: Set[str], go_on: GoOn
-) -> frozenset[str]:
-    """Writes the files that came with the metafile, by their roots, except those at the paths
-    `but`. Returns the paths of those that are here then; each is read again."""
-    target = _Target(os.fsencode(content))
-    here = [
-        FileToHash(target.path(file.path), file.size)
+    meta: Metafile, content: Path, sent: Mapping[bytes, bytes], *, go_on: GoOn, progress: Callable[[int], None]
+) -> list[FileEntry]:
+    """Writes the files that are not packed and came with the metafile, by their roots. Returns
+    those that are here then; each is read again."""
+    if not sent:
+        return []
+    target, packed = _Target(os.fsencode(content)), {file.path for file in meta.packed.files}
+    placed = [
+        file
         for file in meta.files
-        if file.size and file.path not in but and file.root in sent and target.write(file.path, sent[file.root])
+        if file.root in sent and file.path not in packed and target.write(file.path, sent[file.root])
     ]
-    files = {target.path(file.path): file for file in meta.files}
-    hashes = hashing.hash_files(here, meta.piece_length, hashing.stopped_unless(go_on))
-    found: set[str] = set()
+    wanted = [FileToHash(target.path(file.path), file.size) for file in placed]
+    found: list[FileEntry] = []
     with suppress(hashing.HashingStopped):
-        for one, outcome in zip(here, hashes, strict=True):
-            if isinstance(outcome, FileHash) and outcome.root == files[one.path].root:
-                found.add(files[one.path].path)
-    for one in here:
-        if files[one.path].path not in found:
-            target.remove(files[one.path].path)
-    return frozenset(found)
+        hashes = hashing.hash_files(wanted, meta.piece_length, hashing.stopped_unless(go_on))
+        for file, outcome in zip(placed, hashes, strict=True):
+            if isinstance(outcome, FileHash) and outcome.root == file.root:
+                found.append(file)
+                progress(file.size)
+    for file in placed:
+        if file not in found:
+            target.remove(file.path)
+    return found
 
 
 def settle_pieces(meta: Metafile, content: Path, paths: Set[str], in_packs: Mapping[str, Sequence[bool]]) -> list[bool]:

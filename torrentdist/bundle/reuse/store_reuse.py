@@ -194,7 +194,7 @@ class StoreReuse:
         new = is_new(content)
         small = {file.path for file in meta.packed.files}
         packed = [SmallSource(file, data=sent[file.root]) for file in meta.packed.files if file.root in sent]
-        sent_bytes = sum(one.file.size for one in packed)
+        came = [one.file for one in packed]
         paths: set[str] = set()
         suspects: set[Digest] = set()
         done = 0
@@ -222,11 +222,8 @@ class StoreReuse:
         )
         if size := bytes_of_parts(meta, in_packs):
             count(size)
-        if arrived := write_files_sent(meta, content, sent, small, go_on):
-            paths |= arrived
-            size = sum(file.size for file in meta.files if file.path in arrived)
-            sent_bytes += size
-            count(size)
+        arrived = write_files_sent(meta, content, sent, go_on=go_on, progress=count)
+        paths |= {file.path for file in arrived}
         have = settle_pieces(meta, content, paths, in_packs) if new and go_on() else None
         if recipe is not None and go_on():
             parts = self._fill_parts(meta, recipe, known, among, is_new=new, go_on=go_on)
@@ -235,7 +232,7 @@ class StoreReuse:
                 count(size)
             if have is not None:
                 have = with_parts(meta.wire_files, meta.piece_length, have, parts.pieces) if go_on() else None
-        return Filling(done, have, frozenset(suspects), sent_bytes)
+        return Filling(done, have, frozenset(suspects), sum(file.size for file in [*came, *arrived]))
 
     def _fill_parts(
         self,
