@@ -24,6 +24,8 @@ AWAY_SECS = 0.1
 """Longest time until a daemon that dies or is told to stop has begun to end."""
 LONG_SECS = 18.0
 """A daemon that is away for so long is called gone before it returns."""
+ABSENT_SECS = 8.0
+"""After this time it is not registered any more, and not gone yet."""
 BEFORE_SECS = 0.5
 """How long before that a user looks at the cluster."""
 LONGEST_WORK = (1e6, 1e6)
@@ -105,9 +107,12 @@ class Promptness:
         if step.secs < LONG_SECS:
             await asyncio.sleep(step.secs + AWAY_SECS)
             return ""
-        await asyncio.sleep(step.secs - BEFORE_SECS)
-        wrong = await self._wrong_overview()
-        await asyncio.sleep(BEFORE_SECS + AWAY_SECS)
+        back_at = self._cluster.loop.now + step.secs
+        wrong = ""
+        for at in (ABSENT_SECS, step.secs - BEFORE_SECS):
+            await asyncio.sleep(max(0.0, back_at - step.secs + at - self._cluster.loop.now))
+            wrong = wrong or await self._wrong_overview()
+        await asyncio.sleep(max(0.0, back_at + AWAY_SECS - self._cluster.loop.now))
         return wrong
 
     async def _wrong_overview(self) -> str:

@@ -12,7 +12,7 @@ from simulation.steps import Step
 from simulation.story_maker import Story, hosts_of, some_user
 
 FEWEST_CHANGES, MOST_CHANGES = 6, 14
-LONG = ("kill", "kill leader")
+LONG = ("kill", "kill leader", "wipe")
 """Steps after which a daemon is sometimes away for so long that it is called gone."""
 JOBS = ("j1", "j2")
 
@@ -45,7 +45,7 @@ class _Planned:
     def _steps(self, kind: str) -> list[Step]:
         rng, user = self.rng, some_user(self.rng)
         host = f"supervisor-{rng.randint(1, self.hosts)}"
-        secs = rng.uniform(18.5, 19.5) if kind in LONG and rng.random() < 0.3 else rng.uniform(0.1, 1.0)
+        secs = rng.uniform(18.5, 19.5) if kind in LONG and rng.random() < 0.4 else rng.uniform(0.1, 1.0)
         match kind:
             case "stop" | "kill" | "wipe":
                 return [Step(0.0, kind, rng.choice(hosts_of(self.masters, self.hosts)), secs=secs)]
