@@ -169,8 +169,8 @@ class HostStore(StoreView):
         has much of it."""
         return await in_heavy_thread(update_to, self._store, self._reuse, digest, among)
 
-    async def whole(self, digest: Digest) -> bytes:
-        """Returns a small published bundle with its metafile; nothing if it is not small."""
+    async def whole(self, digest: Digest) -> bytes | None:
+        """Returns a small published bundle with its metafile. None: it is not small or not here."""
         return await in_heavy_thread(whole_of, self._store, digest)
 
     async def wants_recipe(self, meta: Metafile) -> bool:

@@ -33,13 +33,13 @@ def _update_to(store: Store, reuse: StoreReuse, digest: Digest, among: Sequence[
     return make_update(base, meta, partial(_read, store, digest)) or b""
 
 
-def whole_of(store: Store, digest: Digest) -> bytes:
-    """Returns a small published bundle with its metafile; nothing if it is not small, or not here
-    as it was published."""
+def whole_of(store: Store, digest: Digest) -> bytes | None:
+    """Returns a small published bundle with its metafile. None: it is not small, or not here as it
+    was published."""
     with suppress(TorrentdistError):
         meta = store.metafile(digest) if store.get(digest) is not None else None
-        return (meta and make_whole(meta, partial(_read, store, digest))) or b""
-    return b""
+        return None if meta is None else make_whole(meta, partial(_read, store, digest))
+    return None
 
 
 def _read(store: Store, digest: Digest, files: Sequence[FileEntry]) -> bytes:

@@ -56,7 +56,7 @@ class MetafileApi(Routes):
     """Fetches a bundle again whose metafile has come back."""
     max_body: int
     """Bytes of the largest metafile."""
-    updates: RecentResults[bytes] = field(default_factory=lambda: RecentResults(UPDATES_KEPT))
+    updates: RecentResults[bytes | None] = field(default_factory=lambda: RecentResults(UPDATES_KEPT))
 
     async def _names_of_digest(self, request: Request) -> list[BundleId]:
         return self.swarms.names(digest_of(request))
@@ -93,7 +93,7 @@ class MetafileApi(Routes):
             if update := await self.updates.get(key, lambda: store.update_to(digest, mine)):
                 return update
         if flag_parameter(request, "whole") and record.size <= MOST_WHOLE_BYTES:
-            return await self.updates.get(digest, lambda: store.whole(digest))
+            return await self.updates.get(digest, lambda: store.whole(digest)) or b""
         return b""
 
     @operation("GET", "/v1/metafiles/{digest}", None, Role.READER, hands_out="_names_of_digest")
