@@ -23,6 +23,8 @@ from simulation.znodes import Znode
 from torrentdist.supervisor.exclusivity.barriers import resource_of
 
 LEADERS = ("assignments", "distributions", "retention", "requests", "jobs", "known-masters", "known-supervisors")
+HEARD_SECS = 0.1
+"""A host may hear of a change in ZooKeeper so much later, and act as before until then."""
 LOOK_SECS = 0.5
 DELETION_SECS = 5.0
 """A host with a slow disk may end a deletion so long after a record that it could not know."""
@@ -194,11 +196,12 @@ class Invariants:
         return {record["digest"] for record in records if record is not None and record["state"] == "available"}
 
     def _cannot_know(self, host: Host, node: Znode) -> bool:
-        """Tells whether a host has been cut off from ZooKeeper since a znode was written."""
+        """Tells whether a host has been cut off from ZooKeeper since a znode was written, or that
+        happened a moment ago."""
         zookeeper, loop = self.cluster.zookeeper, self.cluster.loop
         heard = max((each.heard for each in zookeeper.sessions.values() if each.name == host.name), default=-1.0)
         silent_secs, age = loop.time() - heard, zookeeper.wall() - node.mtime
-        return silent_secs > age and not loop.network.passes(ZK, host.address)
+        return age < HEARD_SECS or (silent_secs > age and not loop.network.passes(ZK, host.address))
 
     # the parts of a cluster, as they are
 

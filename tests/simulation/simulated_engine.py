@@ -170,8 +170,11 @@ class SimulatedEngine:
         try:
             if ready.needs_files:
                 await asyncio.to_thread(preparation.prepare_files, transfer.meta, transfer.save_dir)
+            have = list(ready.params.have_pieces)
+            if not ready.is_checked:
+                have = await asyncio.to_thread(_checked, meta, transfer.save_dir)
             if transfer.active:  # Otherwise it was removed meanwhile.
-                transfer.begin(list(ready.params.have_pieces) or None, ready.local or 0)
+                transfer.begin(have)
             while transfer.missing and transfer.active:
                 await asyncio.sleep(self.rng.uniform(*STEP_SECS))
                 piece = self.rng.choice(transfer.missing)
@@ -233,6 +236,20 @@ def is_right(meta: Metafile, file: WireFile, offset: int, data: bytes) -> bool:
     while len(blocks) > 1:
         blocks = [hashlib.sha256(one + other).digest() for one, other in zip(blocks[::2], blocks[1::2], strict=True)]
     return blocks[0] == (layer[number : number + 32] if layer else file.root)
+
+
+def _checked(meta: Metafile, home: Path) -> list[bool]:
+    """Returns which pieces are on the disk and right, as libtorrent finds out by reading them."""
+    pieces = [
+        (file, offset, min(meta.piece_length, file.size - offset))
+        for file in meta.wire_files
+        for offset in range(0, file.size, meta.piece_length)
+    ]
+    found = (_read(home / file.place, offset, size) for file, offset, size in pieces)
+    return [
+        len(data) == size and is_right(meta, file, offset, data)
+        for (file, offset, size), data in zip(pieces, found, strict=True)
+    ]
 
 
 def _read(path: Path, offset: int, size: int) -> bytes:

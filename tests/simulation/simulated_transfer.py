@@ -23,14 +23,17 @@ class SimulatedTransfer(Transfer):
         """Each missing piece: its file and its offset there."""
         self.rate_limit = 0
 
-    def begin(self, have: Sequence[bool] | None, local: int) -> None:
-        self._local = local
-        length, piece = self.meta.piece_length, 0
+    def begin(self, have: Sequence[bool]) -> None:
+        """Begins with the pieces that are here. An empty sequence: none is."""
+        length, piece, local = self.meta.piece_length, 0, 0
         for file in self.meta.wire_files:
             for offset in range(0, file.size, length):
-                if have is None or not have[piece]:
+                if have and have[piece]:
+                    local += min(length, file.size - offset)
+                else:
                     self.missing.append((file, offset))
                 piece += 1
+        self._local = local
         self._view = self._changed(phase=TransferPhase.FETCHING, done=local)
         self._count_sources()
 
