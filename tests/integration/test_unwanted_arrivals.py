@@ -20,7 +20,7 @@ from torrentdist.host.process.host_daemon import HostDaemon
 from torrentdist.model.configuration.config import ClientConfig, CodeDistributorConfig, Config, SupervisorConfig
 from torrentdist.model.ids import BundleId
 from torrentdist.model.removals import removal_mark
-from torrentdist.model.wire.headers import DIGEST
+from torrentdist.model.wire.headers import DIGEST, ZXID
 from torrentdist.supervisor.bundles import keeper as keeper_module
 from torrentdist.supervisor.bundles import keeping_plan
 from torrentdist.supervisor.bundles.keeper import Keeper
@@ -108,10 +108,36 @@ async def test_a_plugin_forgets_a_removed_bundle(tmp_path: Path) -> None:
         meta = await arrived(host, tmp_path / "source")
         await host.runtime.store.publish(meta.digest)
         kept = keep_metafile(host.runtime.store.data_dir / "distributor", ETL, meta.digest, meta.raw)
-        keeper.hear_removed(frozenset({meta.digest}))
+        keeper.hear_removed({meta.digest: 0})
         await eventually(lambda: not kept.exists())
 
         assert host.runtime.store.get(meta.digest) is None
+
+
+@pytest.mark.parametrize(("seen", "stays"), [(8, True), (9, False)])
+async def test_a_master_that_has_seen_less_than_who_gave_a_bundle_ends_no_fetch(
+    tmp_path: Path, seen: int, stays: bool
+) -> None:
+    """If this fails, a master that is cut off, and does not know it yet, has hosts drop what was
+    removed and uploaded again."""
+    tree = tmp_path / "source"
+    write_tree(tree, SMALL)
+    meta = make_metafile(tree)
+
+    def giving(heard: Heard) -> Answer:
+        headers = {DIGEST: meta.digest, ZXID: "9"}
+        return (200, meta.raw, headers) if "/etl-1/metafile" in heard.path else unknown(heard)
+
+    async with keeping(tmp_path / "data", giving, CodeDistributorConfig()) as (host, keeper):
+        keeper.request(ETL)
+        await eventually(lambda: host.runtime.store.lookup(ETL) == meta.digest)
+        for _ in range(2):
+            keeper.hear_removed({})
+            keeper.hear_removed({meta.digest: seen})
+        keeper.poke()
+        await asyncio.sleep(0.3)
+
+        assert stays is (keeper.error(ETL) is None)
 
 
 async def test_a_bundle_that_is_uploaded_again_arrives_although_slow_masters_call_it_removed(
@@ -127,15 +153,15 @@ async def test_a_bundle_that_is_uploaded_again_arrives_although_slow_masters_cal
         return (200, meta.raw, {DIGEST: meta.digest}) if "/etl-1/metafile" in heard.path else unknown(heard)
 
     async with keeping(tmp_path / "data", giving, CodeDistributorConfig()) as (host, keeper):
-        keeper.hear_removed(frozenset({meta.digest}))
+        keeper.hear_removed({meta.digest: 0})
         keeper.request(ETL)
         await eventually(lambda: host.runtime.store.lookup(ETL) == meta.digest)
-        keeper.hear_removed(frozenset({meta.digest}))
+        keeper.hear_removed({meta.digest: 0})
         keeper.poke()
         await asyncio.sleep(0.3)
         given_up = keeper.error(ETL)
         monkeypatch.setattr(keeper_module, "GIVEN_AGAIN_SECS", 0.0)
-        keeper.hear_removed(frozenset({meta.digest}))
+        keeper.hear_removed({meta.digest: 0})
         await eventually(lambda: keeper.error(ETL) is not None)
 
         assert given_up is None

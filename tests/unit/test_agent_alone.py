@@ -14,6 +14,7 @@ from torrentdist.http.connection_pool import Http
 from torrentdist.http.http_values import Answer, Headers, Patience, SentRequest
 from torrentdist.model.ids import Digest, PeerId
 from torrentdist.model.swarm_place import SwarmPlace
+from torrentdist.model.wire.headers import AnswerAge
 from torrentdist.model.wire.swarm_messages import (
     PeerAddress,
     PeerRole,
@@ -58,6 +59,17 @@ def test_a_tombstone_or_pin_that_any_master_knows_counts() -> None:
 
         assert (swarms[D1].removed, swarms[D1].pinned, swarms[D1].replicas) == (True, False, 3)
         assert (swarms[D2].removed, swarms[D2].pinned) == (False, True)
+
+
+def test_a_master_that_is_cut_off_calls_nothing_removed() -> None:
+    """A host would drop, or never get, what was uploaded again since."""
+    gone = SwarmAnswer(interval=1.0, you="x", swarms={D1: SwarmPeers(removed=True), D2: SwarmPeers()})
+    there = SwarmAnswer(interval=1.0, you="x", swarms={D1: SwarmPeers(), D2: SwarmPeers(removed=True)})
+    said = {"m1": gone, "m2": there, "m3": gone}
+    ages = {"m1": AnswerAge(zxid=7), "m2": AnswerAge(zxid=9, stale_secs=4.0), "m3": AnswerAge(zxid=8)}
+
+    assert {D1: 8} == merge(said, SwarmPicture(), ages).removed
+    assert {D1: 0, D2: 0} == merge(said, SwarmPicture()).removed
 
 
 def test_no_answer_keeps_everything_but_the_count() -> None:

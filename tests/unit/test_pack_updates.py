@@ -251,7 +251,7 @@ def test_a_host_asks_for_an_update_and_passes_it_on(versions: Versions, by: str)
         store = HostStore(versions.store())
         updates = ReceivedUpdates(store)
         async with ScriptedHttp(answer) as http:
-            meta = await MasterLinks(http, lambda: ["http://m1:7"], "s2").metafile(BundleId("b"), updates)
+            meta = (await MasterLinks(http, lambda: ["http://m1:7"], "s2").given(BundleId("b"), updates)).meta
         sent = updates.files_of(meta.digest)
         passed = await updates.raw(hash, 0.0)
         await store.close()

@@ -205,7 +205,7 @@ def test_a_host_gets_a_small_bundle_and_passes_it_on(tmp_path: Path, by: str) ->
         store = HostStore(Store.open(tmp_path / "data"))
         updates = ReceivedUpdates(store)
         async with ScriptedHttp(answer) as http:
-            got = await MasterLinks(http, lambda: ["http://m1:7"], "s2").metafile(BundleId("b"), updates)
+            got = (await MasterLinks(http, lambda: ["http://m1:7"], "s2").given(BundleId("b"), updates)).meta
         sent = updates.files_of(got.digest)
         passed = await updates.raw(hash, 0.0)
         await store.close()

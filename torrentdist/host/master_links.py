@@ -7,7 +7,7 @@ against its digest before it is used; after a wrong one the next master is asked
 
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from torrentdist.bundle.metafile import Metafile, metafile_of
 from torrentdist.bundle.reuse.recipe import recipe_hash
@@ -25,7 +25,7 @@ from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.rendezvous import rendezvous
 from torrentdist.model.wire.bundle_messages import BundleView
 from torrentdist.model.wire.cluster_messages import ClusterView
-from torrentdist.model.wire.headers import DIGEST, UPDATE_TYPE
+from torrentdist.model.wire.headers import DIGEST, UPDATE_TYPE, age_in
 
 T = TypeVar("T")
 
@@ -42,6 +42,12 @@ def http_client(access: AccessRule, *, only_https: bool = False) -> Http:
     return Http(access=access, connect_secs=CONNECT_SECS, silence_secs=ANSWER_SECS, only_https=only_https)
 
 
+class GivenMetafile(NamedTuple):
+    meta: Metafile
+    zxid: int
+    """The newest transaction that the master had seen. 0: it did not say."""
+
+
 class MasterLinks:
     """Asks the masters. `me` is this host's id: each host asks in its own order, which spreads the
     requests over the masters."""
@@ -51,7 +57,11 @@ class MasterLinks:
         self._me = me
         self._urls: Callable[[], list[str]] = lambda: rendezvous(urls(), me)
 
-    async def metafile(self, bundle: BundleId, updates: ReceivedUpdates | None = None) -> Metafile:
+    async def metafile(self, bundle: BundleId) -> Metafile:
+        """Returns the metafile of an available bundle. Raises what `given` raises."""
+        return (await self.given(bundle)).meta
+
+    async def given(self, bundle: BundleId, updates: ReceivedUpdates | None = None) -> GivenMetafile:
         """Returns the metafile of an available bundle. Raises `bundle_not_found` if no master gives
         it and one that reaches ZooKeeper says so.
 
@@ -63,10 +73,10 @@ class MasterLinks:
         bases = updates.bases() if updates is not None else []
         wanted = ("&whole=true" if updates is not None else "") + ("&have=" if bases else "") + ",".join(bases)
         told = await self._answer(f"{path}?for={self._me}{wanted}", self._urls(), _metafile_or_answer)
-        if isinstance(told, Metafile):
+        if isinstance(told, GivenMetafile):
             return told
         meta = await self._through(told, updates)
-        return meta if meta is not None else await self._answer(path, self._urls(), _metafile_in)
+        return GivenMetafile(meta, _zxid(told)) if meta else await self._answer(path, self._urls(), _metafile_in)
 
     async def _through(self, told: Answer, updates: ReceivedUpdates | None) -> Metafile | None:
         """Returns the metafile to which a master's answer leads: one that names a host, or an
@@ -179,7 +189,7 @@ def _is_unknown(error: TorrentdistError) -> bool:
     return error.code == "bundle_not_found"
 
 
-def _metafile_or_answer(response: Answer) -> Metafile | Answer:
+def _metafile_or_answer(response: Answer) -> GivenMetafile | Answer:
     return response if response.is_redirect or _is_update(response) else _metafile_in(response)
 
 
@@ -197,8 +207,12 @@ def _recipe_in(response: Answer) -> bytes:
     return response.content
 
 
-def _metafile_in(response: Answer) -> Metafile:
-    return metafile_of(response.content, _digest(response))
+def _metafile_in(response: Answer) -> GivenMetafile:
+    return GivenMetafile(metafile_of(response.content, _digest(response)), _zxid(response))
+
+
+def _zxid(response: Answer) -> int:
+    return age_in(response.headers).zxid or 0
 
 
 def _digest(response: Answer) -> str:

@@ -152,7 +152,7 @@ class Supervisor:
         for digest in picture.wanted:
             self._host.background.once(f"metafile of {digest}", self._offer_metafile(self._host, digest))
         if self._bundles is not None:
-            self._bundles.keeper.hear_removed(frozenset(d for d, swarm in picture.swarms.items() if swarm.removed))
+            self._bundles.keeper.hear_removed(picture.removed)
 
     async def _offer_metafile(self, host: HostDaemon, digest: Digest) -> None:
         raw = await host.runtime.store.raw_metafile(digest)

@@ -25,6 +25,7 @@ from torrentdist.http.connection_pool import Http
 from torrentdist.http.http_values import Answer, HttpError
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import PeerId
+from torrentdist.model.wire.headers import UNKNOWN_AGE, AnswerAge, age_in
 from torrentdist.model.wire.swarm_messages import HostCondition, PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry
 from torrentdist.swarm.announce_schedule import AnnouncedMaster, AnnounceSchedule, MasterContact
 from torrentdist.swarm.directory.announce_delta import completed
@@ -205,18 +206,19 @@ class SwarmAgent:
                 **msgspec.structs.asdict(self._peer.condition()),
             )
             try:
-                self._answered(master, self._access.here(master.url, request) or await self._asked(master, request))
+                own = self._access.here(master.url, request)
+                self._answered(master, *((own, UNKNOWN_AGE) if own else await self._asked(master, request)))
             except _FAILURES as exc:
                 self._failed(master, exc)
             self._wake.set()
 
-    async def _asked(self, master: AnnouncedMaster, request: SwarmAnnounce) -> SwarmAnswer:
+    async def _asked(self, master: AnnouncedMaster, request: SwarmAnnounce) -> tuple[SwarmAnswer, AnswerAge]:
         async with asyncio.timeout(self._access.deadline_secs):
             response = await self._post(master, request)
         self._nearest = min(self._nearest, round_trip(response))
         if response.status_code == 401:
             raise TorrentdistError("unauthorized")
-        return result_of(response, SwarmAnswer)
+        return result_of(response, SwarmAnswer), age_in(response.headers)
 
     async def _post(self, master: AnnouncedMaster, request: SwarmAnnounce) -> Answer:
         body = msgspec.json.encode(request)
@@ -234,11 +236,11 @@ class SwarmAgent:
                     self._address = address_of(str(found[0][4][0]))
         return self._address
 
-    def _answered(self, master: AnnouncedMaster, answer: SwarmAnswer) -> None:
+    def _answered(self, master: AnnouncedMaster, answer: SwarmAnswer, age: AnswerAge) -> None:
         now = self._clock()
         if master.problem:
             log.info("master %s answers announces again", master.url)
-        master.answered(completed(answer, master.answer), now)
+        master.answered(completed(answer, master.answer), now, age)
         self._redraw(now)
 
     def _failed(self, master: AnnouncedMaster, exc: Exception) -> None:
@@ -255,7 +257,7 @@ class SwarmAgent:
 
     def _redraw(self, now: float) -> None:
         answers = self._schedule.answers()
-        picture = merge(answers, self._picture)
+        picture = merge(answers, self._picture, self._schedule.ages())
         if answers:
             self._lingering.update(dict.fromkeys(picture.addresses, now))
             self._lingering = {h: at for h, at in self._lingering.items() if now - at <= ADDRESS_LINGER_SECS}

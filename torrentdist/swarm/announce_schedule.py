@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from torrentdist.model.backoff import pause_secs
+from torrentdist.model.wire.headers import UNKNOWN_AGE, AnswerAge
 from torrentdist.model.wire.swarm_messages import SwarmAnswer
 
 POKE_SPACING_SECS: Final = 0.05
@@ -51,13 +52,15 @@ class AnnouncedMaster(msgspec.Struct, eq=False):
     """Number of the last announce that was begun, among all of this peer."""
     answer: SwarmAnswer | None = None
     """The last answer. None after a failure."""
+    age: AnswerAge = UNKNOWN_AGE
+    """That of the last answer."""
 
     def begin(self, number: int, now: float) -> None:
         """Records that an announce starts."""
         self.begun, self.announced_at, self.due = number, now, math.inf
 
-    def answered(self, answer: SwarmAnswer, now: float) -> None:
-        self.failures, self.problem, self.alive_at, self.answer = 0, "", now, answer
+    def answered(self, answer: SwarmAnswer, now: float, age: AnswerAge = UNKNOWN_AGE) -> None:
+        self.failures, self.problem, self.alive_at, self.answer, self.age = 0, "", now, answer, age
         self.due = min(self.due, now + min(max(answer.interval, POKE_SPACING_SECS), LONGEST_INTERVAL_SECS))
 
     def failed(self, problem: str, now: float, chance: float) -> None:
@@ -82,6 +85,10 @@ class AnnounceSchedule:
     def answers(self) -> dict[str, SwarmAnswer]:
         """Returns the last answers of the masters that answer."""
         return {url: master.answer for url, master in self._masters.items() if master.answer is not None}
+
+    def ages(self) -> dict[str, AnswerAge]:
+        """Returns the ages of these answers."""
+        return {url: master.age for url, master in self._masters.items()}
 
     def contacts(self, now: float) -> tuple[MasterContact, ...]:
         return tuple(

@@ -1,7 +1,8 @@
 """Combines the answers of several masters to an announce into one picture of the swarms.
 
-Always: a tombstone or a pin counts if any master reports it. Without an answer the last picture
-stays, because peers continue without masters. All members of a swarm follow the same master's plan.
+Always: a pin counts if any master reports it, and a tombstone if one does that reaches ZooKeeper.
+Without an answer the last picture stays, because peers continue without masters. All members of a
+swarm follow the same master's plan.
 Pure: no I/O and no clock.
 """
 
@@ -13,9 +14,11 @@ import msgspec
 
 from torrentdist.model.ids import Digest
 from torrentdist.model.rendezvous import rendezvous
+from torrentdist.model.wire.headers import UNKNOWN_AGE, AnswerAge
 from torrentdist.model.wire.swarm_messages import PeerAddress, SwarmAnswer, SwarmPeers
 
 FIRST_INTERVAL_SECS: Final = 0.5
+_NO_AGES: Final[Mapping[str, AnswerAge]] = MappingProxyType({})
 
 
 class SwarmPicture(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,10 +37,16 @@ class SwarmPicture(msgspec.Struct, frozen=True, kw_only=True):
     """Number of masters that answered the last announce. If it is 0, the other fields are older."""
     rtt: float = 0.0
     """Round-trip time to the nearest master in seconds; 0 if unknown."""
+    removed: Mapping[Digest, int] = msgspec.field(default_factory=lambda: MappingProxyType({}))
+    """Contents that masters call removed, each with the newest transaction that one of these
+    masters has seen; 0 if unknown."""
 
 
-def merge(by_master: Mapping[str, SwarmAnswer], before: SwarmPicture) -> SwarmPicture:
-    """Returns one picture from the answers by master, or `before` if there are none."""
+def merge(
+    by_master: Mapping[str, SwarmAnswer], before: SwarmPicture, ages: Mapping[str, AnswerAge] = _NO_AGES
+) -> SwarmPicture:
+    """Returns one picture from the answers by master, or `before` if there are none. `ages`: those
+    of the answers, as far as they are known."""
     if not by_master:
         return msgspec.structs.replace(before, answered=0)
     answers = list(by_master.values())
@@ -55,7 +64,20 @@ def merge(by_master: Mapping[str, SwarmAnswer], before: SwarmPicture) -> SwarmPi
         wanted=frozenset(digest for answer in answers for digest in answer.wanted),
         interval=min(answer.interval for answer in answers),
         answered=len(answers),
+        removed=MappingProxyType(_removed(by_master, ages)),
     )
+
+
+def _removed(by_master: Mapping[str, SwarmAnswer], ages: Mapping[str, AnswerAge]) -> dict[Digest, int]:
+    """Returns what masters call removed. One that is cut off from ZooKeeper cannot know whether it
+    was uploaded again."""
+    found: dict[Digest, int] = {}
+    for url, answer in by_master.items():
+        age = ages.get(url, UNKNOWN_AGE)
+        for digest, said in answer.swarms.items() if age.stale_secs is None else ():
+            if said.removed:
+                found[digest] = max(found.get(digest, 0), age.zxid or 0)
+    return found
 
 
 def _plan(digest: Digest, by_master: Mapping[str, SwarmAnswer]) -> SwarmPeers:

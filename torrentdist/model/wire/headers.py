@@ -61,6 +61,9 @@ class AnswerAge(msgspec.Struct, frozen=True):
         return told
 
 
+UNKNOWN_AGE: Final = AnswerAge()
+
+
 def age_in(headers: Mapping[str, str]) -> AnswerAge:
     """Returns the age that these headers state. A value that is no number is ignored."""
     stale = _number(headers.get(STALE, ""))

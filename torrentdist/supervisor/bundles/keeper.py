@@ -10,6 +10,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -54,6 +55,13 @@ GIVEN_AGAIN_SECS = 10.0
 slowest of them takes to hear of the upload."""
 
 
+class _Given(NamedTuple):
+    """When (monotonic) a master gave some content, and by which transaction; 0 if unknown."""
+
+    at: float
+    zxid: int
+
+
 class Keeper:
     def __init__(self, host: HostDaemon, signatures: BundleSignatures, seed_secs: float) -> None:
         self._signatures = signatures
@@ -77,8 +85,8 @@ class Keeper:
         self._requested: set[BundleId] = set()
         self._removed: set[Digest] = set()
         """Contents that masters call removed."""
-        self._given_again: dict[Digest, float] = {}
-        """Removed contents that a master gave afterwards, each with when (monotonic)."""
+        self._given: dict[Digest, _Given] = {}
+        """Contents that a master gave a moment ago."""
         self._gone: dict[BundleId, Digest] = {}
         """Ids that are not bound any more, and of which signatures and the plug-in still know."""
         self._gone_since: dict[BundleId, float] = {}
@@ -148,21 +156,29 @@ class Keeper:
     def poke(self) -> None:
         self._wake.set()
 
-    def hear_removed(self, removed: frozenset[Digest]) -> None:
-        """Sets which contents masters call removed. One that a master has just given was uploaded
-        again: answers that are older must not end its fetch."""
+    def hear_removed(self, said: Mapping[Digest, int]) -> None:
+        """Sets which contents masters call removed, with the newest transaction that they have
+        seen. One that a master has just given was uploaded again: answers that are older must not
+        end its fetch."""
         recent = time.monotonic() - GIVEN_AGAIN_SECS
-        self._given_again = {d: at for d, at in self._given_again.items() if d in removed and at > recent}
-        removed -= self._given_again.keys()
+        self._given = {d: given for d, given in self._given.items() if given.at > recent and (given.zxid or d in said)}
+        removed = {digest for digest, zxid in said.items() if not self._is_older(digest, zxid)}
         if removed - self._removed:
             self._wake.set()
-        self._removed = set(removed)
+        self._removed = removed
 
-    def hear_given(self, digest: Digest) -> None:
-        """Notes that a master knows a bundle of this content now, whatever older answers say."""
+    def _is_older(self, digest: Digest, zxid: int) -> bool:
+        """Whether who calls this content removed may not know that it was given since."""
+        given = self._given.get(digest)
+        return given is not None and (given.zxid == 0 or zxid < given.zxid)
+
+    def hear_given(self, digest: Digest, zxid: int = 0) -> None:
+        """Notes that a master knows a bundle of this content now, whatever older answers say.
+        `zxid`: the newest transaction that this master had seen; 0 if it is not known."""
+        if zxid or digest in self._removed:
+            self._given[digest] = _Given(time.monotonic(), zxid)
         if digest in self._removed:
             self._removed.discard(digest)
-            self._given_again[digest] = time.monotonic()
             self._tell_masters()  # Their next answer says that it is not removed any more.
 
     async def hear_removals(self, marks: Sequence[str]) -> None:
@@ -371,7 +387,7 @@ class Keeper:
 
     async def _unbind(self, bundle: BundleId, digest: Digest) -> None:
         self._requested.discard(bundle)
-        self._given_again.pop(digest, None)
+        self._given.pop(digest, None)
         await self._runtime.store.unbind(bundle)
         self._note_gone(bundle, digest)
         self._assign()
@@ -502,9 +518,9 @@ class Keeper:
     async def _metafile(self, bundle: BundleId) -> Metafile:
         """Returns the metafile from a master or, if no master answers, from the local store."""
         try:
-            meta = await self._links.metafile(bundle, self._runtime.fetches.updates)
-            self.hear_given(meta.digest)
-            return meta
+            given = await self._links.given(bundle, self._runtime.fetches.updates)
+            self.hear_given(given.meta.digest, given.zxid)
+            return given.meta
         except TorrentdistError as error:
             digest = self._runtime.store.lookup(bundle)
             own = await self._runtime.store.metafile(digest) if digest else None
