@@ -41,10 +41,13 @@ ORDERS = ("distribute", "send", "wave")
 MOST_SECS = {
     "upload": 3.0, "distribute": 3.0, "send": 2.1, "wave": 7.0, "remove": 0.6, "open": 1.7, "submit": 1.6,
     "transfer": 1.6, "rebalance": 5.0, "kill job": 2.6, "deactivate": 2.6, "activate": 2.6, "drain": 2.6,
-    "undrain": 0.6, "download": 1.5, "stop": 3.0, "kill": 6.5, "kill leader": 6.5, "wipe": 7.0,
+    "undrain": 0.6, "download": 3.0,
+    **dict.fromkeys(("read", "sign", "make token", "use token", "revoke token"), 3.0),
+     "stop": 3.0, "kill": 6.5, "kill leader": 6.5, "wipe": 7.0,
 }  # fmt: skip
 """Until each kind of step has its effect: a quarter more than the longest of a hundred stories. A
-worker has two seconds to stop, a session ends after four to six, and a wave takes one."""
+worker has two seconds to stop, a session ends after four to six, and a wave takes one. A daemon
+that was stopped may still be ending when the next step begins."""
 MOST = 0.4
 """For all others."""
 UPSET_SECS = 16.0

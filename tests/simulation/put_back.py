@@ -98,7 +98,7 @@ def never_fetched_again() -> None:
 
 
 def removals_unheard() -> None:
-    Keeper.hear_removed = lambda self, removed: None  # type: ignore[method-assign]
+    Keeper.hear_removed = lambda self, said: None  # type: ignore[method-assign]
 
 
 def barriers_released_early() -> None:
