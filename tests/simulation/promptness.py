@@ -43,7 +43,7 @@ MOST_SECS = {
     "transfer": 1.6, "rebalance": 5.0, "kill job": 2.6, "deactivate": 2.6, "activate": 2.6, "drain": 2.6,
     "undrain": 0.6, "download": 3.0,
     **dict.fromkeys(("read", "sign", "make token", "use token", "revoke token"), 3.0),
-     "stop": 3.0, "kill": 6.5, "kill leader": 6.5, "wipe": 7.0,
+    "stop": 3.0, "kill": 6.5, "kill leader": 6.5, "wipe": 7.0,
 }  # fmt: skip
 """Until each kind of step has its effect: a quarter more than the longest of a hundred stories. A
 worker has two seconds to stop, a session ends after four to six, and a wave takes one. A daemon
