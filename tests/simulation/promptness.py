@@ -22,12 +22,12 @@ from simulation.users import Users
 LOOK_SECS = 0.1
 AWAY_SECS = 0.1
 """Longest time until a daemon that dies or is told to stop has begun to end."""
+ABSENT_SECS = 8.0
+"""A daemon that has been away for so long is not registered any more, and not gone yet."""
 LONG_SECS = 18.0
 """A daemon that is away for so long is called gone before it returns."""
-ABSENT_SECS = 8.0
-"""After this time it is not registered any more, and not gone yet."""
 BEFORE_SECS = 0.5
-"""How long before that a user looks at the cluster."""
+"""How long before it returns a user looks at the cluster."""
 LONGEST_WORK = (1e6, 1e6)
 """Workers do not end by themselves meanwhile."""
 LOOK_LATER_SECS = 1.5
@@ -110,12 +110,11 @@ class Promptness:
         if step.secs < LONG_SECS:
             await asyncio.sleep(step.secs + AWAY_SECS)
             return ""
-        back_at = self._cluster.loop.now + step.secs
-        wrong = ""
-        for at in (ABSENT_SECS, step.secs - BEFORE_SECS):
-            await asyncio.sleep(max(0.0, back_at - step.secs + at - self._cluster.loop.now))
-            wrong = wrong or await self._wrong_overview()
-        await asyncio.sleep(max(0.0, back_at + AWAY_SECS - self._cluster.loop.now))
+        died_at, wrong = self._cluster.loop.now, ""
+        for secs in (ABSENT_SECS, step.secs - BEFORE_SECS, step.secs + AWAY_SECS):
+            await asyncio.sleep(max(0.0, died_at + secs - self._cluster.loop.now))
+            if secs < step.secs:
+                wrong = wrong or await self._wrong_overview()
         return wrong
 
     async def _wrong_overview(self) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from bencoded_parts import changed
 from scripted_http import ScriptedHttp
 
 from torrentdist.bundle import bencode
@@ -139,14 +140,6 @@ def test_other_content_has_no_update(tmp_path: Path) -> None:
     assert make_update(versions.old, versions.new, versions.read) is None
 
 
-def changed(key: bytes, change: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
-    def change_one(raw: bytes) -> bytes:
-        parts = bencode.parts(raw)
-        return bencode.encode_dict_of_encoded(parts | {key: change(parts[key])})
-
-    return change_one
-
-
 WRONG: dict[str, Callable[[bytes], bytes]] = {
     "a cut": lambda raw: raw[:-5],
     "no dictionary": lambda raw: b"5:wrong",
@@ -251,7 +244,7 @@ def test_a_host_asks_for_an_update_and_passes_it_on(versions: Versions, by: str)
         store = HostStore(versions.store())
         updates = ReceivedUpdates(store)
         async with ScriptedHttp(answer) as http:
-            meta = (await MasterLinks(http, lambda: ["http://m1:7"], "s2").given(BundleId("b"), updates)).meta
+            meta = (await MasterLinks(http, lambda: ["http://m1:7"], "s2").dated_metafile(BundleId("b"), updates)).meta
         sent = updates.files_of(meta.digest)
         passed = await updates.raw(hash, 0.0)
         await store.close()

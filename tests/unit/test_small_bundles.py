@@ -8,6 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from bencoded_parts import changed
 from scripted_http import ScriptedHttp
 
 from torrentdist.bundle import bencode
@@ -33,7 +34,7 @@ FEW = {
     "lib/same.jar": some_bytes(40_000, 1)[:9],
     "empty": b"",
 }
-MANY = {f"d{number % 3}/f{number:02}": some_bytes(200 + number, number) for number in range(80)}
+MANY = {f"d{number % 3}/f{number:02}": some_bytes(200 + number, number) for number in range(150)}
 """Enough small files for packs."""
 
 
@@ -41,6 +42,7 @@ MANY = {f"d{number % 3}/f{number:02}": some_bytes(200 + number, number) for numb
 def source(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     top = tmp_path / "source"
     write_tree(top, FEW if request.param == "few files" else MANY)
+    assert bool(make_metafile(top).packed.files) == (request.param == "packs")
     return top
 
 
@@ -96,14 +98,6 @@ def test_a_larger_bundle_is_left_to_the_swarm(
     assert make_whole(meta, lambda files: read_pack(tmp_path / "source", files)) is None
     monkeypatch.setattr(pack_update, limit, most * 2)
     assert make_whole(meta, lambda files: read_pack(tmp_path / "source", files)) is not None
-
-
-def changed(key: bytes, change: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
-    def change_one(raw: bytes) -> bytes:
-        parts = bencode.parts(raw)
-        return bencode.encode_dict_of_encoded(parts | {key: change(parts[key])})
-
-    return change_one
 
 
 WRONG: dict[str, Callable[[bytes], bytes]] = {
@@ -205,7 +199,7 @@ def test_a_host_gets_a_small_bundle_and_passes_it_on(tmp_path: Path, by: str) ->
         store = HostStore(Store.open(tmp_path / "data"))
         updates = ReceivedUpdates(store)
         async with ScriptedHttp(answer) as http:
-            got = (await MasterLinks(http, lambda: ["http://m1:7"], "s2").given(BundleId("b"), updates)).meta
+            got = (await MasterLinks(http, lambda: ["http://m1:7"], "s2").dated_metafile(BundleId("b"), updates)).meta
         sent = updates.files_of(got.digest)
         passed = await updates.raw(hash, 0.0)
         await store.close()

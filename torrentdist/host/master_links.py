@@ -42,10 +42,10 @@ def http_client(access: AccessRule, *, only_https: bool = False) -> Http:
     return Http(access=access, connect_secs=CONNECT_SECS, silence_secs=ANSWER_SECS, only_https=only_https)
 
 
-class GivenMetafile(NamedTuple):
+class DatedMetafile(NamedTuple):
     meta: Metafile
     zxid: int
-    """The newest transaction that the master had seen. 0: it did not say."""
+    """The newest ZooKeeper transaction that the master had seen. 0: it did not say."""
 
 
 class MasterLinks:
@@ -58,10 +58,11 @@ class MasterLinks:
         self._urls: Callable[[], list[str]] = lambda: rendezvous(urls(), me)
 
     async def metafile(self, bundle: BundleId) -> Metafile:
-        """Returns the metafile of an available bundle. Raises what `given` raises."""
-        return (await self.given(bundle)).meta
+        """Returns the metafile of an available bundle. Raises what
+        `dated_metafile` raises."""
+        return (await self.dated_metafile(bundle)).meta
 
-    async def given(self, bundle: BundleId, updates: ReceivedUpdates | None = None) -> GivenMetafile:
+    async def dated_metafile(self, bundle: BundleId, updates: ReceivedUpdates | None = None) -> DatedMetafile:
         """Returns the metafile of an available bundle. Raises `bundle_not_found` if no master gives
         it and one that reaches ZooKeeper says so.
 
@@ -73,10 +74,10 @@ class MasterLinks:
         bases = updates.bases() if updates is not None else []
         wanted = ("&whole=true" if updates is not None else "") + ("&have=" if bases else "") + ",".join(bases)
         told = await self._answer(f"{path}?for={self._me}{wanted}", self._urls(), _metafile_or_answer)
-        if isinstance(told, GivenMetafile):
+        if isinstance(told, DatedMetafile):
             return told
         meta = await self._through(told, updates)
-        return GivenMetafile(meta, _zxid(told)) if meta else await self._answer(path, self._urls(), _metafile_in)
+        return DatedMetafile(meta, _zxid(told)) if meta else await self._answer(path, self._urls(), _metafile_in)
 
     async def _through(self, told: Answer, updates: ReceivedUpdates | None) -> Metafile | None:
         """Returns the metafile to which a master's answer leads: one that names a host, or an
@@ -189,7 +190,7 @@ def _is_unknown(error: TorrentdistError) -> bool:
     return error.code == "bundle_not_found"
 
 
-def _metafile_or_answer(response: Answer) -> GivenMetafile | Answer:
+def _metafile_or_answer(response: Answer) -> DatedMetafile | Answer:
     return response if response.is_redirect or _is_update(response) else _metafile_in(response)
 
 
@@ -207,8 +208,8 @@ def _recipe_in(response: Answer) -> bytes:
     return response.content
 
 
-def _metafile_in(response: Answer) -> GivenMetafile:
-    return GivenMetafile(metafile_of(response.content, _digest(response)), _zxid(response))
+def _metafile_in(response: Answer) -> DatedMetafile:
+    return DatedMetafile(metafile_of(response.content, _digest(response)), _zxid(response))
 
 
 def _zxid(response: Answer) -> int:

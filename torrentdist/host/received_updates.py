@@ -23,6 +23,7 @@ from torrentdist.model.ids import Digest
 MOST_BASES: Final = 8
 """How many bundles of this host an update may begin with: the newest ones."""
 MOST_KEPT: Final = 64
+"""As many as a host fetches bundles at the same time: each may come with an update."""
 MOST_KEPT_BYTES: Final = 64 * 1024 * 1024
 """Most bytes of all updates that are kept. The newest one may be larger."""
 KEPT_SECS: Final = 60.0

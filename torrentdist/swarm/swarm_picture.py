@@ -95,7 +95,6 @@ def _both(one: SwarmPeers, other: SwarmPeers) -> SwarmPeers:
             peers[peer.host, peer.port] = peer
     return SwarmPeers(
         peers=list(peers.values()),
-        removed=one.removed or other.removed,
         pinned=one.pinned or other.pinned,
         replicas=max(one.replicas, other.replicas),
         place=one.place or other.place,

@@ -157,8 +157,8 @@ class Keeper:
         self._wake.set()
 
     def hear_removed(self, said: Mapping[Digest, int]) -> None:
-        """Sets which contents masters call removed, with the newest transaction that they have
-        seen. One that a master has just given was uploaded again: answers that are older must not
+        """Sets which contents masters call removed, each with the newest transaction that these
+        masters have seen. What a master has just given was uploaded again: older answers must not
         end its fetch."""
         recent = time.monotonic() - GIVEN_AGAIN_SECS
         self._given = {d: given for d, given in self._given.items() if given.at > recent and (given.zxid or d in said)}
@@ -168,7 +168,8 @@ class Keeper:
         self._removed = removed
 
     def _is_older(self, digest: Digest, zxid: int) -> bool:
-        """Whether who calls this content removed may not know that it was given since."""
+        """Whether the masters that call this content removed may not know yet that it was uploaded
+        again."""
         given = self._given.get(digest)
         return given is not None and (given.zxid == 0 or zxid < given.zxid)
 
@@ -518,9 +519,9 @@ class Keeper:
     async def _metafile(self, bundle: BundleId) -> Metafile:
         """Returns the metafile from a master or, if no master answers, from the local store."""
         try:
-            given = await self._links.given(bundle, self._runtime.fetches.updates)
-            self.hear_given(given.meta.digest, given.zxid)
-            return given.meta
+            meta, zxid = await self._links.dated_metafile(bundle, self._runtime.fetches.updates)
+            self.hear_given(meta.digest, zxid)
+            return meta
         except TorrentdistError as error:
             digest = self._runtime.store.lookup(bundle)
             own = await self._runtime.store.metafile(digest) if digest else None
