@@ -58,8 +58,7 @@ class MasterLinks:
         self._urls: Callable[[], list[str]] = lambda: rendezvous(urls(), me)
 
     async def metafile(self, bundle: BundleId) -> Metafile:
-        """Returns the metafile of an available bundle. Raises what
-        `dated_metafile` raises."""
+        """Returns the metafile of an available bundle. Raises what `dated_metafile` raises."""
         return (await self.dated_metafile(bundle)).meta
 
     async def dated_metafile(self, bundle: BundleId, updates: ReceivedUpdates | None = None) -> DatedMetafile:

@@ -1,4 +1,5 @@
 """Takes files that are on this host into a bundle that arrives: clones each, and hashes the clone.
+Writes and hashes those that came with its metafile.
 
 Always: a file counts as filled only after every byte of it was read from the arriving bundle and
 matched the root in its metafile. A clone that does not match is removed again. A source that cannot
@@ -100,11 +101,11 @@ def fill_files(
     return FilledFiles(frozenset(paths), frozenset(wrong))
 
 
-def write_files_sent(
+def write_sent_files(
     meta: Metafile, content: Path, sent: Mapping[bytes, bytes], *, go_on: GoOn, progress: Callable[[int], None]
 ) -> list[FileEntry]:
-    """Writes the files that are not packed and came with the metafile, by their roots. Returns
-    those that are here then; each is read again."""
+    """Writes the files that came with the metafile and are not packed. Returns those whose bytes
+    are right when they are read again. `sent`: their content, by their roots."""
     if not sent:
         return []
     target, packed = _Target(os.fsencode(content)), {file.path for file in meta.packed.files}

@@ -22,7 +22,7 @@ from torrentdist.bundle.metafile import Metafile, read_files
 from torrentdist.bundle.packs.pack_filling import SmallSource, fill_packs, link_small
 from torrentdist.bundle.reuse.chunk_plan import LikelyFiles, known_parts
 from torrentdist.bundle.reuse.chunker import LARGE_FILE
-from torrentdist.bundle.reuse.file_filling import Filling, GoOn, fill_files, is_new, settle_pieces, write_files_sent
+from torrentdist.bundle.reuse.file_filling import Filling, GoOn, fill_files, is_new, settle_pieces, write_sent_files
 from torrentdist.bundle.reuse.part_filling import (
     RECIPE,
     FilledParts,
@@ -222,7 +222,7 @@ class StoreReuse:
         )
         if size := bytes_of_parts(meta, in_packs):
             count(size)
-        arrived = write_files_sent(meta, content, sent, go_on=go_on, progress=count)
+        arrived = write_sent_files(meta, content, sent, go_on=go_on, progress=count)
         paths |= {file.path for file in arrived}
         have = settle_pieces(meta, content, paths, in_packs) if new and go_on() else None
         if recipe is not None and go_on():
