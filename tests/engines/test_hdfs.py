@@ -111,21 +111,8 @@ def test_a_restarted_namenode_has_everything(engine_lab: EngineLab, hadoop: Hado
     assert "refused" in str(trio.b.failure("etl-42", metafile)).lower()
     hadoop.start_namenode()
     wait_until(lambda: not hadoop.is_safe() and len(hadoop.live_datanodes()) == 3, "the end of safe mode", 120)
-    found: list[object] = []
-    refusals: list[str] = []
-
-    def is_there() -> bool:
-        """A DataNode refuses once what it asks the NameNode over an old connection; a host asks
-        again."""
-        try:
-            found.append(trio.b.download("etl-42", metafile))
-        except TorrentdistError as error:
-            refusals.append(str(error))
-        return bool(found)
-
-    wait_until(is_there, "what DataNodes have", 60)
-    assert [NESTED] == found
-    assert not any("has not finished" in refusal for refusal in refusals)
+    assert NESTED == trio.b.download("etl-42", metafile)
+    assert NESTED == trio.b.download("etl-43", trio.a.offer("etl-43", NESTED))
 
 
 def test_a_reached_quota_is_named_and_nothing_half_is_left(hadoop: Hadoop, place: str, trio: PluginHosts) -> None:

@@ -182,7 +182,8 @@ async def web(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
     (tmp_path / "a").write_bytes(b"x" * 100)
 
     def file(request: Request) -> Response:
-        return file_response(request, tmp_path, request.path_params["path"], Digest("tag"), THEN + 0.7)
+        answer = file_response(request, tmp_path, request.path_params["path"], Digest("tag"), THEN + 0.7)
+        return answer or Response(status_code=503)
 
     async def other(_: Request) -> Response:
         return Response(status_code=204)
@@ -191,6 +192,14 @@ async def web(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
     app = Starlette(routes=routes, exception_handlers={405: on_http_error})
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway") as client:
         yield client
+
+
+async def test_a_file_that_is_gone_is_no_answer(web: httpx.AsyncClient, tmp_path: Path) -> None:
+    """If this fails, a reader whose bundle is evicted meanwhile is told that it has no such
+    file."""
+    (tmp_path / "a").unlink()
+
+    assert (await web.get("/a")).status_code == 503
 
 
 async def test_answers_tell_what_they_are_of(web: httpx.AsyncClient) -> None:

@@ -3,11 +3,12 @@ one."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from torrentdist.distributor.storage_answers import bound_requests, reason_of
+from torrentdist.distributor.storage_answers import bound_requests, past_old_connections, reason_of
 
 
 class Refusal(Exception):
@@ -75,3 +76,33 @@ def test_what_a_datanode_refuses_is_no_content() -> None:
     with pytest.raises(Refusal) as failure:
         storage.session.get("http://w1:9864/403")
     assert "RetriableException: starting" in reason_of(failure.value)
+
+
+def _failing(times: int, error: Exception) -> Callable[[], str]:
+    """Returns an operation that raises the error so often, and then answers."""
+    failures = iter([error] * times)
+
+    def operation() -> str:
+        for failure in failures:
+            raise failure
+        return "there"
+
+    return operation
+
+
+def test_old_connections_of_datanodes_fail_nothing() -> None:
+    """If this fails, an upload after a restart of the NameNode fails once for each DataNode."""
+    ended = {"exception": "EOFException", "message": "End of File Exception between w1 and head"}
+    broken = {"exception": "IOException", "message": "Failed on local exception: java.io.IOException: Broken pipe"}
+    for told in (ended, broken):
+        refusal = Refusal({"RemoteException": told})
+        assert past_old_connections(_failing(3, refusal)) == "there"
+        assert past_old_connections(_failing(3, RuntimeError(told["message"]))) == "there"
+        with pytest.raises(Refusal):
+            past_old_connections(_failing(1000, refusal))
+
+
+def test_other_failures_are_not_repeated() -> None:
+    """If this fails, a refused permission is asked for twenty times."""
+    with pytest.raises(PermissionError):
+        past_old_connections(_failing(1, PermissionError("no")))

@@ -31,7 +31,7 @@ from torrentdist.distributor.plugin_files import (
     read_metafile,
     read_options,
 )
-from torrentdist.distributor.storage_answers import bound_requests, reason_of
+from torrentdist.distributor.storage_answers import bound_requests, past_old_connections, reason_of
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import bundle_id as checked_bundle_id
 from torrentdist.model.ids import digest as checked_digest
@@ -100,7 +100,7 @@ class FsCodeDistributor:
             there = self._sizes(place)
             if short := [file.path for file in contents.values() if there.get(_name(file)) != file.size]:
                 raise TorrentdistError("corrupt", path=short[0], detail="the storage has not all of its bytes")
-            self._fs.pipe_file(f"{place}/{_MARKER}", marker)
+            past_old_connections(partial(self._fs.pipe_file, f"{place}/{_MARKER}", marker))
         return keep_metafile(self._data_dir, bundle_id, metafile.digest, marker)
 
     def download(self, dest_dir: Path, bundle_id: str, metafile: Path) -> list[Path]:
@@ -177,12 +177,12 @@ class FsCodeDistributor:
 
     def _marker(self, place: str) -> bytes | None:
         try:
-            return bytes(self._fs.cat_file(f"{place}/{_MARKER}", **self._timeout))
+            return self._object(f"{place}/{_MARKER}")
         except FileNotFoundError:
             return None
 
     def _put(self, dir_path: Path, place: str, file: FileEntry) -> None:
-        self._fs.put_file(str(dir_path / file.path), f"{place}/{_name(file)}")
+        past_old_connections(partial(self._fs.put_file, str(dir_path / file.path), f"{place}/{_name(file)}"))
 
     def _complete(self, bundle_id: str, place: str, path: Path, file: FileEntry) -> None:
         complete_file(path, file, partial(self._read, bundle_id, f"{place}/{_name(file)}", file.size))
@@ -190,8 +190,11 @@ class FsCodeDistributor:
     def _read(self, bundle_id: str, source: str, size: int, offset: int) -> Iterator[bytes]:
         for start in range(offset, size, _BLOCK):
             with self._storage(bundle_id):
-                block = self._fs.cat_file(source, start=start, end=min(start + _BLOCK, size), **self._timeout)
+                block = self._object(source, start=start, end=min(start + _BLOCK, size))
             yield block
+
+    def _object(self, source: str, **part: int) -> bytes:
+        return bytes(past_old_connections(partial(self._fs.cat_file, source, **part, **self._timeout)))
 
     @contextmanager
     def _storage(self, bundle_id: str) -> Iterator[None]:

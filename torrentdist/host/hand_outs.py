@@ -68,8 +68,8 @@ class HandOuts:
         """Follows the symlinks of `relative`. Returns the path of the file that it leads to within
         the bundle's content.
 
-        Returns None if the file here is not as it was published. Raises `not_found` if the bundle
-        has no such file.
+        Returns None if the file here is not as it was published, or not here any more. Raises
+        `not_found` if the bundle has no such file.
         """
         store = self._store
         stored = store.get(digest)
@@ -81,6 +81,8 @@ class HandOuts:
                 return None
             path = await asyncio.to_thread(confined_path, stored.content, relative)
             if path is None or not await store.is_file(digest, path):
+                if store.get(digest) is None:
+                    return None  # The bundle was dropped meanwhile.
                 raise TorrentdistError("not_found", what=f"{relative!r} in this bundle")
         return path if path is not None and await self.checked(digest, [path]) is not None else None
 

@@ -11,7 +11,7 @@ import os
 import stat
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from email.utils import formatdate
 from pathlib import Path
@@ -33,7 +33,7 @@ from torrentdist.host.http.http_conditions import (
     decide,
 )
 from torrentdist.host.http.web import StreamedAnswer, json_response
-from torrentdist.model.errors import TorrentdistError, required
+from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
 from torrentdist.model.wire.headers import DIGEST
 
@@ -118,12 +118,17 @@ def confined_path(content: Path, relative: str) -> str | None:
     return None if target is None else str(target.relative_to(content.resolve()))
 
 
-def file_response(request: Request, content: Path, relative: str, digest: Digest, published_at: float) -> Response:
+def file_response(
+    request: Request, content: Path, relative: str, digest: Digest, published_at: float
+) -> Response | None:
     """Answers with one file of a published bundle. Its Last-Modified is when this host published
-    the bundle. Blocks."""
-    path = required(confined_file(content, relative), "not_found", what=f"{relative!r} in this bundle")
-    shown = Representation(digest, os.stat(path).st_size, int(published_at))
-    return path_response(request, path, shown, digest, FILE_TYPE)
+    the bundle. Returns None if the file is gone: the bundle was dropped meanwhile. Blocks."""
+    path = confined_file(content, relative)
+    with suppress(FileNotFoundError):
+        if path is not None:
+            shown = Representation(digest, os.stat(path).st_size, int(published_at))
+            return path_response(request, path, shown, digest, FILE_TYPE)
+    return None
 
 
 def path_response(request: Request, path: Path, shown: Representation, digest: Digest, media_type: str) -> Response:

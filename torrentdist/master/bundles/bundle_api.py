@@ -31,7 +31,7 @@ from torrentdist.master.http.routes import (
 from torrentdist.master.master_core import MasterCore
 from torrentdist.master.reads.time_left import with_time_left
 from torrentdist.master.swarm.swarms import Swarms
-from torrentdist.model.errors import EXIT_DISK, TorrentdistError
+from torrentdist.model.errors import EXIT_DISK, TorrentdistError, required
 from torrentdist.model.wire.bundle_messages import BundleView
 from torrentdist.model.wire.fleet_messages import FleetView
 from torrentdist.security.authorization import Role
@@ -89,7 +89,9 @@ class BundleApi(Routes):
         path = await self.core.host.hand_outs.file(stored.digest, request.path_params["path"])
         if path is None:
             raise TorrentdistError("bundle_unavailable", id=bundle, detail="this master's copy is being fetched again")
-        return await asyncio.to_thread(file_response, request, stored.content, path, stored.digest, stored.published_at)
+        shown = (stored.content, path, stored.digest, stored.published_at)
+        answer = await asyncio.to_thread(file_response, request, *shown)
+        return required(answer, "bundle_unavailable", id=bundle, detail="this master has just dropped it")
 
     @operation("GET", "/v1/bundles/{id}/hosts", FleetView, Role.READER, hands_out=bundle_target)
     async def hosts(self, request: Request) -> Response:

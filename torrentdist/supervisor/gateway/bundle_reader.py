@@ -60,11 +60,14 @@ class BundleReader:
         await self._keeper.verify(bundle, digest)
         path = await self._keeper.checked_file(bundle, digest, relative)
         stored = store.get(digest)
-        if path is None or stored is None:
-            content = await self.content(bundle)
-            return await _arriving_file(request, content, relative)
-        await store.touch(digest)
-        return await asyncio.to_thread(file_response, request, stored.content, path, digest, stored.published_at)
+        if path is not None and stored is not None:
+            await store.touch(digest)
+            shown = (stored.content, path, digest, stored.published_at)
+            answer = await asyncio.to_thread(file_response, request, *shown)
+            if answer is not None:
+                return answer
+        # It is still on its way, or was dropped to make room.
+        return await _arriving_file(request, await self.content(bundle), relative)
 
     async def content(self, bundle: BundleId) -> HostContent:
         """Returns the content as soon as its files are known; the fetch may still be under way."""
