@@ -12,6 +12,7 @@ from itertools import chain
 
 from simulation.ending import Ending
 from simulation.faults import Faults
+from simulation.hurt_waves import HURT_SECS, HURT_SIZES, hurt_wave
 from simulation.simulated_cluster import SimulatedCluster
 from simulation.simulated_host import Host
 from simulation.simulated_runs import SimulatedRunning
@@ -32,6 +33,8 @@ LONGEST_WORK = (1e6, 1e6)
 """Workers do not end by themselves meanwhile."""
 LOOK_LATER_SECS = 1.5
 """Overviews and lists are true by then."""
+ROOM_TOLD_SECS = 11.0
+"""The same for what they say of the room on disks."""
 HISTORY_SECS = 1.5
 """The leader has noted what a distribution did by then."""
 LATER = (" is busy: ", " is kept for ")
@@ -43,11 +46,11 @@ MOST_SECS = {
     "transfer": 1.6, "rebalance": 5.0, "kill job": 2.6, "deactivate": 2.6, "activate": 2.6, "drain": 2.6,
     "undrain": 0.6, "download": 3.0,
     **dict.fromkeys(("read", "sign", "make token", "use token", "revoke token"), 3.0),
+    **dict.fromkeys(HURT_SIZES, HURT_SECS + 40.0),
     "stop": 3.0, "kill": 6.5, "kill leader": 6.5, "wipe": 7.0,
 }  # fmt: skip
 """Until each kind of step has its effect: a quarter more than the longest of a hundred stories. A
-worker has two seconds to stop, a session ends after four to six, and a wave takes one. A daemon
-that was stopped may still be ending when the next step begins."""
+worker has two seconds to stop, a session ends after four to six, and a wave takes one."""
 MOST = 0.4
 """For all others."""
 UPSET_SECS = 16.0
@@ -81,9 +84,11 @@ class Promptness:
         loop = self._cluster.loop
         began = loop.now
         away = self._who_dies(step)
-        if step.kind not in USERS:
-            self._faults.happen(step)
-            if wrong := await self._while_away(step):
+        if step.kind in HURT_SIZES:
+            if wrong := await hurt_wave(self._cluster, self._users, self._faults, step):
+                return wrong
+        elif step.kind not in USERS:
+            if wrong := await self._restart(step):
                 return wrong
         elif error := (await self._users.call(step)).error:
             return f"is told {error}"
@@ -99,14 +104,28 @@ class Promptness:
             return f"that takes {took:.1f} s"
         return await self._untrue(step, away)
 
+    def _starts(self) -> int:
+        return sum(host.starts for host in self._cluster.hosts)
+
     def _who_dies(self, step: Step) -> Host | None:
         if step.kind == "kill leader":
             return self._cluster.leader()
         return next((host for host in self._cluster.hosts if host.name == step.who and step.kind in DEATHS), None)
 
+    async def _restart(self, step: Step) -> str:
+        """Lets a daemon die or stop, and waits until it has started again."""
+        began, starts = self._cluster.loop.now, self._starts()
+        self._faults.happen(step)
+        wrong = await self._while_away(step)
+        while not wrong and self._starts() == starts:
+            if self._cluster.loop.now - began > self._most(step):
+                wrong = "it has not started again"
+            await asyncio.sleep(LOOK_SECS)
+        return wrong
+
     async def _while_away(self, step: Step) -> str:
-        """Waits until a daemon has started again. Returns what a user is told of it before, and is
-        not true."""
+        """Waits as long as a daemon is to be away. Returns what a user is told of it meanwhile, and
+        is not true."""
         if step.secs < LONG_SECS:
             await asyncio.sleep(step.secs + AWAY_SECS)
             return ""
@@ -114,11 +133,8 @@ class Promptness:
         for secs in (ABSENT_SECS, step.secs - BEFORE_SECS, step.secs + AWAY_SECS):
             await asyncio.sleep(max(0.0, died_at + secs - self._cluster.loop.now))
             if secs < step.secs:
-                wrong = wrong or await self._wrong_overview()
+                wrong = wrong or await self._wrong_for(LOOK_LATER_SECS, self._overview)
         return wrong
-
-    async def _wrong_overview(self) -> str:
-        return await self._wrong_for(LOOK_LATER_SECS, self._overview)
 
     async def _overview(self) -> str:
         call = await self._users.call(Step(0.0, "look", "dee"))
@@ -142,7 +158,8 @@ class Promptness:
         wrong = "" if away is None else wrong_return(self._cluster, away, step.secs)
         if step.kind in ORDERS:
             wrong = wrong_order(self._cluster, step) or await self._wrong_for(HISTORY_SECS, lambda: self._history(step))
-        return wrong or await self._wrong_overview()
+        later = ROOM_TOLD_SECS if step.kind in HURT_SIZES else LOOK_LATER_SECS
+        return wrong or await self._wrong_for(later, self._overview)
 
     async def _history(self, step: Step) -> str:
         call = await self._users.call(Step(0.0, "history", "dee", step.what))

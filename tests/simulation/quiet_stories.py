@@ -26,6 +26,8 @@ class _Planned:
     hosts: int
     bundles: dict[str, int] = field(default_factory=dict)
     """The content of each bundle."""
+    used: set[int] = field(default_factory=set)
+    """The contents that were ever uploaded."""
     job: str = ""
     count: int = 0
     tokens: int = 0
@@ -36,6 +38,8 @@ class _Planned:
         if self.bundles:
             kinds += ["distribute", "distribute", "send", "send", "wave", "remove", "pins", "retain", "open"]
             kinds += ["download", "sign", "swap"]
+        if self.hosts > 1 and not self.job and self._unused():
+            kinds.append("hurt wave")
         if self.job:
             kinds += ["rebalance", "kill job", "rest", "drain"]
         elif self.hosts > 1:
@@ -78,9 +82,9 @@ class _Planned:
 
     def _of_bundle(self, kind: str, user: str, host: str) -> list[Step]:
         if kind == "upload":
-            self.count += 1
-            self.bundles[f"b{self.count}"] = self.rng.randint(1, 4)
-            return [Step(0.0, kind, user, f"b{self.count}", number=self.bundles[f"b{self.count}"])]
+            return [self.upload(user, self.rng.randint(1, 4))]
+        if kind == "hurt wave":
+            return self._hurt_wave(user)
         bundle = self.rng.choice(sorted(self.bundles))
         content = self.bundles[bundle]
         if kind == "pins":
@@ -97,13 +101,30 @@ class _Planned:
             return [Step(0.0, kind, user, bundle, number=self.rng.randint(1, self.hosts))]
         return [Step(0.0, kind, host if kind == "open" else user, bundle, number=content)]
 
+    def upload(self, user: str, content: int) -> Step:
+        self.count += 1
+        self.bundles[f"b{self.count}"] = content
+        self.used.add(content)
+        return Step(0.0, "upload", user, f"b{self.count}", number=content)
+
+    def _unused(self) -> list[int]:
+        """Returns the contents that no host has."""
+        return sorted({1, 2, 3, 4} - self.used)
+
+    def _hurt_wave(self, user: str) -> list[Step]:
+        """A host that cannot write, in any wave but the last."""
+        upload = self.upload(user, self.rng.choice(self._unused()))
+        size = self.rng.choice([1, 2]) if self.hosts > 2 else 1
+        waves = -(-self.hosts // size)
+        kind = "hurt pairs" if size == 2 else "hurt wave"
+        return [upload, Step(0.0, kind, user, upload.what, number=self.rng.randint(1, (waves - 1) * size))]
+
 
 def quiet(seed: int) -> Story:
     """Users and operators change one thing after the other, and daemons stop and die between."""
     rng = random.Random(seed)
     planned = _Planned(rng, rng.choice([2, 3, 3, 4]), rng.choice([1, 2, 3, 5]))
-    steps = [Step(0.0, "upload", "ann", "b0", number=rng.randint(1, 4))]
-    planned.bundles["b0"] = steps[0].number
+    steps = [planned.upload("ann", rng.randint(1, 4))]
     for _ in range(rng.randint(FEWEST_CHANGES, MOST_CHANGES)):
         steps += planned.next_steps()
     return Story(seed, "quiet", planned.masters, planned.hosts, tuple(steps), in_turn=True)

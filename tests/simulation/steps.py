@@ -43,6 +43,8 @@ SENTENCES = {
     "kill job": "{who} kills the job {what}",
     "rebalance": "{who} rebalances the job {what} to {number} workers",
     "wave": "{who} distributes {what} in waves of one host",
+    "hurt wave": "{who} distributes {what} in waves of one host, and the disk of supervisor-{number} is full",
+    "hurt pairs": "{who} distributes {what} in waves of two hosts, and the disk of supervisor-{number} is full",
     "send": "{who} distributes {what} to supervisor-{number} alone",
     "cancel": "{who} cancels the distribution of {what}",
     "pin": "{who} pins {what}",
@@ -123,7 +125,8 @@ SENTENCES = {
     "wipe": "{who} loses its disk, and starts again after {secs:.1f} s",
 }
 USERS = frozenset({
-    "upload", "distribute", "wave", "send", "cancel", "remove", "download", "read", "look", "history", "open", "again",
-    "pin", "unpin", "retain", "unretain", "sign", "make token", "revoke token", "use token", "transfer", "backup",
-    "restore", "submit", "kill job", "rebalance", "deactivate", "activate", "drain", "undrain",
+    "upload", "distribute", "wave", "hurt wave", "hurt pairs", "send", "cancel", "remove", "download", "read", "look",
+    "history", "open", "again", "pin", "unpin", "retain", "unretain", "sign", "make token", "revoke token",
+    "use token", "transfer", "backup", "restore", "submit", "kill job", "rebalance", "deactivate", "activate",
+    "drain", "undrain",
 })  # fmt: skip

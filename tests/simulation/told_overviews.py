@@ -104,9 +104,20 @@ def _wrong_lists(cluster: SimulatedCluster, view: ClusterView) -> Iterator[str]:
     counts = view.bundles
     if (counts.available, counts.uploading, counts.lost) != (states["available"], states["uploading"], states["lost"]):
         yield f"the bundles are {dict(states)}, and are counted as {counts}"
+    stopped = {bundle for bundle, record in _orders(cluster) if record["state"] == "stopped"}
+    if stopped != (told := {name for one in view.attention if one.what == "stopped" for name in one.subjects}):
+        yield f"the distributions of {sorted(stopped)} are stopped, and those of {sorted(told)} are said to be"
     for one in view.attention:
-        if one.what not in OF_DEATHS and (one.what != "under-replicated" or all(host.up for host in cluster.masters)):
+        if one.what not in OF_DEATHS | {"stopped"} and (
+            one.what != "under-replicated" or all(host.up for host in cluster.masters)
+        ):
             yield f"an operator is to look at this: {one.sentence}"
+
+
+def _orders(cluster: SimulatedCluster) -> Iterator[tuple[str, dict[str, Any]]]:
+    node = cluster.zookeeper.nodes.get(f"{ROOT}/distributions")
+    for bundle in () if node is None else node.children:
+        yield bundle, json.loads(cluster.zookeeper.nodes[f"{ROOT}/distributions/{bundle}"].data)
 
 
 def _assigned(cluster: SimulatedCluster, host: Host) -> list[str]:

@@ -81,6 +81,11 @@ async def _wave(_: Desk, api: AsyncClient, __: MasterClient, step: Step, ___: Pa
     )
 
 
+async def _hurt_wave(_: Desk, api: AsyncClient, __: MasterClient, step: Step, ___: Path) -> Any:
+    size = 1 if step.kind == "hurt wave" else 2
+    return await api.distribute(step.what, canary=size % 2, concurrency=size, wait=0.0, timeout=CALL_SECS)
+
+
 async def _send(_: Desk, api: AsyncClient, __: MasterClient, step: Step, ___: Path) -> Any:
     return await api.distribute(step.what, supervisors=[f"supervisor-{step.number}"], timeout=CALL_SECS)
 
@@ -216,6 +221,7 @@ async def _history(_: Desk, __: AsyncClient, masters: MasterClient, step: Step, 
 CALLS: dict[str, Call] = {
     "look": _look, "history": _history,
     "upload": _upload, "distribute": _distribute, "wave": _wave, "send": _send, "cancel": _cancel, "remove": _remove,
+    "hurt wave": _hurt_wave, "hurt pairs": _hurt_wave,
     "download": _download, "read": _read, "open": _open, "pin": _pin, "unpin": _unpin,
     "retain": _retain, "unretain": _unretain,
     "sign": _sign, "make token": _token, "revoke token": _revoke, "use token": _use_token, "transfer": _transfer,

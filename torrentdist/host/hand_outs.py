@@ -71,20 +71,26 @@ class HandOuts:
         Returns None if the file here is not as it was published, or not here any more. Raises
         `not_found` if the bundle has no such file.
         """
-        store = self._store
-        stored = store.get(digest)
-        if stored is None:
+        if self._store.get(digest) is None:
             return None
-        path: str | None = relative
+        try:
+            return await self._file(digest, relative)
+        except TorrentdistError as error:
+            if error.code == "not_found" and self._store.get(digest) is None:
+                return None  # The bundle was dropped meanwhile.
+            raise
+
+    async def _file(self, digest: Digest, relative: str) -> str | None:
+        store, path = self._store, relative
         if not await store.is_file(digest, relative):
-            if await self.checked(digest, [relative]) is None:  # The symlinks have changed.
+            stored = await self.checked(digest, [relative])
+            if stored is None:  # The symlinks have changed.
                 return None
-            path = await asyncio.to_thread(confined_path, stored.content, relative)
-            if path is None or not await store.is_file(digest, path):
-                if store.get(digest) is None:
-                    return None  # The bundle was dropped meanwhile.
+            confined = await asyncio.to_thread(confined_path, stored.content, relative)
+            if confined is None or not await store.is_file(digest, confined):
                 raise TorrentdistError("not_found", what=f"{relative!r} in this bundle")
-        return path if path is not None and await self.checked(digest, [path]) is not None else None
+            path = confined
+        return path if await self.checked(digest, [path]) is not None else None
 
     async def close(self) -> None:
         tasks = list(self._checks.values())

@@ -42,7 +42,7 @@ log = get_logger()
 
 LOOK_SECS = 1.0
 LONGEST_LOOK_SECS = 10.0
-"""How often a run is looked at in which nothing changes."""
+"""How often a run is looked at in which nothing changes, and no further host is told."""
 COPY_SECS = 2.0
 REST_COPY_SECS = 20.0
 """How often a standby asks the leader: while something runs, and while nothing does."""
@@ -133,7 +133,7 @@ class DistributionHistory:
             kept = begun(kept, snapshot, bundle, hosts, now, self._before(snapshot, bundle, hosts))
         clock = time.monotonic()
         for id_, run in kept.open.items():
-            if clock >= self._looks.get(id_, 0.0):
+            if run is not self._kept.open.get(id_) or clock >= self._looks.get(id_, 0.0):
                 kept = self._looked(kept, snapshot, run, now)
                 idle = now - (kept.open[id_].changed_at if id_ in kept.open else now)
                 self._looks[id_] = clock + min(LONGEST_LOOK_SECS, max(LOOK_SECS * 0.9, idle / 10))
