@@ -119,7 +119,8 @@ def keep(name: str, tab: Tab) -> None:
 
 
 def test_a_distribution_moves_without_reload(chromium: Chromium, cluster: Cluster) -> None:
-    """An operator would look at figures that stand still, and reload to see whether it goes on."""
+    """An operator would look at figures that stand still, and reload to see whether it goes on. It
+    takes long: a browser draws it while a bundle travels."""
     tab = signed_in(chromium, cluster, cluster.leader(), "reader")
     tab.until("document.body.innerText.includes('All is well')", "all is well")
     cluster.run("bundle", "distribute", "etl-42", "--wait", "0").ok()
@@ -156,7 +157,8 @@ def test_a_hidden_page_asks_its_master_for_nothing(chromium: Chromium, cluster: 
 
 
 def test_a_page_whose_master_is_dead_says_so(chromium: Chromium, cluster: Cluster) -> None:
-    """If this fails, an open page goes on saying that all is well, hours after its master died."""
+    """If this fails, an open page goes on saying that all is well, hours after its master died. It
+    takes long: a browser waits until a page gives up."""
     standby, other = cluster.standbys()
     tab = signed_in(chromium, cluster, standby, "reader")
     tab.until("document.querySelector('.age').innerText.startsWith('Updated ')", "it tells its age")

@@ -25,7 +25,7 @@ things too. Four separate copies from one holder would take four."""
 @pytest.mark.parametrize("options", [[], ["--tls"]])
 def test_a_broadcast_over_slow_links_finishes_everywhere_and_leaves_nothing(options: list[str], tmp_path: Path) -> None:
     """If this fails, hosts wait for each other's pieces for ever, or interfaces and processes stay
-    on the machine."""
+    on the machine. It takes long: nine hosts start, for us and for others."""
     before = _interfaces()
     command = [
         sys.executable,
@@ -96,7 +96,8 @@ def _commands(place: Path) -> list[str]:
 
 
 def test_the_comparison_without_limits_says_both_forms() -> None:
-    """It has no case in the table of scenarios: a lookup there would end it before it begins."""
+    """It has no case in the table of scenarios: a lookup there would end it before it begins. It
+    takes long: the hosts start twice."""
     command = [sys.executable, "-m", "bench.swarm.lab_run", "--scenario", "unlimited", "--size", "8", "--runs", "1"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LONGEST_SECS, check=False)
     rows = [json.loads(line) for line in ended.stdout.splitlines()]

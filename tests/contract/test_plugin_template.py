@@ -47,7 +47,8 @@ def python(tmp_path: Path) -> Path:
 
 
 def test_the_template_works_after_pip_install(python: Path, tmp_path: Path) -> None:
-    """If this fails, the first thing that the author of a plug-in sees is an error of ours."""
+    """If this fails, the first thing that the author of a plug-in sees is an error of ours. It
+    takes long: pip builds and installs a package."""
     project = tmp_path / "my-plugin"
     shutil.copytree(TEMPLATE, project, ignore=shutil.ignore_patterns("__pycache__", "build", "*.egg-info"))
     run(python, "-m", "pip", "install", "--no-index", "--no-build-isolation", ".[test]", cwd=project)

@@ -22,7 +22,7 @@ def set_clock(cluster: Cluster, name: str, off_by: float) -> None:
 @pytest.mark.case("E6")
 def test_a_clock_that_jumps_changes_nothing(new_cluster: NewCluster, tmp_path: Path) -> None:
     """If this fails, an administrator who sets a clock ends a leadership, an upload or a worker, or
-    brings back what was removed."""
+    brings back what was removed. It takes long: a cluster with clocks of its own starts."""
     cluster = new_cluster(masters=2, supervisors=1)
     members = [*cluster.masters(), *cluster.supervisors()]
     for name in members:

@@ -234,8 +234,8 @@ def test_a_metafile_that_is_about_to_come_is_waited_for(cluster: Cluster, tmp_pa
 
 
 def test_a_large_metafile_comes_from_hosts_that_have_it(cluster: Cluster, tmp_path: Path) -> None:
-    """Three masters would send the metafile of a bundle of many files to each of a thousand
-    hosts."""
+    """Three masters would send the metafile of a bundle of many files to each of a thousand hosts.
+    It takes long: a bundle of very many files is made."""
     source = tmp_path / "many"
     write_tree(source, {f"{'a long name ' * 15}{number}": b"%d" % number for number in range(1500)})
     uploaded = cluster.upload(source, "many-names")

@@ -84,8 +84,7 @@ class Leaders:
 @pytest.mark.case("A11")
 def test_masters_that_lack_something_fetch_it_before_they_lead(gated: Cluster, tmp_path: Path) -> None:
     """Without this, nobody leads after the leader's disk died, or a master leads that lacks a live
-    job's bundle.
-    """
+    job's bundle. It takes long: masters start several times."""
     (_, first), (_, second) = (submitted(gated, tmp_path / name, name, 700 + n) for n, name in enumerate("ab"))
     leader, (one, other) = gated.leader(), gated.standbys()
     gated.kill(leader, one, other)

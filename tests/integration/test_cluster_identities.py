@@ -167,7 +167,7 @@ def hosts_at_work(cluster: Cluster, job: str) -> list[str]:
 @pytest.mark.case("F6")
 def test_a_job_runs_moves_and_leaves_a_host_that_is_shut_out(mutual: Cluster, tmp_path: Path) -> None:
     """If this fails, identities stop the cluster from running jobs, or a revoked host keeps its
-    work."""
+    work. It takes long: a cluster with an authority starts, and sessions expire."""
     source = make_source(tmp_path / "source", 81)
     (source / "job.toml").write_text('name = "wc"\ncommand = ["sh", "-c", "sleep 600"]\n')
     mutual.run("job", "submit", source, "--name", "wc").ok()

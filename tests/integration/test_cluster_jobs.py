@@ -91,7 +91,7 @@ def test_a_job_from_submit_to_cleanup_while_members_die(
     new_cluster: NewCluster, oracle: Oracle, tmp_path: Path
 ) -> None:
     """If this fails, the death of a member loses, doubles or forgets a job, or a killed job does
-    not end."""
+    not end. It takes long: each member dies and starts again."""
     cluster = new_cluster(SETTINGS, supervisors=3)
     for name in cluster.supervisors()[:2]:
         cluster.reconfigure(name, PATIENT)
@@ -200,7 +200,7 @@ def test_an_outage_of_zookeeper_and_the_leader_after_it_touch_no_worker(
     cluster: Cluster, oracle: Oracle, tmp_path: Path
 ) -> None:
     """If this fails, every job stops or moves whenever ZooKeeper is restarted, or away for longer
-    than a session."""
+    than a session. It takes long: ZooKeeper and a master start again."""
     cluster.heal()
     submitted = cluster.run("job", "submit", made(tmp_path / "outage", oracle, "outage")).ok()
     places = wait_running(cluster, submitted["id"])
@@ -236,7 +236,8 @@ def test_an_outage_of_zookeeper_and_the_leader_after_it_touch_no_worker(
 def test_a_supervisor_that_hangs_with_its_session_alive_loses_its_workers(
     cluster: Cluster, oracle: Oracle, tmp_path: Path
 ) -> None:
-    """C7: if this fails, its workers run nowhere for as long as it hangs."""
+    """C7: if this fails, its workers run nowhere for as long as it hangs. It takes long: workers
+    start on two hosts, one after the other."""
     cluster.heal()
     victim = cluster.supervisors()[0]
     cluster.dev.programs[victim] = "hanging_daemon.py"

@@ -203,7 +203,7 @@ def test_a_killed_client_goes_on_with_its_upload(battered: Cluster, tmp_path: Pa
 
 def test_another_disk_is_another_store(battered: Cluster, tmp_path: Path) -> None:
     """A27: if this failed, a master with a new, empty disk would count as a holder of everything it
-    once had."""
+    once had. It takes long: masters start three times."""
     digest = battered.upload(make_source(tmp_path / "source", 400, 4 * MIB), "other-disk")["digest"]
     leader, name = battered.leader(), battered.standbys()[0]
     battered.kill(name)

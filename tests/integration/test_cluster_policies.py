@@ -67,7 +67,8 @@ def test_a_canary_that_fails_stops_the_rest(fleet: Cluster, tmp_path: Path) -> N
 
 
 def test_a_share_of_the_hosts_gets_it_for_a_time(fleet: Cluster, tmp_path: Path) -> None:
-    """If this fails, a preheat of half the hosts reaches all of them, or they keep it for ever."""
+    """If this fails, a preheat of half the hosts reaches all of them, or they keep it for ever. It
+    takes long: eight hosts start."""
     fleet.upload(make_source(tmp_path / "src", 3), "half", replicas=1)
     spread = fleet.run("bundle", "distribute", "half", "--share", "50%", "--keep", "10s").ok()
     until(lambda: assigned(fleet, "half") == [], "the hosts need not keep it any more", seconds=70)

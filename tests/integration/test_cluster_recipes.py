@@ -49,7 +49,8 @@ def make_versions(top: Path, seed: int, members: int = MEMBERS) -> tuple[Path, P
 
 @pytest.mark.case("H1")
 def test_only_the_changed_parts_of_an_archive_cross_the_network(cluster: Cluster, tmp_path: Path) -> None:
-    """People who ship one .tar would move all of it to every host each day."""
+    """People who ship one .tar would move all of it to every host each day. It takes long: large
+    archives are cut and hashed."""
     old, new = make_versions(tmp_path, 1)
     size = new.stat().st_size
     members = [*cluster.masters(), *cluster.supervisors()]
@@ -93,7 +94,8 @@ def test_another_recipe_for_the_same_content_replaces_none(cluster: Cluster, tmp
 
 @pytest.mark.case("H1")
 def test_a_download_takes_parts_of_an_older_archive(cluster: Cluster, tmp_path: Path) -> None:
-    """A host without a supervisor would fetch the whole archive again."""
+    """A host without a supervisor would fetch the whole archive again. It takes long: large
+    archives are cut and hashed."""
     old, new = make_versions(tmp_path, 3000)
     cluster.upload(new, "tar-from")
     view = cluster.run("download", "tar-from", tmp_path / "dest.tar", "--no-supervisor", "--from", old).ok()

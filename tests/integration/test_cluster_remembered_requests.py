@@ -101,7 +101,7 @@ def test_a_request_is_made_once_across_a_failover(trio: Cluster, tmp_path: Path)
 
 def test_five_failovers_in_a_row_and_a_mutation_after_each(trio: Cluster, tmp_path: Path) -> None:
     """B10: if this failed, a mutation sent just as the leader dies would be lost, made twice or
-    reported wrongly."""
+    reported wrongly. It takes long: five leaders die and start again."""
     leaders, answers, versions = [], [], []
     with records_client(trio.tree) as records:
         for n in range(5):

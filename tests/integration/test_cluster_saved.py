@@ -28,7 +28,8 @@ def has_saved(cluster: Cluster, name: str, bundle: str) -> bool:
 def test_a_restart_without_zookeeper_serves_and_seeds_everything_and_says_how_old_it_is(
     own_zookeeper: EmbeddedZooKeeper, new_cluster: NewCluster, tmp_path: Path
 ) -> None:
-    """If this fails, every bundle is away after a power cut until ZooKeeper is back."""
+    """If this fails, every bundle is away after a power cut until ZooKeeper is back. It takes long:
+    all daemons start twice."""
     cluster = new_cluster(
         {"master": {"snapshot_secs": 0.5}}, masters=2, supervisors=0, zookeeper=own_zookeeper.addresses[0]
     )
@@ -80,7 +81,8 @@ def test_a_restart_without_zookeeper_serves_and_seeds_everything_and_says_how_ol
 def test_a_lost_ensemble_is_brought_back_under_running_daemons(
     own_zookeeper: EmbeddedZooKeeper, new_cluster: NewCluster, tmp_path: Path
 ) -> None:
-    """If this fails, losing ZooKeeper's disks means uploading everything again."""
+    """If this fails, losing ZooKeeper's disks means uploading everything again. It takes long:
+    ZooKeeper starts twice under a whole cluster."""
     cluster = new_cluster(masters=2, supervisors=0, zookeeper=own_zookeeper.addresses[0])
     content = tmp_path / "content"
     content.mkdir()

@@ -52,7 +52,8 @@ def records_of(cluster: Cluster) -> Iterator[Any]:
 
 def test_masters_of_two_releases_side_by_side(new_cluster: NewCluster, tmp_path: Path) -> None:
     """If this failed, a rolling upgrade would hide records from the masters and hosts that are not
-    upgraded yet, or leave some behind that the release after the next cannot read."""
+    upgraded yet, or leave some behind that the release after the next cannot read. It takes long:
+    each master starts in two releases."""
     rolling = new_cluster({"master": {"upgrade_after_secs": 1.0}}, masters=2, supervisors=1)
     source = tmp_path / "source"
     write_tree(source, {"data.bin": some_bytes(100_000, 800)})

@@ -41,7 +41,8 @@ def distribute(cluster: Cluster, bundle: str, *options: object) -> Any:
 
 @pytest.mark.case("H1")
 def test_only_what_changed_crosses_the_network(cluster: Cluster, tmp_path: Path) -> None:
-    """Every byte of a new version would move again to every host."""
+    """Every byte of a new version would move again to every host. It takes long: large bundles are
+    hashed on each host."""
     old = make_old(tmp_path / "old", 100)
     new = make_new(old, tmp_path / "new", 100)
     members = [*cluster.masters(), *cluster.supervisors()]
@@ -263,7 +264,8 @@ def test_a_master_that_dies_during_an_upload_goes_on_with_what_it_had(battered: 
 
 @pytest.mark.alone
 def test_the_uploader_sends_what_is_new_about_once(cluster: Cluster, tmp_path: Path) -> None:
-    """The uploader's link would carry each new byte to every master, and be the slowest part."""
+    """The uploader's link would carry each new byte to every master, and be the slowest part. It
+    takes long: large bundles are hashed on each master."""
     old = make_old(tmp_path / "old", 1000)
     cluster.upload(old, "sent-42")
     new, new_bytes = tmp_path / "new", 80 * FILE_BYTES

@@ -46,7 +46,7 @@ def test_reads_end_in_time_without_zookeeper_and_say_what_they_do_not_know(
     new_cluster: NewCluster, tmp_path: Path
 ) -> None:
     """If this fails, `job ls` takes a minute without ZooKeeper, and then shows workers that run as
-    0/2."""
+    0/2. It takes long: each of many commands is a process."""
     cluster = new_cluster(own_zookeeper=True)
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "file").write_text("content")

@@ -44,7 +44,7 @@ def test_a_wiped_tree_stops_changes_until_it_is_restored_or_founded_anew(
     new_cluster: NewCluster, tmp_path: Path
 ) -> None:
     """If this failed, a daemon or a waiting client would found another cluster in the tree, and the
-    backup could never be restored."""
+    backup could never be restored. It takes long: a cluster is wiped twice."""
     cluster = new_cluster(masters=2, supervisors=1)
     digest = cluster.upload(make_bundle(tmp_path / "b"), "b-1", 2)["digest"]
     cluster.run("ha", "backup", tmp_path / "backup").ok()

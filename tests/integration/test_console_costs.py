@@ -199,7 +199,8 @@ def test_the_first_page_is_small_and_quick(large: Fleet) -> None:
 
 @pytest.mark.parametrize("part", ["overview", "bundles/seen"])
 def test_an_open_page_is_made_once_while_nothing_changes(large: Fleet, part: str) -> None:
-    """A console that hangs on a wall would cost its master all day what a distribution costs."""
+    """A console that hangs on a wall would cost its master all day what a distribution costs. It
+    takes long: many browsers are shown a page."""
 
     async def play() -> tuple[float, float, list[str]]:
         await large.each(large.report)  # nobody is silent for a while

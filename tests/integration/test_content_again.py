@@ -20,7 +20,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def test_content_is_opened_again_while_its_removal_is_carried_out(cluster: Cluster, tmp_path: Path) -> None:
-    """An upload would fail because the master deletes what it has just prepared."""
+    """An upload would fail because the master deletes what it has just prepared. It takes long:
+    uploads and removals go on for seconds."""
     client = Client(config_file=cluster.dir / "client.toml")
     source = make_source(tmp_path / "source", seed=5)
     for number in range(TIMES):

@@ -133,7 +133,7 @@ def test_the_page_leads_to_a_mutual_cluster(
     site: MutualSite, port: int, started: list[subprocess.Popen[bytes]]
 ) -> None:
     """An operator who follows the page would have daemons that refuse each other, or a host that
-    holds what opens the whole cluster."""
+    holds what opens the whole cluster. It takes long: each command of the page is a process."""
     (site.home / "etc" / "token").write_text("a-token-of-an-operator-of-32-chars\n")
     (site.home / "etc" / "token").chmod(0o600)
     made = [site.run(line) for line in block_with("torrentdist ca init")]

@@ -117,7 +117,8 @@ def test_a_dry_run_that_would_be_refused_ends_like_the_command(steered: Cluster,
 
 
 def test_a_dry_run_shows_what_the_command_does_and_changes_nothing(steered: Cluster, tmp_path: Path) -> None:
-    """If this fails, somebody who looks first is misled, or makes the change by looking."""
+    """If this fails, somebody who looks first is misled, or makes the change by looking. It takes
+    long: each of many commands is a process."""
     source, dest = make_source(tmp_path / "source", seed=91), tmp_path / "dest"
     for command in CHANGES:
         standby = str(steered.standbys()[0]) if "STANDBY" in command else ""

@@ -38,7 +38,7 @@ def fill(path: Path) -> None:
 
 def test_a_full_disk_under_the_log_ends_no_daemon(new_cluster: NewCluster, small_disk: Callable[[int], Path]) -> None:
     """If this fails, a master and a supervisor end at the first line that they cannot write, and
-    workers end with them."""
+    workers end with them. It takes long: daemons write a disk full."""
     settings = {"log": {"level": "debug", "format": "json"}}
     cluster = new_cluster(settings, masters=1, supervisors=1, own_zookeeper=True)
     disk = small_disk(MOUNT_BYTES)

@@ -199,7 +199,7 @@ async def test_c6_never_two_holders(
     own_zookeeper: EmbeddedZooKeeper, connect: Connect, chroot: str, tmp_path: Path
 ) -> None:
     """C6, C7: if this fails, joins, stops, kills, expiries or pauses make two members work on one
-    resource, or none."""
+    resource, or none. It takes long: members die and start for twenty seconds."""
     groups = [
         Chaos(algorithm, own_zookeeper, connect, f"{chroot}-{algorithm}", Oracle(tmp_path / algorithm))
         for algorithm in Algorithm

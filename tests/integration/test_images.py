@@ -163,7 +163,8 @@ def test_a_layout_that_lies_is_no_image(registry: str, put: Put, tmp_path: Path)
 
 @needs_skopeo
 def test_an_imported_image_moves_only_what_changed(cluster: Cluster, registry: str, tmp_path: Path) -> None:
-    """If this fails, each build of an image moves all of it."""
+    """If this fails, each build of an image moves all of it. It takes long: two images are made and
+    imported."""
     data, name = bytearray(os.urandom(20_000_000)), new_name()
     moved = {}
     for tag in ("1", "2"):

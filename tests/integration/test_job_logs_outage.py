@@ -24,7 +24,8 @@ time.sleep(600)
 
 @pytest.mark.alone
 def test_following_outlives_an_outage_of_all_masters(new_cluster: NewCluster, tmp_path: Path) -> None:
-    """If this fails, a user who follows a job loses its output when the masters are restarted."""
+    """If this fails, a user who follows a job loses its output when the masters are restarted. It
+    takes long: all masters start twice."""
     cluster = new_cluster(masters=1, supervisors=1)
     words, source = tmp_path / "words", tmp_path / "source"
     words.mkdir()

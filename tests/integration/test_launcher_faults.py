@@ -117,7 +117,8 @@ def host_env(host: JobHost) -> dict[str, str]:
 @pytest.mark.parametrize("launcher", ["", "kill", "stop"], ids=lambda how: f"launcher-{how or 'well'}")
 @pytest.mark.parametrize("supervisor", ["", "kill", "stop"], ids=lambda how: f"supervisor-{how or 'well'}")
 async def test_no_two_faults_make_a_worker_run_twice(new_host: NewHost, supervisor: str, launcher: str) -> None:
-    """If this fails, a worker runs on beside its successor, and nothing reports it."""
+    """If this fails, a worker runs on beside its successor, and nothing reports it. It takes long:
+    a supervisor, its launcher and a worker start."""
     await fight(new_host, supervisor, launcher)
 
 

@@ -234,7 +234,8 @@ async def test_old_requests_are_forgotten_and_young_ones_kept(enter: Enter) -> N
 
 
 async def test_the_leader_forgets_by_itself(enter: Enter) -> None:
-    """B7: without this, ZooKeeper would fill up with requests as long as the cluster lives."""
+    """B7: without this, ZooKeeper would fill up with requests as long as the cluster lives. It
+    takes long: many requests are made to be forgotten."""
     master = await leader_with_bundle(enter, keep_secs=0.5)
     await master.operations.set_pinned(request("r1"), BUNDLE, True)
     before = await remembered(master.zk)

@@ -242,7 +242,8 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def test_a_package_is_installed_while_its_bundle_arrives(slow: Cluster, install: Install, tmp_path: Path) -> None:
-    """If this fails, an installation waits for all of a large bundle."""
+    """If this fails, an installation waits for all of a large bundle. It takes long: an installer
+    makes an environment."""
     make_wheel(tmp_path / "in", "early", value="early")
     (tmp_path / "in" / "large.bin").write_bytes(os.urandom(120 * MiB))
     name = f"arriving-{secrets.token_hex(4)}"
@@ -287,7 +288,7 @@ def test_another_user_may_not_read(new_cluster: NewCluster, tmp_path: Path) -> N
 
 def test_very_many_files_hold_up_nothing(cluster: Cluster, put: Put, tmp_path: Path) -> None:
     """If this fails, a page about a bundle of many files stops the host's daemon. The rule of slow
-    callbacks finds it."""
+    callbacks finds it. It takes long: a bundle of very many files is made."""
     folder, number = tmp_path / "in" / "org" / "lib" / "1.0", 10_000
     folder.mkdir(parents=True)
     (folder / "file").write_bytes(b"no archive")
@@ -306,7 +307,8 @@ def test_very_many_files_hold_up_nothing(cluster: Cluster, put: Put, tmp_path: P
 
 
 def test_the_session_of_the_page_works(cluster: Cluster, tmp_path: Path) -> None:
-    """If this fails, a reader of docs/package-indexes.md cannot install what it installs."""
+    """If this fails, a reader of docs/package-indexes.md cannot install what it installs. It takes
+    long: each command of the page is a process."""
     make_wheel(tmp_path / "wheels", "my-app", requires=["my-lib"], value="app")
     make_wheel(tmp_path / "wheels" / "libs", "my-lib")
     shutil.copy(cluster.dir / "client.toml", tmp_path / "torrentdist.toml")

@@ -22,7 +22,7 @@ LONGEST_SECS = 240.0
 def test_partitions_leave_one_leader_and_lose_nothing(tmp_path: Path) -> None:
     """If this fails, a network between masters and ZooKeeper that breaks one way or both ways,
     splits in halves, or is slow and drops packets, gives two leaders or none, or loses something
-    acknowledged."""
+    acknowledged. It takes long: each kind of partition lasts longer than a session."""
     if reason := why_not():
         pytest.skip(f"no network namespaces: {reason}")
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), str(ROOT)])}

@@ -109,7 +109,7 @@ async def refusal(zk: ZooKeeper, backup: Backup) -> str:
 
 async def test_it_is_refused_where_a_cluster_lives(connect: Connect, chroot: str) -> None:
     """If this fails, a restore deposes the leader of a living cluster, or takes it back to the day
-    of the backup."""
+    of the backup. It takes long: each of many commands is a process."""
     old = await populated(connect, chroot, epoch=1)
     backup = await make_backup(old)
     zk = await connect()

@@ -31,7 +31,7 @@ def make_tree(directory: Path) -> Path:
 @pytest.mark.case("G10")
 async def test_many_read_a_bundle_of_many_files(host: JobHost, tmp_path: Path) -> None:
     """If this fails, a few hundred readers make a supervisor's watchdog end it, and its workers
-    with it."""
+    with it. It takes long: hundreds of readers read it."""
     await host.end(signal.SIGTERM)
     source = await asyncio.to_thread(make_tree, tmp_path / "many")
     await asyncio.to_thread(publish_bundle, host.data, source, BundleId("many"))

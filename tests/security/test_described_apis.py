@@ -162,7 +162,8 @@ def mismatch(case: Any, answer: Any) -> str:
 
 
 def test_a_master_answers_each_sender_as_it_says(guarded: Cluster, tokens: dict[Role, str]) -> None:
-    """A request that nobody thought of would be a bug, or a way around the roles."""
+    """A request that nobody thought of would be a bug, or a way around the roles. It takes long:
+    each operation is tried by each kind of sender."""
     trial = Trial(guarded.url("master-1"), tokens)
     trial.run(guarded.get("master-1", "/openapi.json"))
 
@@ -172,7 +173,8 @@ def test_a_master_answers_each_sender_as_it_says(guarded: Cluster, tokens: dict[
 
 
 def test_a_gateway_answers_each_sender_as_it_says(guarded: Cluster, tokens: dict[Role, str]) -> None:
-    """A program of the host could end the gateway of all others, or a job get at another one."""
+    """A program of the host could end the gateway of all others, or a job get at another one. It
+    takes long: each operation is tried by each kind of sender."""
     senders = {Role.OPERATOR: "", Role.JOB: tokens[Role.JOB]}
     trial = Trial(guarded.url("supervisor-1"), senders)
     trial.run(guarded.get("supervisor-1", "/openapi.json"))

@@ -177,7 +177,8 @@ def test_manifests_are_bounded_together(cluster: Cluster) -> None:
 
 
 def test_uploads_that_never_end_take_no_more_than_their_share(cluster: Cluster, tmp_path: Path) -> None:
-    """One program of a host would keep all others from pushing, or fill memory and disk."""
+    """One program of a host would keep all others from pushing, or fill memory and disk. It takes
+    long: uploads go on until each limit is reached."""
     registry, name = Registry(cluster.url("supervisor-1"), ("me", token_in(cluster.dir))), new_name()
     with ThreadPoolExecutor(16) as many:
         begun = list(many.map(lambda _: registry.ask("POST", f"{name}/blobs/uploads/"), range(300)))

@@ -69,7 +69,8 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, time.process_
 
 @pytest.mark.parametrize("kind", BOMBS)
 def test_a_metafile_of_brackets_costs_little(tmp_path: Path, kind: str) -> None:
-    """Three uploads of 20 MB would take 2 GB and 40 s of a master, and the leader with it."""
+    """Three uploads of 20 MB would take 2 GB and 40 s of a master, and the leader with it. It takes
+    long: it tries what would cost much more."""
     bomb = tmp_path / "bomb"
     bomb.write_bytes(BOMBS[kind]())
     ran = subprocess.run([sys.executable, "-c", PARSE, bomb], capture_output=True, text=True, check=True, timeout=120)

@@ -140,7 +140,8 @@ def is_closed_to_strangers(cluster: Cluster, name: str, digest: str) -> bool:
 
 def test_hosts_go_over_one_by_one_under_a_running_download(plain: Cluster, tmp_path: Path) -> None:
     """If this failed, a cluster would have to stop to become safe: hosts of the two kinds would not
-    reach each other, or a download that runs would end."""
+    reach each other, or a download that runs would end. It takes long: each daemon starts again
+    three times."""
     cluster, move = plain, Move(plain, tmp_path)
     digest = cluster.upload(make_source(tmp_path / "source", 1, 40 * MiB), "big")["digest"]
 

@@ -75,7 +75,8 @@ class Load:
 
 
 def test_certificates_and_the_ca_are_replaced_under_load(mutual: Cluster, tmp_path: Path) -> None:
-    """Each month, and when the CA's key is lost, uploads and jobs would be cut off."""
+    """Each month, and when the CA's key is lost, uploads and jobs would be cut off. It takes long:
+    a cluster with an authority is under load."""
     until(lambda: len(shown_ports(mutual.get(mutual.masters()[0], "/v1/cluster"))) == 3, "every member is registered")
     ports = shown_ports(mutual.get(mutual.masters()[0], "/v1/cluster"))
     rotation = Rotation(mutual.dir / "ca", tmp_path, ports)

@@ -79,7 +79,8 @@ def _listens(port: int) -> bool:
 
 def test_bundles_reach_tasks_of_connect(job_cluster: Cluster, spark: Standalone, server: str, tmp_path: Path) -> None:
     """With Connect there is no SparkContext: add_bundle would fail, tasks would find neither bundle
-    nor packages, or more tasks than there are processors would each start a Python to fetch."""
+    nor packages, or more tasks than there are processors would each start a Python to fetch. It
+    takes long: a server of Spark Connect starts."""
     upload_bundles(job_cluster, tmp_path)
     app = tmp_path / "app.py"
     app.write_text(APP)

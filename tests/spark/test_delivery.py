@@ -64,7 +64,7 @@ def test_executors_are_served_by_their_own_host_while_a_master_dies(
     cluster: Cluster, spark: Standalone, tmp_path: Path
 ) -> None:
     """The driver would send the bundle to every executor, or the loss of a master would cost the
-    application."""
+    application. It takes long: Spark starts with executors on several hosts."""
     data = upload(cluster, tmp_path)
     app = tmp_path / "app.py"
     app.write_text(APP)
@@ -96,7 +96,7 @@ def under_way(cluster: Cluster) -> bool:
 def test_a_wrong_url_fails_the_job_with_our_words_in_its_log(
     cluster: Cluster, spark: Standalone, tmp_path: Path
 ) -> None:
-    """The user would find only a number in Spark's log."""
+    """The user would find only a number in Spark's log. It takes long: Spark starts."""
     app = tmp_path / "app.py"
     app.write_text(APP)
     ended = spark.run("--archives", f"{gateway(cluster)}/nope/archive.tar.gz#env", app)

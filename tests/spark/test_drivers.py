@@ -178,7 +178,8 @@ def pack_classes(directory: Path, top: Path) -> None:
 
 
 def test_a_stream_goes_on_from_its_checkpoint_when_its_driver_is_killed(jobs: Submitted) -> None:
-    """A streaming job would stay dead, or read everything again."""
+    """A streaming job would stay dead, or read everything again. It takes long: a driver of Spark
+    starts twice."""
     log = jobs.stream / "log"
     until((jobs.stream / "checkpoint/commits/0").exists, "the first batch", LONG)
     os.kill(jobs.worker("stream")["pid"], signal.SIGKILL)

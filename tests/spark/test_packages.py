@@ -70,7 +70,8 @@ def submit(work: Path, *options: object) -> subprocess.CompletedProcess[str]:
 def test_packages_come_from_a_bundle_alone(
     cluster: Cluster, bundle: str, tmp_path: Path, version: str, found: str
 ) -> None:
-    """If this fails, a cluster without the internet cannot use --packages."""
+    """If this fails, a cluster without the internet cannot use --packages. It takes long: Spark
+    starts."""
     (tmp_path / "ivysettings.xml").write_text(SETTINGS.format(url=maven(cluster, bundle)))
     settings = f"spark.jars.ivySettings={tmp_path / 'ivysettings.xml'}"
 
@@ -83,7 +84,7 @@ def test_packages_come_from_a_bundle_alone(
 
 
 def test_a_bundle_is_one_of_sparks_repositories(cluster: Cluster, bundle: str, tmp_path: Path) -> None:
-    """If this fails, --repositories cannot name a bundle."""
+    """If this fails, --repositories cannot name a bundle. It takes long: Spark starts."""
     ran = submit(
         tmp_path, "--repositories", maven(cluster, bundle).rstrip("/"), "--packages", "com.example:greeter:1.10"
     )
@@ -141,7 +142,8 @@ def test_a_checksum_that_does_not_match_is_refused(cluster: Cluster, tmp_path: P
 
 
 def test_the_session_of_the_page_works(cluster: Cluster, tmp_path: Path) -> None:
-    """If this fails, a reader of docs/package-indexes.md cannot submit what it submits."""
+    """If this fails, a reader of docs/package-indexes.md cannot submit what it submits. It takes
+    long: Spark starts."""
     make_artifact(tmp_path / "jars", "com.example", "greeter", "1.10")
     make_artifact(tmp_path / "jars", "org.words", "words", "2.0")
     shutil.copy(cluster.dir / "client.toml", tmp_path / "torrentdist.toml")

@@ -123,7 +123,8 @@ def printed(cluster: Cluster, job: str, stream: str = "stdout") -> str:
 
 
 def test_a_spark_job_runs_from_its_bundle(cluster: Cluster, spark: Standalone, tmp_path: Path) -> None:
-    """A driver would run without its files, get lost, or not be restarted as its policy says."""
+    """A driver would run without its files, get lost, or not be restarted as its policy says. It
+    takes long: drivers of Spark start several times."""
     upload_bundles(cluster, tmp_path)
     job = cluster.run("job", "submit", write_job(tmp_path / "job", spark, cluster.dir / "client.toml")).ok()["id"]
     try:

@@ -404,7 +404,8 @@ def test_a_removal_makes_those_stale_that_hold_the_same_files(site: Site) -> Non
 
 @pytest.mark.alone
 def test_thousands_of_files_are_matched_quickly(site: Site) -> None:
-    """A host would look for known files for seconds before it fetches anything."""
+    """A host would look for known files for seconds before it fetches anything. It takes long:
+    thousands of files are written and hashed."""
     tree = {f"{number % 50}/{number}": b"%d" % number for number in range(4_000)}
     site.publish("old", tree)
     meta = site.meta("new", tree | {"more": b"more"})
