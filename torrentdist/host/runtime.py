@@ -126,7 +126,8 @@ class HostRuntime:
         await self.fetches.stop(digest)
         if self.store.get(digest) is None:
             await self.store.abandon(digest)
-        elif not await self._discard(digest, is_held):
+        # It may have been published meanwhile.
+        if self.store.get(digest) is not None and not await self._discard(digest, is_held):
             return False
         self.fetches.forget(digest)
         self._peerless.forget(digest)

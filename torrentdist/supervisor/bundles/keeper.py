@@ -444,18 +444,21 @@ class Keeper:
             self._note_gone(bundle, digest)
 
     async def _give_up(self, bundle: BundleId) -> None:
-        """Ends a fetch that nobody wants any more. What has arrived is dropped."""
+        """Ends a fetch that nobody wants any more. What has arrived is dropped, also if it was
+        published meanwhile: outside of the swarm, no master would say that it is removed."""
         log.info("a fetch is given up, nobody wants the bundle any more", bundle=bundle)
-        digest, fetch = self._runtime.store.lookup(bundle), self._fetches.get(bundle)
+        store, fetch = self._runtime.store, self._fetches.get(bundle)
         if fetch is None:
             return
+        before = store.published_digests()
         fetch.cancel()
         await asyncio.wait({fetch}, timeout=GIVE_UP_SECS)
-        others = () if digest is None else self._runtime.store.names(digest) & (self._assigned | self._requested)
-        if digest is not None and not others and self._runtime.store.get(digest) is None:
-            await self._runtime.drop(digest)
-        if digest is not None:
-            self._note_gone(bundle, digest)
+        digest = store.lookup(bundle)
+        if digest is None:
+            return
+        if digest not in before and not store.names(digest) & (self._assigned | self._requested):
+            await self._runtime.drop(digest, lambda: digest in self._held())
+        self._note_gone(bundle, digest)
 
     async def _fetch(self, bundle: BundleId) -> None:
         try:
