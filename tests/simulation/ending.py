@@ -125,5 +125,10 @@ class Ending:
                 # What never had a record stays for a while, and at hosts all that nobody wants.
                 if name not in published(host.data_dir) and name in removed:
                     yield f"{host.name} still has a part of the removed {name[:8]}"
-            if (transit := host.data_dir / "transit").is_dir() and os.listdir(transit):
-                yield f"{host.name} has left {sorted(os.listdir(transit))[0]} in transit"
+            for link in host.ids_dir.iterdir() if host.ids_dir.is_dir() else ():
+                if link.is_symlink() and not link.exists():
+                    yield f"{host.name} has a link of {link.name} that leads nowhere"
+            transit = host.data_dir / "transit"
+            # An order to delete what is still there is carried out later.
+            if left := sorted({*os.listdir(transit)} - {*os.listdir(objects)} if transit.is_dir() else ()):
+                yield f"{host.name} has left {left[0]} in transit"

@@ -40,6 +40,7 @@ class Faults:
             self.cluster.scrub_secs = SCRUB_SECS
         if "identities" in kinds:
             self.cluster.give_identities()
+        self.cluster.has_ids = "lease" in kinds
         for step in steps:
             host = self._host(step)
             if step.kind == "last release" and host is not None:

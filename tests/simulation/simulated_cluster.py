@@ -53,6 +53,8 @@ class SimulatedCluster:
         self.bug_errors: list[BaseException] = []
         self.has_identities = False
         """Whether each host is a user of ZooKeeper of its own."""
+        self.has_ids = False
+        """Whether each host has a directory of bundles by their ids."""
         self.scrub_secs = StoreConfig().scrub_secs
         self.answers_secs = 150.0
         """How long masters keep their answers to changes: longer than any user tries again."""
@@ -134,7 +136,8 @@ class SimulatedCluster:
 
     def config_of(self, host: Host) -> Config:
         data_dir = str(host.data_dir)
-        of_host = SupervisorConfig(id=host.name, data_dir=data_dir, ids_dir="")
+        ids_dir = str(host.ids_dir) if self.has_ids else ""
+        of_host = SupervisorConfig(id=host.name, data_dir=data_dir, ids_dir=ids_dir)
         return Config(
             zookeeper=self.zookeeper_config(host),
             api=ApiConfig(listen=host.address, port=API_PORT, insecure_listen=True, token_file=self.token_file),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simulation.host_process import Died, HostProcess
@@ -47,6 +48,10 @@ class Host:
         """When its last process ended."""
         self.names: Names | None = None
         """Follows what a loss of power would undo on its disk. None: the story has none."""
+
+    @property
+    def ids_dir(self) -> Path:
+        return self.data_dir.with_name(f"{self.name}-ids")
 
     @property
     def url(self) -> str:

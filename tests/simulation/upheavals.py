@@ -122,6 +122,27 @@ def caches(seed: int) -> Story:
     return told("caches", seed, masters, hosts, [*steps, *rare])
 
 
+def programs(seed: int) -> Story:
+    """Programs use bundles by their ids, in small stores, while users remove the bundles and upload
+    them again."""
+    rng = random.Random(seed)
+    masters, hosts = rng.choice([1, 2, 3]), rng.choice([1, 2, 3])
+    small = [f"supervisor-{n + 1}" for n in range(hosts)]
+    steps = [Step(0.0, "small store", name, number=rng.choice([220_000, 250_000, 400_000])) for name in small]
+    steps += [Step(rng.uniform(0.0, 3.0), "upload", some_user(rng), f"b{n}", number=n) for n in range(1, 5)]
+    for host in small:
+        steps += _reads(rng, host, rng.uniform(5.0, 10.0), rng.randint(3, 6))
+        for _ in range(rng.randint(1, 4)):
+            at, number = rng.uniform(3.0, NIGHT_SECS - 8.0), rng.randint(1, 4)
+            steps.append(Step(at, "lease", host, f"b{number}", secs=rng.choice([1.0, 5.0, 30.0]), number=number))
+    for _ in range(rng.randint(1, 4)):
+        number, kind = rng.randint(1, 4), rng.choice(["again", "remove", "distribute", "retain"])
+        at = rng.uniform(4.0, NIGHT_SECS)
+        steps.append(Step(at, kind, some_user(rng), f"b{number}", number=1 if kind == "retain" else number))
+    rare = faults(seed, hosts_of(masters, hosts), masters, NIGHT_SECS, MILD)[: rng.randint(0, 3)]
+    return told("programs", seed, masters, hosts, [*steps, *rare])
+
+
 def _reads(rng: random.Random, host: str, at: float, count: int) -> list[Step]:
     steps = []
     for _ in range(count):

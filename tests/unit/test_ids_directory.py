@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import os
 import stat
@@ -137,6 +138,26 @@ def test_a_file_that_an_administrator_removed_stops_no_lease(tmp_path: Path) -> 
 
     assert frozenset() == leases.held()
     assert leases.ask(ID).exists()
+
+
+def test_a_disk_that_fails_ends_no_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If this fails, a bundle goes from under a program because its lock cannot be looked at, or
+    the program is told of a bug."""
+    clock = Clock()
+    leases = Leases(tmp_path, clock)
+    leases.ask(ID)
+    leases.note(ID, DIGEST)
+    clock.now += ASKED_SECS
+
+    def broken(*_: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "open", broken)
+
+    assert leases.is_held(ID)
+    assert frozenset({DIGEST}) == leases.digests()
+    with pytest.raises(TorrentdistError, match="Input/output error"):
+        leases.ask(ID)
 
 
 def test_there_is_a_bound_on_leases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

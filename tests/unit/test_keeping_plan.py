@@ -116,6 +116,16 @@ def test_what_is_wanted_is_seeded_again(given: KeepingState, expected: list[Acti
     assert expected == plan(replace(given, seeding=frozenset()), 10.0)
 
 
+def test_what_has_no_id_any_more_is_seeded_until_masters_say_that_it_is_removed() -> None:
+    """If this fails, a bundle that was removed while it was published stays on its host for ever:
+    masters say what is removed of the swarms that a host is in."""
+    nameless = replace(host(published=True, seed_secs=50.0), bindings={})
+
+    assert [BeginSeeding(DIGEST)] == plan(replace(nameless, seeding=frozenset()), 10.0)
+    assert [] == plan(nameless, 10.0)
+    assert [DropBundle(DIGEST)] == plan(replace(nameless, removed=frozenset({DIGEST})), 10.0)
+
+
 def test_what_arrived_and_nobody_wants_goes_after_a_while_or_when_room_is_needed() -> None:
     """A fetch that failed would keep its room for ever, and the next bundle would not fit."""
     early, late = ({DIGEST: secs} for secs in (UNWANTED_SECS - 1, UNWANTED_SECS))

@@ -109,9 +109,7 @@ class Fetches:
         else:
             # The end of the bundle for which it began must not end it for this one.
             await self._store.bind(bundle_id, meta.digest)
-        stored = await asyncio.shield(task)
-        await self._store.bind(bundle_id, meta.digest)
-        return stored
+        return await asyncio.shield(task)
 
     def _ended(self, meta: Metafile, task: asyncio.Task[StoredBundle]) -> None:
         self._tasks.pop(meta.digest, None)
@@ -129,11 +127,12 @@ class Fetches:
     async def _fetch(self, bundle_id: BundleId, meta: Metafile, plugin_metafile: bytes | None) -> StoredBundle:
         stored = self._store.get(meta.digest)
         if stored is not None:
+            await self._store.bind(bundle_id, meta.digest)
             return stored
         async with self._reported(bundle_id, meta) as download:
             home = await self._begin(bundle_id, meta)
             self._now_begun()
-            await self._store.bind(bundle_id, meta.digest)
+            await self._store.bind(bundle_id, meta.digest)  # once: it may be removed before it is published
             # Another plug-in may take a file of the right size for complete.
             recipe = await self._recipe(bundle_id, meta) if plugin_metafile is None else None
             filled = await self._fill(bundle_id, meta, recipe)
@@ -238,6 +237,7 @@ class Fetches:
     async def _fetch_from_uploader(self, bundle_id: BundleId, meta: Metafile) -> StoredBundle:
         async with self._reported(bundle_id, meta) as download:
             home = await self._begin(bundle_id, meta)
+            await self._store.bind(bundle_id, meta.digest)
             filled = await self._fill(bundle_id, meta, await self._recipe(bundle_id, meta))
             download.prepared(filled, self.brought(meta.digest))
             await self._transfers.fetch(meta, home)

@@ -270,7 +270,8 @@ class Keeper:
             claims.add(KeepReason.ASSIGNED)
         elif not self.knows_assignment:
             claims.add(KeepReason.ASSIGNMENT_UNKNOWN)
-        if names & self._requested or any(map(self.is_leased, names)):
+        # A removed bundle has no name, and a program may use it.
+        if names & self._requested or any(map(self.is_leased, names)) or digest in self.leased_digests():
             claims.add(KeepReason.IN_USE)
         if digest in self.holds.digests():
             claims.add(KeepReason.MOUNTED)
@@ -389,7 +390,8 @@ class Keeper:
     async def _unbind(self, bundle: BundleId, digest: Digest) -> None:
         self._requested.discard(bundle)
         self._given.pop(digest, None)
-        await self._runtime.store.unbind(bundle)
+        if self._runtime.store.lookup(bundle) == digest:
+            await self._runtime.store.unbind(bundle)
         self._note_gone(bundle, digest)
         self._assign()
 
@@ -466,6 +468,8 @@ class Keeper:
             self._limit(bundle, meta.digest)
             plugin = None if self._plain_metafile else await self._links.plugin_metafile(meta.digest)
             await self._runtime.fetches.fetch(bundle, meta, plugin_metafile=plugin)
+            if self._runtime.store.lookup(bundle) != meta.digest:
+                raise TorrentdistError("bundle_not_found", id=bundle)  # It was removed meanwhile.
             self._failures.pop(bundle, None)
             self._not_before.pop(bundle, None)
             self._errors.pop(bundle, None)

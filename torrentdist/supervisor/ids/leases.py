@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from torrentdist.bundle.files.durability import disk_failures
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 
@@ -35,8 +36,9 @@ class Leases:
             raise TorrentdistError("too_large", what="the list of leases", size=len(self._asked), limit=MOST_LEASES)
         self._asked[bundle] = self._clock()
         path = self._folder / bundle
-        os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE))
-        path.chmod(FILE_MODE)
+        with disk_failures(path):
+            os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE))
+            path.chmod(FILE_MODE)
         return path
 
     def note(self, bundle: BundleId, digest: Digest) -> None:
@@ -67,17 +69,22 @@ class Leases:
         again, since its file is not the one in the directory any more."""
         with contextlib.suppress(FileNotFoundError):  # An administrator may have removed it.
             if (file := self._locked_file(bundle)) is not None:
-                (self._folder / bundle).unlink(missing_ok=True)
-                os.close(file)
+                try:
+                    (self._folder / bundle).unlink(missing_ok=True)
+                finally:
+                    os.close(file)
         if not self._is_locked(bundle):
             self._asked.pop(bundle, None)
             self._contents.pop(bundle, None)
 
     def _is_locked(self, bundle: BundleId) -> bool:
+        """Whether a program has the bundle's file. One that cannot be opened may be locked."""
         try:
             file = self._locked_file(bundle)
         except FileNotFoundError:
             return False
+        except OSError:
+            return True
         if file is not None:
             os.close(file)
         return file is None
