@@ -118,6 +118,31 @@ def test_a_lease_lasts_as_long_as_a_process_holds_its_lock(tmp_path: Path) -> No
     assert [] == list(tmp_path.iterdir())
 
 
+def test_what_programs_use_is_known_after_a_restart(tmp_path: Path) -> None:
+    """If this fails, a restart of the supervisor and a removal take the content from under running
+    programs, also that of an older bundle with the same id."""
+    clock, other = Clock(), Digest("2" * 64)
+    leases = Leases(tmp_path, clock)
+    file = os.open(leases.ask(ID), os.O_RDONLY)
+    fcntl.flock(file, fcntl.LOCK_SH)
+    for digest in (DIGEST, other, DIGEST, other):
+        leases.note(ID, digest)
+    restarted = Leases(tmp_path, clock)
+    clock.now += ASKED_SECS
+    used, latest = restarted.digests(), restarted.contents()
+    os.close(file)
+
+    assert (frozenset({DIGEST, other}), {ID: other}) == (used, latest)
+    assert frozenset() == restarted.digests()
+
+
+def test_a_lease_file_that_is_damaged_stops_no_supervisor(tmp_path: Path) -> None:
+    """If this fails, a supervisor does not start, or drops what it takes for a digest."""
+    (tmp_path / ID).write_bytes(b"\xff\x00 no digest")
+
+    assert frozenset() == Leases(tmp_path, Clock()).digests()
+
+
 def test_one_who_asks_for_a_lease_has_time_to_lock(tmp_path: Path) -> None:
     """Between the answer and the lock, the bundle could go."""
     clock = Clock()

@@ -62,6 +62,8 @@ again."""
 
 _FIRST_REVIVAL_SECS = 1.0
 _LONGEST_REVIVAL_SECS = 30.0
+_CUT_OFF_SECS = 0.05
+"""How long a read waits that fails again at once, as it does while a connection is closed."""
 
 
 class ZooKeeper:
@@ -302,14 +304,15 @@ class ZooKeeper:
 
     async def _read(self, path: str, ask: Callable[[AsyncKazoo, str], Awaitable[T]]) -> T:
         """Reads, and repeats the read after a lost connection, until the deadline."""
-        deadline = self._deadline()
+        deadline, pause = self._deadline(), 0.0
         while True:
             driver = await self._until_connected(deadline)
             try:
                 async with asyncio.timeout_at(deadline):
                     return await ask(driver, self._full(path))
             except CutOff:
-                await asyncio.sleep(0)  # Let the matching state change arrive first.
+                await asyncio.sleep(pause)  # Let the matching state change arrive first.
+                pause = _CUT_OFF_SECS
             except TimeoutError:
                 raise _unavailable(f"no answer about {path}") from None
 

@@ -60,7 +60,7 @@ class LeaseApi(DeclaredRoutes):
     async def _kept(self, view: HostBundleView) -> HostBundleView:
         """Links a bundle that is here. The view says so if it is being removed."""
         assert view.digest is not None
-        self._leases.note(view.id, view.digest)  # What removes it from now on knows that.
+        await asyncio.to_thread(self._leases.note, view.id, view.digest)  # What removes it from now on knows that.
         await self._runtime.store.settled_bundle(view.digest)
         await self._links.update()
         await self._runtime.store.touch(view.digest)

@@ -1,8 +1,8 @@
 """Which bundles programs of this host use: each program holds a shared lock on the bundle's file.
 
 Always: a lease lasts as long as any process that inherited the lock, whatever ends it, and outlives
-a restart of the supervisor. For a moment after it was asked for, a bundle counts as leased without
-a lock.
+a restart of the supervisor: the file has the digests of what its programs use. For a moment after
+it was asked for, a bundle counts as leased without a lock.
 Never: wait. The store asks in any thread whether a bundle is leased.
 """
 
@@ -16,6 +16,7 @@ from pathlib import Path
 from torrentdist.bundle.files.durability import disk_failures
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
+from torrentdist.model.ids import digest as checked_digest
 
 ASKED_SECS = 60.0
 """How long a bundle counts as leased after the last question, so that a program gets to lock it."""
@@ -27,8 +28,9 @@ class Leases:
     def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._folder = folder
         self._clock = clock
-        self._contents: dict[BundleId, Digest] = {}
         self._asked: dict[BundleId, float] = {BundleId(name): clock() for name in os.listdir(folder)}
+        self._contents: dict[BundleId, list[Digest]] = {bundle: self._written(bundle) for bundle in self._asked}
+        """What programs use, the newest last. Another content may be uploaded under an id."""
 
     def ask(self, bundle: BundleId) -> Path:
         """Returns the file that a program locks to hold a lease. Blocks."""
@@ -42,15 +44,29 @@ class Leases:
         return path
 
     def note(self, bundle: BundleId, digest: Digest) -> None:
-        """Notes what a program uses, so that it stays for the program after its removal."""
-        self._contents[bundle] = digest
+        """Notes what a program uses, so that it stays for the program after its removal. Blocks."""
+        known = self._contents.get(bundle, [])
+        self._contents[bundle] = [*(each for each in known if each != digest), digest]
+        with contextlib.suppress(OSError):  # A full disk refuses no lease. Only a restart would forget it.
+            if self._written(bundle) != self._contents[bundle]:
+                (self._folder / bundle).write_text("\n".join(self._contents[bundle]), encoding="ascii")
+
+    def _written(self, bundle: BundleId) -> list[Digest]:
+        try:
+            return [checked_digest(line) for line in (self._folder / bundle).read_text(encoding="ascii").split()]
+        except (OSError, ValueError, TorrentdistError):
+            return []
 
     def contents(self) -> dict[BundleId, Digest]:
-        """Returns what programs use, as far as this process was told."""
-        return {bundle: digest for bundle, digest in list(self._contents.items()) if self.is_held(bundle)}
+        """Returns what programs were given last."""
+        return {bundle: digests[-1] for bundle, digests in self._held_contents()}
 
     def digests(self) -> frozenset[Digest]:
-        return frozenset(self.contents().values())
+        """Returns what programs use."""
+        return frozenset(digest for _, digests in self._held_contents() for digest in digests)
+
+    def _held_contents(self) -> list[tuple[BundleId, list[Digest]]]:
+        return [(bundle, known) for bundle, known in list(self._contents.items()) if known and self.is_held(bundle)]
 
     def is_held(self, bundle: BundleId) -> bool:
         """Whether a program uses the bundle, or is about to."""
