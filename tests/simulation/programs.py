@@ -1,7 +1,8 @@
-"""A program on a host that uses a bundle by its id, as `spark.pyspark.python` does: it asks for a
-lease, locks the bundle's file, and reads the content for a while.
+"""Programs on a host that use a bundle for a while. One uses it by its id, as
+`spark.pyspark.python` does: it asks for a lease, and locks the bundle's file. Another one has it
+mounted, as pods do: it takes a hold, and ends it.
 
-Always: the program dies with nothing but the story. What it holds must stay as it is, whatever
+Always: a program dies with nothing but the story. What it holds must stay as it is, whatever
 becomes of the bundle and of the host's daemon.
 """
 
@@ -13,17 +14,25 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar, overload
 
+import msgspec
 from simulation.invariants import Tree, wrong_in
 
+from torrentdist.http.access import with_token
 from torrentdist.http.api_calls import Broken, Request, error_in, send
 from torrentdist.http.connection_pool import Http
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.wire.fleet_messages import HostState, LeaseView
+from torrentdist.model.wire.bundle_messages import PruneView
+from torrentdist.model.wire.fleet_messages import HostBundleView, HostState, LeaseView
+from torrentdist.model.wire.hold_messages import HoldBody, HoldView
 from torrentdist.model.wire.view import decode_json
 
 WAIT_SECS = 5
+ANSWER_SECS = 20.0
 LOOK_SECS = 0.5
+END_TRIES = 90
+View = TypeVar("View")
 
 
 async def use_by_id(gateway: str, bundle: str, tree: Tree, secs: float, most_secs: float) -> None:
@@ -37,23 +46,70 @@ async def use_by_id(gateway: str, bundle: str, tree: Tree, secs: float, most_sec
                 raise TorrentdistError("timed_out", what=f"the lease of {bundle}", seconds=most_secs)
             await asyncio.sleep(LOOK_SECS)
     with _locked(view.lock):
-        content = _target(view)
-        until = loop.time() + secs
-        while loop.time() < until:
-            if wrong := wrong_in(content, tree):
-                raise AssertionError(f"a program uses {bundle}, and {wrong}")
+        await _use(bundle, _target(view), tree, secs)
+
+
+async def use_mounted(gateway: str, token: str, bundle: str, tree: Tree, secs: float, most_secs: float) -> None:
+    """The same for a bundle that is mounted."""
+    loop = asyncio.get_running_loop()
+    async with Http(access=with_token(token)) as http:
+        until, path = loop.time() + most_secs, f"/v1/host/bundles/{bundle}"
+        view = await _ask(http, gateway, Request("POST", f"{path}/fetch"), HostBundleView)
+        while view.digest is None or view.state is not HostState.DONE:
+            if loop.time() > until:
+                raise TorrentdistError("timed_out", what=f"the mount of {bundle}", seconds=most_secs)
             await asyncio.sleep(LOOK_SECS)
+            view = await _ask(http, gateway, Request("GET", f"{path}?wait={WAIT_SECS}"), HostBundleView)
+        body = msgspec.json.encode(HoldBody(bundle=bundle, digest=view.digest, target=f"/pods/{loop.time()}"))
+        hold = f"/v1/host/holds/h{loop.time():.3f}"
+        try:
+            taken = await _ask(http, gateway, Request("PUT", hold, content=body), HoldView)
+            await _use(bundle, Path(taken.content), tree, secs)
+        finally:
+            await _end(http, gateway, hold)
+
+
+async def prune(gateway: str, token: str) -> PruneView:
+    """Has a host drop what nothing needs."""
+    async with Http(access=with_token(token)) as http:
+        return await _ask(http, gateway, Request("POST", "/v1/host/prune?older_than=0"), PruneView)
+
+
+async def _end(http: Http, gateway: str, hold: str) -> None:
+    """Ends a hold, as the kubelet does: again and again, until the host's daemon says so."""
+    for _ in range(END_TRIES):
+        try:
+            await _ask(http, gateway, Request("DELETE", hold), None)
+        except TorrentdistError:
+            await asyncio.sleep(1.0)
+        else:
+            return
+
+
+async def _use(bundle: str, content: Path, tree: Tree, secs: float) -> None:
+    until = asyncio.get_running_loop().time() + secs
+    while asyncio.get_running_loop().time() < until:
+        if wrong := wrong_in(content, tree):
+            raise AssertionError(f"a program uses {bundle}, and {wrong}")
+        await asyncio.sleep(LOOK_SECS)
 
 
 async def _asked(http: Http, gateway: str, bundle: str) -> LeaseView:
-    request = Request("POST", f"/v1/host/bundles/{bundle}/lease?wait={WAIT_SECS}", timeout=WAIT_SECS * 4.0)
+    return await _ask(http, gateway, Request("POST", f"/v1/host/bundles/{bundle}/lease?wait={WAIT_SECS}"), LeaseView)
+
+
+@overload
+async def _ask(http: Http, gateway: str, request: Request, kind: type[View]) -> View: ...
+@overload
+async def _ask(http: Http, gateway: str, request: Request, kind: None) -> None: ...
+async def _ask(http: Http, gateway: str, request: Request, kind: type[View] | None) -> View | None:
     try:
-        answer = await send(http, gateway, request)
+        answer = await send(http, gateway, msgspec.structs.replace(request, timeout=ANSWER_SECS))
     except Broken as broken:
         raise TorrentdistError("supervisor_unreachable", url=gateway, detail=broken.detail) from broken
     if (error := error_in(answer)) is not None:
         raise error
-    return decode_json(answer.content, LeaseView)
+    return None if kind is None else decode_json(answer.content, kind)
 
 
 def _is_current(view: LeaseView) -> bool:

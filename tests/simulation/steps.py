@@ -39,6 +39,8 @@ SENTENCES = {
     "history": "{who} looks at what the distributions of {what} did",
     "open": "a program on {who} reads {what} through the gateway",
     "lease": "a program on {who} uses {what} by its id for {secs:.1f} s",
+    "mount": "a pod on {who} has {what} mounted for {secs:.1f} s",
+    "prune": "an operator drops what {who} does not need",
     "again": "{who} removes {what}, uploads it again, and programs on all hosts read it through their gateways",
     "submit": "{who} submits the job {what}",
     "kill job": "{who} kills the job {what}",
@@ -127,7 +129,7 @@ SENTENCES = {
 }
 USERS = frozenset({
     "upload", "distribute", "wave", "hurt wave", "hurt pairs", "send", "cancel", "remove", "download", "read", "look",
-    "history", "open", "lease", "again", "pin", "unpin", "retain", "unretain", "sign", "make token", "revoke token",
-    "use token", "transfer", "backup", "restore", "submit", "kill job", "rebalance", "deactivate", "activate",
-    "drain", "undrain",
+    "history", "open", "lease", "mount", "prune", "again", "pin", "unpin", "retain", "unretain", "sign",
+    "make token", "revoke token", "use token", "transfer", "backup", "restore", "submit", "kill job", "rebalance",
+    "deactivate", "activate", "drain", "undrain",
 })  # fmt: skip

@@ -123,8 +123,8 @@ def caches(seed: int) -> Story:
 
 
 def programs(seed: int) -> Story:
-    """Programs use bundles by their ids, in small stores, while users remove the bundles and upload
-    them again."""
+    """Programs use bundles by their ids or have them mounted, in small stores, while users remove
+    the bundles and upload them again, and operators prune."""
     rng = random.Random(seed)
     masters, hosts = rng.choice([1, 2, 3]), rng.choice([1, 2, 3])
     small = [f"supervisor-{n + 1}" for n in range(hosts)]
@@ -134,7 +134,10 @@ def programs(seed: int) -> Story:
         steps += _reads(rng, host, rng.uniform(5.0, 10.0), rng.randint(3, 6))
         for _ in range(rng.randint(1, 4)):
             at, number = rng.uniform(3.0, NIGHT_SECS - 8.0), rng.randint(1, 4)
-            steps.append(Step(at, "lease", host, f"b{number}", secs=rng.choice([1.0, 5.0, 30.0]), number=number))
+            kind, secs = rng.choice(["lease", "mount"]), rng.choice([1.0, 5.0, 30.0])
+            steps.append(Step(at, kind, host, f"b{number}", secs=secs, number=number))
+        if rng.random() < 0.5:
+            steps.append(Step(rng.uniform(6.0, NIGHT_SECS), "prune", host))
     for _ in range(rng.randint(1, 4)):
         number, kind = rng.randint(1, 4), rng.choice(["again", "remove", "distribute", "retain"])
         at = rng.uniform(4.0, NIGHT_SECS)

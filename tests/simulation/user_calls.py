@@ -13,7 +13,8 @@ from typing import Any
 
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from simulation.programs import use_by_id
+from simulation import programs
+from simulation.invariants import Tree
 from simulation.steps import Step
 
 from torrentdist.api.async_client import AsyncClient
@@ -120,10 +121,25 @@ async def _open(desk: Desk, _: AsyncClient, __: MasterClient, step: Step, dest: 
             (dest / name).write_bytes(answer.content)
 
 
+def _tree(source: Path) -> Tree:
+    return {str(path.relative_to(source)): path.read_bytes() for path in source.rglob("*") if path.is_file()}
+
+
 async def _lease(desk: Desk, _: AsyncClient, __: MasterClient, step: Step, ___: Path) -> Any:
-    source = desk.sources[step.number]
-    tree = {str(path.relative_to(source)): path.read_bytes() for path in source.rglob("*") if path.is_file()}
-    await use_by_id(GATEWAY, step.what, tree, step.secs, CALL_SECS)
+    await programs.use_by_id(GATEWAY, step.what, _tree(desk.sources[step.number]), step.secs, CALL_SECS)
+
+
+async def _mount(desk: Desk, _: AsyncClient, __: MasterClient, step: Step, ___: Path) -> Any:
+    tree = _tree(desk.sources[step.number])
+    await programs.use_mounted(GATEWAY, _operator(desk), step.what, tree, step.secs, CALL_SECS)
+
+
+async def _prune(desk: Desk, _: AsyncClient, __: MasterClient, ___: Step, ____: Path) -> Any:
+    return await programs.prune(GATEWAY, _operator(desk))
+
+
+def _operator(desk: Desk) -> str:
+    return Path(desk.config.token_file).read_text(encoding="ascii").strip()
 
 
 async def _read(_: Desk, __: AsyncClient, masters: MasterClient, ___: Step, ____: Path) -> Listing:
@@ -229,7 +245,8 @@ CALLS: dict[str, Call] = {
     "look": _look, "history": _history,
     "upload": _upload, "distribute": _distribute, "wave": _wave, "send": _send, "cancel": _cancel, "remove": _remove,
     "hurt wave": _hurt_wave, "hurt pairs": _hurt_wave,
-    "download": _download, "read": _read, "open": _open, "lease": _lease, "pin": _pin, "unpin": _unpin,
+    "download": _download, "read": _read, "open": _open, "lease": _lease, "mount": _mount, "prune": _prune,
+    "pin": _pin, "unpin": _unpin,
     "retain": _retain, "unretain": _unretain,
     "sign": _sign, "make token": _token, "revoke token": _revoke, "use token": _use_token, "transfer": _transfer,
     "backup": _backup, "restore": _restore, "submit": _submit, "rebalance": _rebalance, "kill job": _kill_job,

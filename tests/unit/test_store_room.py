@@ -3,16 +3,20 @@ refused."""
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import threading
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.bundle.store import objects
 from torrentdist.bundle.store.retention import StoreMarks, why_full
 from torrentdist.bundle.store.store import KeepReason, Store, claim_everything
 from torrentdist.bundle.store.store_values import StoreUsage
@@ -209,6 +213,29 @@ def test_room_of_an_abandoned_bundle_is_free_again(bundles: Bundles) -> None:
     store.begin(second)
 
     assert [second.digest] == store.arriving()
+
+
+@pytest.mark.parametrize("fails_at", [3, 4, 5])
+def test_what_a_failing_disk_left_goes_with_the_next_bundle(
+    bundles: Bundles, monkeypatch: pytest.MonkeyPatch, fails_at: int
+) -> None:
+    """If this fails, a disk that failed once keeps the bytes of a removed bundle until its daemon
+    starts again."""
+    store, calls = bundles.open(), count(1)
+    first, second = bundles.put(store, "a", KIB), bundles.put(store, "b", KIB)
+
+    def once(_: Path) -> None:
+        if next(calls) == fails_at:
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(objects, "fsync_dir", once)
+    with pytest.raises(TorrentdistError, match="Input/output error"):
+        store.discard(first.digest)
+    left = os.listdir(store.data_dir / "transit")
+    store.discard(second.digest)
+
+    assert left
+    assert [] == os.listdir(store.data_dir / "transit")
 
 
 def test_full_disk_during_publish_leaves_the_bundle_arriving(bundles: Bundles) -> None:

@@ -52,6 +52,8 @@ class Objects:
         self._objects = data_dir / "objects"
         self._bundles = data_dir / "bundles"
         self._transit = data_dir / "transit"
+        self._left: set[Path] = set()
+        """What is out of the store and could not be deleted."""
 
     def directory(self, digest: Digest) -> Path:
         return self._objects / digest
@@ -133,9 +135,12 @@ class Objects:
         if not order.is_symlink():
             return
         if self.directory(digest).is_dir() and not self.is_linked(digest):
-            delete(self._take_out(digest))
-        order.unlink()
-        fsync_dir(self._transit)
+            taken = self._temporary(digest)
+            os.rename(self.directory(digest), taken)
+            self._delete_out(taken, order)
+        else:
+            order.unlink()
+            fsync_dir(self._transit)
 
     # steps
 
@@ -195,24 +200,39 @@ class Objects:
         with suppress(OSError):
             write_durably(self._note(digest), reason.encode())
 
-    def detach(self, digest: Digest) -> Path:
-        """Removes an object from the store. The caller deletes the returned path."""
+    def remove(self, digest: Digest) -> None:
+        """Removes an object from the store, and deletes it. What is left if that fails is deleted
+        with the next object."""
         if self.is_linked(digest):
             os.rename(self._bundles / digest, self._order(digest))
             fsync_dir(self._bundles)
             fsync_dir(self._transit)
-        taken = self._take_out(digest)
-        with suppress(FileNotFoundError):
-            self._order(digest).unlink()
-            fsync_dir(self._transit)
-        return taken
-
-    def _take_out(self, digest: Digest) -> Path:
-        taken = self._temporary(digest)
+        taken, order = self._temporary(digest), self._order(digest)
         os.rename(self.directory(digest), taken)
+        try:
+            self._delete_out(taken, order)
+        except BaseException:
+            self._left.update((taken, order))
+            raise
+        self._delete_left()
+
+    def _delete_left(self) -> None:
+        with suppress(KeyError):
+            while True:
+                path = self._left.pop()
+                try:
+                    delete(path)
+                except OSError:
+                    self._left.add(path)
+                    return
+
+    def _delete_out(self, taken: Path, order: Path) -> None:
+        """Deletes an object that was taken out of the store, and the order to do so."""
         fsync_dir(self._objects)
         fsync_dir(self._transit)
-        return taken
+        order.unlink(missing_ok=True)
+        fsync_dir(self._transit)
+        delete(taken)
 
     def record_use(self, digest: Digest, at: float) -> None:
         os.utime(self._index(digest), (at, at))

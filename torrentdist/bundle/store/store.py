@@ -24,7 +24,7 @@ from torrentdist.bundle.metafile import Metafile, parse_metafile
 from torrentdist.bundle.packs.pack_files import write_packs
 from torrentdist.bundle.store.catalog import Catalog
 from torrentdist.bundle.store.object_index import Head, mark_files, marked_files
-from torrentdist.bundle.store.objects import Objects, delete
+from torrentdist.bundle.store.objects import Objects
 from torrentdist.bundle.store.retention import Claims, KeepReason, StoreMarks, claim_everything
 from torrentdist.bundle.store.store_checks import StoreChecks
 from torrentdist.bundle.store.store_lock import LOCK_WAIT_SECS, StoreLock, identify
@@ -461,7 +461,7 @@ class Store(StoreView):
         self._state.now_unpublished(digest)
         try:
             with disk_failures(self.data_dir), self._checks.removing(digest, self.likely_sharers(digest)):
-                delete(self._objects.detach(digest))
+                self._objects.remove(digest)
         except TorrentdistError:
             if was is not None and self._objects.is_linked(digest):
                 self._state.now_published(was)
