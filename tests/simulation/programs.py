@@ -32,6 +32,7 @@ WAIT_SECS = 5
 ANSWER_SECS = 20.0
 LOOK_SECS = 0.5
 END_TRIES = 90
+S3_CODES = {"NoSuchBucket": "bundle_not_found", "NoSuchKey": "not_found", "InternalError": "internal"}
 View = TypeVar("View")
 
 
@@ -73,6 +74,21 @@ async def prune(gateway: str, token: str) -> PruneView:
     """Has a host drop what nothing needs."""
     async with Http(access=with_token(token)) as http:
         return await _ask(http, gateway, Request("POST", "/v1/host/prune?older_than=0"), PruneView)
+
+
+async def get(http: Http, gateway: str, path: str, most_secs: float) -> bytes:
+    """Returns the bytes that a door of the gateway gives."""
+    request = Request("GET", path, timeout=most_secs)
+    try:
+        answer = await send(http, gateway, request)
+    except Broken as broken:
+        raise TorrentdistError("supervisor_unreachable", url=gateway, detail=broken.detail) from broken
+    if answer.status_code >= 400 and path.startswith("/s3/"):
+        told = answer.content.decode().partition("<Code>")[2].partition("<")[0]
+        raise TorrentdistError(S3_CODES.get(told, "not_ready"), id=path, what=path, detail=told)
+    if (error := error_in(answer)) is not None:
+        raise error
+    return answer.content
 
 
 async def _end(http: Http, gateway: str, hold: str) -> None:

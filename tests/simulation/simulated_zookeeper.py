@@ -94,6 +94,8 @@ class SimulatedZooKeeper:
 
     def cut_off(self, address: str) -> None:
         """Cuts off the server of this host. Its client notices only that no write is answered."""
+        if address in self.followers:
+            return
         self.followers[address] = Follower(copy.deepcopy(self.nodes), self.zxid)
         connected = [session.connection for session in self.sessions.values() if session.connection is not None]
         self.clients[address] = [client for client in connected if client.is_cut_off()]

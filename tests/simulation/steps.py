@@ -38,6 +38,8 @@ SENTENCES = {
     "look": "{who} looks at the cluster",
     "history": "{who} looks at what the distributions of {what} did",
     "open": "a program on {who} reads {what} through the gateway",
+    "objects": "a program on {who} reads {what} by S3",
+    "untar": "a program on {who} reads {what} as an archive",
     "lease": "a program on {who} uses {what} by its id for {secs:.1f} s",
     "mount": "a pod on {who} has {what} mounted for {secs:.1f} s",
     "prune": "an operator drops what {who} does not need",
@@ -127,9 +129,10 @@ SENTENCES = {
     "restore": "{who} restores the newest backup, or founds a new cluster",
     "wipe": "{who} loses its disk, and starts again after {secs:.1f} s",
 }
+READS = ("open", "objects", "untar")
 USERS = frozenset({
     "upload", "distribute", "wave", "hurt wave", "hurt pairs", "send", "cancel", "remove", "download", "read", "look",
-    "history", "open", "lease", "mount", "prune", "again", "pin", "unpin", "retain", "unretain", "sign",
-    "make token", "revoke token", "use token", "transfer", "backup", "restore", "submit", "kill job", "rebalance",
-    "deactivate", "activate", "drain", "undrain",
+    "history", "open", "objects", "untar", "lease", "mount", "prune", "again", "pin", "unpin", "retain", "unretain",
+    "sign", "make token", "revoke token", "use token", "transfer", "backup", "restore", "submit", "kill job",
+    "rebalance", "deactivate", "activate", "drain", "undrain",
 })  # fmt: skip

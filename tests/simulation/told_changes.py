@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from simulation.history import Call, History
 from simulation.record_history import DECIDED_SECS, GONE, RecordHistory, Timeline
+from simulation.steps import READS
 
 ABSENT = frozenset({"bundle_not_found", "not_found", "job_not_found"})
 ROUND_SECS = 0.001
@@ -75,7 +76,7 @@ def _contradicted(call: Call, calls: Sequence[Call], states: Timeline, pins: Tim
     hidden = {GONE, "uploading"} if call.kind == "sign" else {GONE}
     if call.kind in ("remove", "pin", "unpin", "sign") and call.error in ABSENT and not seen & hidden:
         yield f"{said}, and its record was there all the time"
-    if call.kind == "open" and call.error in ABSENT and seen == {"available"}:
+    if call.kind in READS and call.error in ABSENT and seen == {"available"}:
         yield f"{said}, and the bundle was there all the time"
     if call.kind == "remove" and call.error == "in_use" and "pinned" not in pins.states_between(call.began, call.ended):
         yield f"{said}, and nobody used it"

@@ -150,5 +150,6 @@ def _reads(rng: random.Random, host: str, at: float, count: int) -> list[Step]:
     steps = []
     for _ in range(count):
         at, number = at + rng.uniform(0.5, 3.0), rng.randint(1, 3)
-        steps.append(Step(at, "open", host, f"b{number}", number=number))
+        kind = rng.choice(["open", "open", "objects", "untar"])
+        steps.append(Step(at, kind, host, f"b{number}", number=number))
     return steps

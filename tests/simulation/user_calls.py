@@ -6,6 +6,8 @@ Always: one call is one command of a user, with its own connections.
 
 from __future__ import annotations
 
+import io
+import tarfile
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,12 +27,10 @@ from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.cluster.records.tree_backup import restore
 from torrentdist.cluster.session.founding import found_at
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
-from torrentdist.http.api_calls import Broken, Request, error_in, send
 from torrentdist.http.connection_pool import Http
 from torrentdist.model.access.token_messages import TokenBody
 from torrentdist.model.backup import decode_backup
 from torrentdist.model.configuration.config import ClientConfig, ZooKeeperConfig
-from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, MasterId, SupervisorId
 from torrentdist.model.wire.bundle_messages import BundleView
 from torrentdist.security.private_files import write_private
@@ -105,20 +105,21 @@ async def _download(_: Desk, api: AsyncClient, __: MasterClient, step: Step, des
 
 
 async def _open(desk: Desk, _: AsyncClient, __: MasterClient, step: Step, dest: Path) -> Any:
-    """Reads each file as Spark does."""
+    """Reads each file as Spark does, or as programs for S3 do."""
+    door = "s3/{}" if step.kind == "objects" else "bundles/{}/files"
     async with Http() as http:
         for source in sorted(path for path in desk.sources[step.number].rglob("*") if path.is_file()):
             name = source.relative_to(desk.sources[step.number])
-            asked = Request("GET", f"/bundles/{step.what}/files/{name}", timeout=CALL_SECS)
-            try:
-                answer = await send(http, GATEWAY, asked)
-                error = error_in(answer)
-            except Broken as broken:
-                raise TorrentdistError("supervisor_unreachable", url=GATEWAY, detail=broken.detail) from broken
-            if error is not None:
-                raise error
+            found = await programs.get(http, GATEWAY, f"/{door.format(step.what)}/{name}", CALL_SECS)
             (dest / name).parent.mkdir(parents=True, exist_ok=True)
-            (dest / name).write_bytes(answer.content)
+            (dest / name).write_bytes(found)
+
+
+async def _untar(_: Desk, __: AsyncClient, ___: MasterClient, step: Step, dest: Path) -> Any:
+    async with Http() as http:
+        found = await programs.get(http, GATEWAY, f"/bundles/{step.what}/all.tar", CALL_SECS)
+    with tarfile.open(fileobj=io.BytesIO(found)) as archive:
+        archive.extractall(dest, filter="data")
 
 
 def _tree(source: Path) -> Tree:
@@ -245,7 +246,8 @@ CALLS: dict[str, Call] = {
     "look": _look, "history": _history,
     "upload": _upload, "distribute": _distribute, "wave": _wave, "send": _send, "cancel": _cancel, "remove": _remove,
     "hurt wave": _hurt_wave, "hurt pairs": _hurt_wave,
-    "download": _download, "read": _read, "open": _open, "lease": _lease, "mount": _mount, "prune": _prune,
+    "download": _download, "read": _read, "open": _open, "objects": _open, "untar": _untar,
+    "lease": _lease, "mount": _mount, "prune": _prune,
     "pin": _pin, "unpin": _unpin,
     "retain": _retain, "unretain": _unretain,
     "sign": _sign, "make token": _token, "revoke token": _revoke, "use token": _use_token, "transfer": _transfer,

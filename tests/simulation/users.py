@@ -13,7 +13,7 @@ from typing import Any
 from simulation.history import Call, History
 from simulation.invariants import Invariants, Tree, wrong_in
 from simulation.simulated_cluster import SimulatedCluster
-from simulation.steps import Step
+from simulation.steps import READS, Step
 from simulation.told_changes import wrong_listing
 from simulation.user_calls import Desk, make_call
 
@@ -106,7 +106,7 @@ class Users:
 
     def _check(self, step: Step, call: Call, result: Any, dest: Path) -> None:
         """Checks what a user was told by a call that went well."""
-        if step.kind in ("download", "open") and (wrong := wrong_in(dest, self._trees[step.number])) is not None:
+        if step.kind in ("download", *READS) and (wrong := wrong_in(dest, self._trees[step.number])) is not None:
             self._invariants.say("14", f"{step.who} got {step.what}, and {wrong}")
         if step.kind == "read" and not result.is_old:
             told = {str(view.id): str(view.state) for view in result.bundles}

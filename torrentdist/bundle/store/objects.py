@@ -201,8 +201,7 @@ class Objects:
             write_durably(self._note(digest), reason.encode())
 
     def remove(self, digest: Digest) -> None:
-        """Removes an object from the store, and deletes it. What is left if that fails is deleted
-        with the next object."""
+        """Removes an object from the store, and deletes it."""
         if self.is_linked(digest):
             os.rename(self._bundles / digest, self._order(digest))
             fsync_dir(self._bundles)
@@ -214,9 +213,9 @@ class Objects:
         except BaseException:
             self._left.update((taken, order))
             raise
-        self._delete_left()
 
-    def _delete_left(self) -> None:
+    def delete_left(self) -> None:
+        """Deletes what a failing disk has left of removed objects, if it can by now."""
         with suppress(KeyError):
             while True:
                 path = self._left.pop()

@@ -157,7 +157,9 @@ class Store(StoreView):
             return Arrival(digest, size, self._objects.set_aside_reason(digest))
 
     def measure(self) -> StoreUsage:
-        """Measures the disk, and returns the room in use and free now."""
+        """Measures the disk, and returns the room in use and free now. Before that, it deletes what
+        a failing disk has left of removed bundles."""
+        self._objects.delete_left()
         with disk_failures(self.data_dir):
             self._state.now_free(free_bytes(self.data_dir))
         return self.usage()

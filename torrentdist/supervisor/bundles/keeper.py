@@ -468,8 +468,10 @@ class Keeper:
             self._limit(bundle, meta.digest)
             plugin = None if self._plain_metafile else await self._links.plugin_metafile(meta.digest)
             await self._runtime.fetches.fetch(bundle, meta, plugin_metafile=plugin)
-            if self._runtime.store.lookup(bundle) != meta.digest:
-                raise TorrentdistError("bundle_not_found", id=bundle)  # It was removed meanwhile.
+            if self._runtime.store.lookup(bundle) != meta.digest:  # It was removed meanwhile.
+                if bundle in self._assigned | self._requested:
+                    return  # and is wanted again since
+                raise TorrentdistError("bundle_not_found", id=bundle)
             self._failures.pop(bundle, None)
             self._not_before.pop(bundle, None)
             self._errors.pop(bundle, None)
