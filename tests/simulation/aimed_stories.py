@@ -13,7 +13,7 @@ from simulation.fault_maker import FAULTS, faults
 from simulation.quiet_stories import quiet
 from simulation.steps import Step
 from simulation.story_maker import NIGHT_SECS, Story, hosts_of, night, some_user, storm, thread, told, user_steps
-from simulation.upheavals import caches, crowds, packed, programs, restores, rooms, upgrades
+from simulation.upheavals import caches, crowds, packed, programs, restores, rooms, signed, upgrades
 
 AIMED_AT_ANSWERS = {"kill at answer": 6, "unheard answer": 4, "pause at answer": 2, "expire at answer": 3,
                     "kill at record": 1, "kill at epoch": 1}  # fmt: skip
@@ -185,7 +185,17 @@ def _few(chosen: list[Step], most: int) -> list[Step]:
     return chosen[:most]
 
 
-KINDS = (*(night, jobs, retries, operators, storm) * 3, upgrades, restores, rooms, identities, caches, crowds, programs)
+KINDS = (
+    *(night, jobs, retries, operators, storm) * 3,
+    upgrades,
+    restores,
+    rooms,
+    identities,
+    caches,
+    crowds,
+    programs,
+    signed,
+)
 
 
 def mixed(seed: int) -> Story:
@@ -196,5 +206,6 @@ def mixed(seed: int) -> Story:
 STORIES = {
     "mixed": mixed, "thread": thread, "night": night, "storm": storm, "retries": retries, "jobs": jobs,
     "operators": operators, "upgrades": upgrades, "restores": restores, "crowds": crowds, "rooms": rooms,
-    "caches": caches, "programs": programs, "identities": identities, "packed": packed, "quiet": quiet,
+    "caches": caches, "programs": programs, "signed": signed, "identities": identities, "packed": packed,
+    "quiet": quiet,
 }  # fmt: skip

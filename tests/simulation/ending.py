@@ -107,6 +107,9 @@ class Ending:
             node = self._cluster.zookeeper.nodes.get(f"{ROOT}/jobs/{job}")
             record: dict[str, Any] = {"status": "removed", "name": "?"} if node is None else json.loads(node.data)
             wanted = record["workers"] - len(record["exits"]) if record["status"] == "active" else 0
+            bundle = self._invariants.record(record.get("bundle", ""))
+            if bundle is not None and bundle["state"] == "lost":
+                wanted = living[job]
             if record["status"] not in ("active", "finished", "failed", "removed"):
                 yield f"the job {record['name']} is still {record['status']}"
             elif living[job] != wanted:

@@ -9,7 +9,7 @@ from simulation.host_process import NOBODY
 from simulation.invariants import Invariants
 from simulation.kazoo_connection import ZK
 from simulation.lost_names import Names
-from simulation.simulated_cluster import SESSION_SECS, SimulatedCluster
+from simulation.simulated_cluster import SESSION_SECS, TRUST, SimulatedCluster
 from simulation.simulated_host import Host
 from simulation.simulated_runs import SimulatedRunning
 from simulation.steps import UNSENT, Step
@@ -41,6 +41,8 @@ class Faults:
         if "identities" in kinds:
             self.cluster.give_identities()
         self.cluster.has_ids = "lease" in kinds
+        if "trust" in kinds:
+            self.cluster.trust = TRUST
         for step in steps:
             host = self._host(step)
             if step.kind == "last release" and host is not None:
@@ -172,7 +174,7 @@ class Faults:
                 lost = 0 if host.names is None else host.names.lose(cluster.rng)
                 self._note(f"{host.name} has lost {lost} names")
                 lose_unsynced(host.data_dir, cluster.rng)
-            case "last release" | "small store" | "identities":
+            case "last release" | "small store" | "identities" | "trust":
                 pass  # It was from the beginning.
             case "wipe":
                 cluster.kill(host, back_after=step.secs)

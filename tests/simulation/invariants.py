@@ -124,8 +124,18 @@ class Invariants:
             return  # Who is no host restores a backup.
         term = json.loads(epoch.data)
         place = zookeeper.nodes.get(f"{ROOT}/election/{term['election']}")
-        if place is None or place.owner != session.id:
+        if (place is None or place.owner != session.id) and not self._marks_lost(path, session.id):
             self.say("3", f"{session.name} did {kind} {path}, and epoch {epoch.version} belongs to {term['leader']}")
+
+    def _marks_lost(self, path: str, session: int) -> bool:
+        """Whether the one who is elected, and may not lead yet, calls a bundle lost, which is all
+        that it may do."""
+        queue = self.cluster.zookeeper.nodes.get(f"{ROOT}/election")
+        first = min(queue.children, key=lambda name: name[-10:], default=None) if queue is not None else None
+        if first is None or self.cluster.zookeeper.nodes[f"{ROOT}/election/{first}"].owner != session:
+            return False
+        node = self.cluster.zookeeper.nodes.get(path)
+        return "/code-distributor/" in path and node is not None and json.loads(node.data).get("state") == "lost"
 
     def _check_bundle(self, bundle: str, kind: str) -> None:
         record = self.record(bundle)

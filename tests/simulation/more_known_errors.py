@@ -56,8 +56,8 @@ def fetched_again_at_once() -> None:
     """The keeper plans many times a second after a failed fetch."""
     failed = Keeper._failed
 
-    def hasty(self: Keeper, bundle: Any, error: Any) -> None:
-        failed(self, bundle, error)
+    def hasty(self: Keeper, bundle: Any, error: Any, asked_at: float) -> None:
+        failed(self, bundle, error, asked_at)
         if bundle in self._not_before:
             self._not_before[bundle] = 0.0
 

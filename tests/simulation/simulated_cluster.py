@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from simulation.host_process import NOBODY, HostProcess
 from simulation.kazoo_connection import ZK
 from simulation.simulated_host import API_PORT, Host
@@ -25,6 +26,7 @@ from torrentdist.cluster.session.founding import found_at
 from torrentdist.cluster.session.znode_operations import Create
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.master.places.place_operations import PARENTS
+from torrentdist.model.access.envelope import public_key_text
 from torrentdist.model.access.zookeeper_identity import MASTERS, Credentials, auth_text, host_user, identity_of
 from torrentdist.model.configuration.config import (
     ApiConfig,
@@ -36,10 +38,19 @@ from torrentdist.model.configuration.config import (
     RequestsConfig,
     StoreConfig,
     SupervisorConfig,
+    TrustConfig,
+    TrustRule,
     ZooKeeperConfig,
 )
+from torrentdist.security.signing.signing_keys import Signer
 
 SESSION_SECS = 6.0
+SIGNER = Signer(Ed25519PrivateKey.from_private_bytes(bytes(range(32))), "story")
+TRUST = TrustConfig(
+    cluster=SIGNER.cluster,
+    bundles={"b*": TrustRule(keys=[public_key_text(SIGNER.public.raw)]), "*": TrustRule(mode="off")},
+)
+"""Users sign what hosts may use. Those of jobs are not looked at."""
 SECRET = "a-secret-that-only-the-masters-have-0123456789"
 
 
@@ -55,6 +66,7 @@ class SimulatedCluster:
         """Whether each host is a user of ZooKeeper of its own."""
         self.has_ids = False
         """Whether each host has a directory of bundles by their ids."""
+        self.trust = TrustConfig()
         self.scrub_secs = StoreConfig().scrub_secs
         self.answers_secs = 150.0
         """How long masters keep their answers to changes: longer than any user tries again."""
@@ -146,6 +158,7 @@ class SimulatedCluster:
             client=self.client_config(),
             store=StoreConfig(reserve_bytes=0, scrub_secs=self.scrub_secs, limit_bytes=host.room),
             jobs=JobsConfig(isolation="none", silent_secs=15.0),
+            trust=self.trust,
             requests=RequestsConfig(keep_secs=self.answers_secs),
             replication=ReplicationConfig(lost_secs=20.0, sync_secs=30.0),
         )

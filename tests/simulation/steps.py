@@ -120,6 +120,7 @@ SENTENCES = {
     "small requests": "ZooKeeper takes {number} times less at once, and daemons know it",
     "snapshot": "ZooKeeper's disks are copied",
     "set back": "ZooKeeper is down for {secs:.1f} s, and comes back with the copies of its disks",
+    "trust": "hosts use no bundle of users that is not signed",
     "identities": "each host is a user of ZooKeeper of its own",
     "last release": "{who} is of the last release",
     "small store": "{who} has room for {number} bytes of bundles",
@@ -130,6 +131,7 @@ SENTENCES = {
     "wipe": "{who} loses its disk, and starts again after {secs:.1f} s",
 }
 READS = ("open", "objects", "untar")
+USES = (*READS, "lease", "mount")
 USERS = frozenset({
     "upload", "distribute", "wave", "hurt wave", "hurt pairs", "send", "cancel", "remove", "download", "read", "look",
     "history", "open", "objects", "untar", "lease", "mount", "prune", "again", "pin", "unpin", "retain", "unretain",

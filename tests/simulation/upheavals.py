@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 
 from simulation.fault_maker import FAULTS, faults
-from simulation.steps import Step
+from simulation.steps import USES, Step
 from simulation.story_maker import NIGHT_SECS, Story, hosts_of, some_user, told, user_steps
 
 MILD = {kind: often for kind, often in FAULTS.items() if kind not in ("wipe", "power", "bit flip", "clock", "drift")}
@@ -144,6 +144,29 @@ def programs(seed: int) -> Story:
         steps.append(Step(at, kind, some_user(rng), f"b{number}", number=1 if kind == "retain" else number))
     rare = faults(seed, hosts_of(masters, hosts), masters, NIGHT_SECS, MILD)[: rng.randint(0, 3)]
     return told("programs", seed, masters, hosts, [*steps, *rare])
+
+
+def signed(seed: int) -> Story:
+    """Hosts use signed bundles only. Users sign some, early or late, while programs ask for
+    them."""
+    rng = random.Random(seed)
+    masters, hosts = rng.choice([1, 2, 3]), rng.choice([1, 2, 3])
+    steps = [Step(0.0, "trust", "")]
+    for number in range(1, 5):
+        at = rng.uniform(0.0, 3.0)
+        steps.append(Step(at, "upload", some_user(rng), f"b{number}", number=number))
+        for _ in range(rng.randint(0, 2)):
+            at += rng.uniform(0.5, 15.0)
+            steps.append(Step(at, "sign", some_user(rng), f"b{number}"))
+        for _ in range(rng.randint(3, 8)):
+            when, kind = rng.uniform(2.0, NIGHT_SECS), rng.choice(USES)
+            host, secs = f"supervisor-{rng.randint(1, hosts)}", rng.uniform(0.5, 5.0)
+            steps.append(Step(when, kind, host, f"b{number}", secs=secs, number=number))
+    for _ in range(rng.randint(0, 2)):
+        number, kind = rng.randint(1, 4), rng.choice(["again", "remove"])
+        steps.append(Step(rng.uniform(5.0, NIGHT_SECS), kind, some_user(rng), f"b{number}", number=number))
+    rare = faults(seed, hosts_of(masters, hosts), masters, NIGHT_SECS, MILD)[: rng.randint(0, 3)]
+    return told("signed", seed, masters, hosts, [*steps, *rare])
 
 
 def _reads(rng: random.Random, host: str, at: float, count: int) -> list[Step]:

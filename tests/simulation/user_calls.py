@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from simulation import programs
 from simulation.invariants import Tree
+from simulation.simulated_cluster import SIGNER
 from simulation.steps import Step
 
 from torrentdist.api.async_client import AsyncClient
@@ -34,13 +34,11 @@ from torrentdist.model.configuration.config import ClientConfig, ZooKeeperConfig
 from torrentdist.model.ids import BundleId, MasterId, SupervisorId
 from torrentdist.model.wire.bundle_messages import BundleView
 from torrentdist.security.private_files import write_private
-from torrentdist.security.signing.signing_keys import Signer
 
 CALL_SECS = 35.0
 GATEWAY = "http://127.0.0.1:7070"
 PATTERN = "b*"
 """The bundles of the users. Those of jobs have ids that are made from their content."""
-SIGNER = Signer(Ed25519PrivateKey.from_private_bytes(bytes(range(32))), "story")
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Any
 from simulation.history import Call, History
 from simulation.invariants import Invariants, Tree, wrong_in
 from simulation.simulated_cluster import SimulatedCluster
-from simulation.steps import READS, Step
+from simulation.steps import READS, USES, Step
 from simulation.told_changes import wrong_listing
 from simulation.user_calls import Desk, make_call
 
@@ -87,6 +87,7 @@ class Users:
             self._check(step, call, result, dest)
         except TorrentdistError as error:
             call.error = error.code
+            self._check_refusal(step, call)
             if error.code == "internal":
                 self.findings.append(f"{step.who} is told of a bug: {error.message}")
         except TimeoutError:
@@ -108,6 +109,8 @@ class Users:
         """Checks what a user was told by a call that went well."""
         if step.kind in ("download", *READS) and (wrong := wrong_in(dest, self._trees[step.number])) is not None:
             self._invariants.say("14", f"{step.who} got {step.what}, and {wrong}")
+        if step.kind in USES and self._must_be_signed(step.what) and not self._signs(step.what):
+            self._invariants.say("trust", f"{step.who} got {step.what}, which nobody has signed")
         if step.kind == "read" and not result.is_old:
             told = {str(view.id): str(view.state) for view in result.bundles}
             now = self._cluster.loop.now
@@ -120,3 +123,18 @@ class Users:
             self._history.restored_at = self._cluster.loop.now
         if step.kind == "revoke token":
             self._revoked[step.what] = self._cluster.loop.now
+
+    def _must_be_signed(self, bundle: str) -> bool:
+        return bool(self._cluster.trust.bundles) and bundle.startswith("b")
+
+    def _check_refusal(self, step: Step, call: Call) -> None:
+        signed = any(other.succeeded and other.ended < call.began for other in self._signs(step.what))
+        if call.error == "unsigned_bundle" and signed and not self._changed(step.what):
+            self._invariants.say("trust", f"{step.who} is told that {step.what} is not signed")
+
+    def _signs(self, bundle: str) -> list[Call]:
+        return [call for call in self._history.calls if (call.kind, call.bundle) == ("sign", bundle)]
+
+    def _changed(self, bundle: str) -> bool:
+        """Whether anybody has removed the bundle, whose signatures go with it."""
+        return any(call.bundle == bundle and call.kind == "remove" for call in self._history.calls)

@@ -7,6 +7,7 @@ Longer than most files: fetches and the plan's other actions share one table.
 """
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -62,6 +63,13 @@ class _Given(NamedTuple):
     zxid: int
 
 
+class _Failure(NamedTuple):
+    """Why the last fetch failed, and when it had begun to ask masters (monotonic)."""
+
+    error: TorrentdistError
+    asked_at: float
+
+
 class Keeper:
     def __init__(self, host: HostDaemon, signatures: BundleSignatures, seed_secs: float) -> None:
         self._signatures = signatures
@@ -96,7 +104,7 @@ class Keeper:
         """Marks of the removals that were heard last."""
         self._fetches: dict[BundleId, asyncio.Task[None]] = {}
         self._failures: dict[BundleId, int] = {}
-        self._errors: dict[BundleId, TorrentdistError] = {}
+        self._errors: dict[BundleId, _Failure] = {}
         self._not_before: dict[BundleId, float] = {}
         self._unwanted: dict[Digest, float] = {}
         """Bundles that have arrived in part, each with when it was first seen that nobody wants it
@@ -430,6 +438,8 @@ class Keeper:
         except TorrentdistError as error:
             if error.code != "bundle_not_found":
                 return False
+            if self._runtime.store.lookup(bundle) == self._gone[bundle]:
+                await self._runtime.store.unbind(bundle)  # A master that had not heard of the removal gave it again.
             await self._runtime.fetches.clean_up(bundle, self._gone[bundle])
             return True
 
@@ -463,6 +473,7 @@ class Keeper:
         self._note_gone(bundle, digest)
 
     async def _fetch(self, bundle: BundleId) -> None:
+        asked_at = time.monotonic()
         try:
             meta = await self._trusted_metafile(bundle)
             self._limit(bundle, meta.digest)
@@ -482,19 +493,19 @@ class Keeper:
             if task is not None and task.cancelling():
                 raise
             # The bundle was removed meanwhile.
-            self._failed(bundle, TorrentdistError("bundle_not_found", id=bundle))
+            self._failed(bundle, TorrentdistError("bundle_not_found", id=bundle), asked_at)
         except Exception as exc:
-            self._failed(bundle, as_failure(exc, self._runtime.store.data_dir))
+            self._failed(bundle, as_failure(exc, self._runtime.store.data_dir), asked_at)
         finally:
             self._fetches.pop(bundle, None)
             self._wake.set()
             async with self._changed:
                 self._changed.notify_all()
 
-    def _failed(self, bundle: BundleId, error: TorrentdistError) -> None:
+    def _failed(self, bundle: BundleId, error: TorrentdistError, asked_at: float) -> None:
         failures = self._failures.get(bundle, 0) + 1
         self._failures[bundle] = failures
-        self._errors[bundle] = error
+        self._errors[bundle] = _Failure(error, asked_at)
         self._lacks_room |= error.code == "disk_full"
         self._not_before[bundle] = time.monotonic() + pause_secs(
             failures, keeping_plan.FIRST_RETRY_SECS, keeping_plan.LONGEST_RETRY_SECS, random.random()
@@ -567,7 +578,7 @@ class Keeper:
                 files=stored.files,
                 transfer=self._transfer(digest),
             )
-        error = self._errors.get(bundle)
+        error = self.error(bundle)
         if bundle in self._fetches:
             return HostBundleView(id=bundle, digest=digest, state=HostState.FETCHING, transfer=self._transfer(digest))
         if error is not None:
@@ -579,8 +590,10 @@ class Keeper:
     def fetching(self, bundle: BundleId) -> bool:
         return bundle in self._fetches
 
-    def error(self, bundle: BundleId) -> TorrentdistError | None:
-        return self._errors.get(bundle)
+    def error(self, bundle: BundleId, since: float = -math.inf) -> TorrentdistError | None:
+        """Returns the error of the last fetch if that asked masters after this time (monotonic)."""
+        failure = self._errors.get(bundle)
+        return failure.error if failure is not None and failure.asked_at >= since else None
 
     def _transfer(self, digest: Digest | None) -> TransferView | None:
         return self._runtime.transfer_view(digest) if digest else None

@@ -7,6 +7,7 @@ Never: decide how long anything is kept.
 """
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator
 from functools import partial
@@ -73,7 +74,7 @@ class BundleReader:
         """Returns the content as soon as its files are known; the fetch may still be under way."""
         if self._published(bundle) is None:
             self._keeper.request(bundle)
-        store, deadline = self._runtime.store, time.monotonic() + BEGIN_SECS
+        store, began = self._runtime.store, time.monotonic()
         while True:
             digest = store.lookup(bundle)
             fetching = self._runtime.fetches.under_way()
@@ -83,9 +84,11 @@ class BundleReader:
                 if meta is not None:  # else its directory is about to be made
                     await self._keeper.verify(bundle, digest)
                     return self._content_of(bundle, meta)
-            if (error := self.failure(bundle)) is not None:
+            if (error := self.failure(bundle, began)) is not None:
                 raise error
-            if time.monotonic() > deadline:
+            if self.failure(bundle) is not None:
+                self._keeper.request(bundle)  # That was asked for by others, and may be over.
+            if time.monotonic() > began + BEGIN_SECS:
                 raise TorrentdistError("timed_out", what=f"asking for {bundle}", seconds=BEGIN_SECS)
             await asyncio.sleep(LOOK_SECS)
 
@@ -93,9 +96,10 @@ class BundleReader:
         """Returns the content's files and directories by path."""
         return await self._trees.get(content.meta.digest, lambda: in_heavy_thread(BundleTree, content.meta))
 
-    def failure(self, bundle: BundleId) -> TorrentdistError | None:
-        """Returns why the bundle does not arrive; None if it does."""
-        return None if self._keeper.fetching(bundle) else self._keeper.error(bundle)
+    def failure(self, bundle: BundleId, since: float = -math.inf) -> TorrentdistError | None:
+        """Returns why the bundle does not arrive. None if it does, or if masters were last asked
+        before this time (monotonic)."""
+        return None if self._keeper.fetching(bundle) else self._keeper.error(bundle, since)
 
     def _content_of(self, bundle: BundleId, meta: Metafile) -> HostContent:
         runtime = self._runtime
