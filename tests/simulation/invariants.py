@@ -62,6 +62,8 @@ class Invariants:
         """Called when ZooKeeper is set back: its records say again what they said before."""
         self._lost |= self._digest_of
         self._digest_of = {bundle: record["digest"] for bundle, record in self.records()}
+        gone = {record["digest"] for _, record in self.records() if record["state"] in ("removed", "lost")}
+        self._evidence |= dict.fromkeys(gone, self.cluster.loop.time())
 
     def unrecorded(self) -> set[str]:
         """Returns the contents of ids whose records ZooKeeper has lost. Nobody has removed them."""
