@@ -172,6 +172,23 @@ Machine.TestCase.settings = settings(max_examples=examples(60), stateful_step_co
 TestRecordIndex = Machine.TestCase
 
 
+def test_a_host_that_left_while_an_id_had_other_content_is_not_expected() -> None:
+    """If this fails, the old content of an id, uploaded once more, waits for a host that is
+    gone."""
+    machine, id_, host = Machine(), BUNDLES[0], HOSTS[0]
+    machine.come(host, True)
+    machine.write_bundle(id_, "y", BundleState.UPLOADING)
+    machine.assign(host, {id_}, set())
+    machine.expected_hosts_are_those_of_a_walk()
+    machine.write_bundle(id_, "x", BundleState.UPLOADING)
+    machine.expected_hosts_are_those_of_a_walk()
+    machine.come(host, False)
+    machine.expected_hosts_are_those_of_a_walk()
+    machine.write_bundle(id_, "y", BundleState.UPLOADING)
+
+    machine.expected_hosts_are_those_of_a_walk()
+
+
 def test_who_is_far_behind_looks_at_everything() -> None:
     """G11: changes that are no longer remembered would count as none."""
     machine = Machine()

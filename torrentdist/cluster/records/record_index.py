@@ -137,6 +137,10 @@ class RecordIndex:
         """Returns all bundles with this content, including removed ones."""
         return sorted(self._digests.namers(digest))
 
+    def contents(self, bundle: BundleId) -> frozenset[Digest]:
+        """Returns the content of a bundle; empty if there is no such bundle."""
+        return self._digests.values(bundle)
+
     def hosts_of(self, bundle: BundleId) -> list[SupervisorId]:
         """Returns the registered supervisors that should keep a bundle, in the order in which their
         assignments were written."""

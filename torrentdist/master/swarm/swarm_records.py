@@ -86,10 +86,14 @@ class SwarmRecords:
         """Follows the index, and changes the lists of expected hosts where they changed."""
         hosts = frozenset() if news is None else news.assignments | news.registrations
         before = {host: self._index.kept(host) for host in hosts}
+        had = {bundle: self._index.contents(bundle) for bundle in (news.bundles if news is not None else ())}
         self._index.follow(snapshot)
         if news is None or len(hosts) > MOST_STEPS:
             self._expected.clear()
             return
+        for bundle, contents in had.items():
+            for digest in contents - self._index.contents(bundle):  # The id has another content now.
+                self._expected.pop(digest, None)
         for host in hosts:
             kept = self._index.kept(host) if host in snapshot.supervisors else frozenset()
             for digest in {snapshot.bundles[b].record.digest for b in before[host] | kept if b in snapshot.bundles}:
