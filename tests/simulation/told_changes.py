@@ -119,10 +119,10 @@ def told_before(history: History, records: RecordHistory, began: float) -> float
         line = records.bundles.get(call.bundle)
         if line is None or not call.succeeded or call.ended > began or call.kind not in ("upload", "remove", "pin"):
             continue
-        # Another call, which nobody was told of yet, may have changed it meanwhile.
-        is_own = {"upload": lambda state: state != GONE, "remove": lambda state: state == GONE}.get(call.kind)
-        made = [at for at, state in line.moments if call.began <= at <= call.ended and (not is_own or is_own(state))]
-        newest = max([newest, *made])
+        # Others may have changed it meanwhile. Users were told of the first such moment at least.
+        unfit = {"upload": {GONE, "uploading"}, "remove": {"uploading", "available", "lost"}}.get(call.kind, set())
+        made = [at for at, state in line.moments if call.began <= at <= call.ended and state not in unfit]
+        newest = max([newest, *made[:1]])
     return newest
 
 
