@@ -106,8 +106,7 @@ def caches(seed: int) -> Story:
     rng = random.Random(seed)
     masters, hosts = rng.choice([1, 2, 3]), rng.choice([1, 2, 3])
     small = [f"supervisor-{n + 1}" for n in range(hosts)]
-    steps = [Step(0.0, "small store", name, number=rng.choice([180_000, 220_000, 250_000])) for name in small]
-    steps += [Step(rng.uniform(0.0, 3.0), "upload", some_user(rng), f"b{n}", number=n) for n in range(1, 5)]
+    steps = _small_stores(rng, small, [180_000, 220_000, 250_000])
     for host in small:
         steps += _reads(rng, host, rng.uniform(3.0, 10.0), rng.randint(4, 8))
     if rng.random() < 0.5:
@@ -128,8 +127,7 @@ def programs(seed: int) -> Story:
     rng = random.Random(seed)
     masters, hosts = rng.choice([1, 2, 3]), rng.choice([1, 2, 3])
     small = [f"supervisor-{n + 1}" for n in range(hosts)]
-    steps = [Step(0.0, "small store", name, number=rng.choice([220_000, 250_000, 400_000])) for name in small]
-    steps += [Step(rng.uniform(0.0, 3.0), "upload", some_user(rng), f"b{n}", number=n) for n in range(1, 5)]
+    steps = _small_stores(rng, small, [220_000, 250_000, 400_000])
     for host in small:
         steps += _reads(rng, host, rng.uniform(5.0, 10.0), rng.randint(3, 6))
         for _ in range(rng.randint(1, 4)):
@@ -167,6 +165,13 @@ def signed(seed: int) -> Story:
         steps.append(Step(rng.uniform(5.0, NIGHT_SECS), kind, some_user(rng), f"b{number}", number=number))
     rare = faults(seed, hosts_of(masters, hosts), masters, NIGHT_SECS, MILD)[: rng.randint(0, 3)]
     return told("signed", seed, masters, hosts, [*steps, *rare])
+
+
+def _small_stores(rng: random.Random, hosts: list[str], rooms: list[int]) -> list[Step]:
+    """Gives each host one of these rooms, in bytes, and uploads four bundles."""
+    stores = [Step(0.0, "small store", host, number=rng.choice(rooms)) for host in hosts]
+    uploads = [Step(rng.uniform(0.0, 3.0), "upload", some_user(rng), f"b{n}", number=n) for n in range(1, 5)]
+    return [*stores, *uploads]
 
 
 def _reads(rng: random.Random, host: str, at: float, count: int) -> list[Step]:

@@ -32,8 +32,8 @@ class DropArrival:
 
 @dataclass(frozen=True)
 class BeginSeeding:
-    """Seed what is here and wanted, and left its swarm while nobody wanted it. So is what has no
-    id any more."""
+    """Seed a bundle that is here and has left its swarm: one that is wanted again, or one that has
+    no id any more."""
 
     digest: Digest
 
@@ -100,7 +100,7 @@ def plan(host: KeepingState, now: float) -> list[Action]:
     actions += [CancelFetch(bundle) for bundle in unwanted if host.bindings.get(bundle) not in host.removed]
     actions += [FetchBundle(bundle) for bundle in _first(host, wanted, now)]
     kept = {host.bindings[bundle] for bundle in wanted if bundle in host.bindings}
-    # Masters say what is removed of the swarms that this host is in, and then it goes.
+    # What has no id any more is seeded, too: masters say what is removed of our swarms only.
     kept |= host.idle_secs.keys() - set(host.bindings.values())
     silent = (kept & host.idle_secs.keys()) - host.removed - host.seeding
     actions += [BeginSeeding(digest) for digest in sorted(silent)]
