@@ -86,6 +86,18 @@ async def test_the_room_of_a_failed_fetch_is_given_back(tmp_path: Path, monkeypa
         assert 0 == host.runtime.store.usage().arriving_bytes
 
 
+async def test_what_the_store_deletes_leaves_its_swarm(tmp_path: Path) -> None:
+    """If this fails, a host goes on to offer what it has evicted, and peers wait for it."""
+    async with keeping(tmp_path / "data", distributor=CodeDistributorConfig()) as (host, _):
+        meta = await arrived(host, tmp_path / "source")
+        await host.runtime.fetches.publish(meta)
+        assert host.runtime.engine.transfer(meta.digest) is not None
+
+        assert await host.runtime.store.discard(meta.digest)
+        await eventually(lambda: host.runtime.engine.transfer(meta.digest) is None)
+        assert await host.runtime.transfers.seed(meta.digest) is None
+
+
 async def test_the_only_copy_of_a_bundle_is_not_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If this fails, a bundle of which one file was damaged here is lost although the rest of it
     may be its last copy."""

@@ -47,6 +47,8 @@ class Invariants:
         """When a record last began to name each digest."""
         self._seen: dict[tuple[str, str], float] = {}
         """Since when each host's disk has each digest."""
+        self._looked_at = -1.0
+        """When the disks were last looked at: what is gone went after this."""
         self.excused: set[str] = set()
         """Hosts whose disk the story has taken."""
         self.records_of_zookeeper = RecordHistory(cluster.zookeeper)
@@ -168,6 +170,7 @@ class Invariants:
             self.say("3", f"{name} sends more at once than ZooKeeper takes")
         for host in self.cluster.hosts:
             self._look_at_disk(host)
+        self._looked_at = self.cluster.loop.time()
 
     def look_at_leaders(self) -> None:
         leading = [host.name for host in self.cluster.masters if host.up and host.process.held is None and leads(host)]
@@ -209,11 +212,12 @@ class Invariants:
 
     def _cannot_know(self, host: Host, node: Znode) -> bool:
         """Tells whether a host has been cut off from ZooKeeper since a znode was written, or that
-        happened a moment ago."""
+        happened a moment before the last look, or later."""
         zookeeper, loop = self.cluster.zookeeper, self.cluster.loop
         heard = max((each.heard for each in zookeeper.sessions.values() if each.name == host.name), default=-1.0)
         silent_secs, age = loop.time() - heard, zookeeper.wall() - node.mtime
-        return age < HEARD_SECS or (silent_secs > age and not loop.network.passes(ZK, host.address))
+        is_new = age < HEARD_SECS + loop.time() - self._looked_at
+        return is_new or (silent_secs > age and not loop.network.passes(ZK, host.address))
 
     # the parts of a cluster, as they are
 

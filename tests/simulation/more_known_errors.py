@@ -20,7 +20,6 @@ import torrentdist.master.policies.distribution_changes as distribution_changes
 import torrentdist.master.policies.retention_rules as retention_rules
 import torrentdist.supervisor.jobs.host_workers as host_workers
 import torrentdist.supervisor.jobs.worker_table as worker_table
-from torrentdist.host.fetches import Fetches
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.host.swarm_transfers import SwarmTransfers
 from torrentdist.model.wire.transfer_messages import TransferPhase
@@ -33,9 +32,6 @@ def evicted_counts_as_verified() -> None:
     """A bundle evicted for room leaves its transfer, and the next fetch ends at once."""
     fetch = SwarmTransfers.fetch
 
-    async def begin(self: Fetches, bundle_id: Any, meta: Any) -> Path:
-        return await self._store.begin(meta, self.sources_of(bundle_id))
-
     async def trusting(self: SwarmTransfers, meta: Any, home: Path, **kwargs: Any) -> None:
         transfer = self._engine.transfer(meta.digest)
         if transfer is not None and transfer.phase is TransferPhase.SEEDING:
@@ -43,7 +39,7 @@ def evicted_counts_as_verified() -> None:
             return
         await fetch(self, meta, home, **kwargs)
 
-    Fetches._begin = begin  # type: ignore[method-assign]
+    SwarmTransfers._note_deleted = lambda self, digest: None  # type: ignore[method-assign]
     SwarmTransfers.fetch = trusting  # type: ignore[method-assign]
 
 

@@ -130,7 +130,7 @@ class Fetches:
             await self._store.bind(bundle_id, meta.digest)
             return stored
         async with self._reported(bundle_id, meta) as download:
-            home = await self._begin(bundle_id, meta)
+            home = await self._store.begin(meta, self.sources_of(bundle_id))
             self._now_begun()
             await self._store.bind(bundle_id, meta.digest)  # once: it may be removed before it is published
             # Another plug-in may take a file of the right size for complete.
@@ -147,14 +147,6 @@ class Fetches:
             stored = await self.publish(meta)
         log.info("bundle published", bundle=bundle_id, digest=meta.digest, size=meta.size)
         return stored
-
-    async def _begin(self, bundle_id: BundleId, meta: Metafile) -> Path:
-        """Begins a bundle. Bundles that make room for it leave the swarm."""
-        before = self._store.published_digests()
-        home = await self._store.begin(meta, self.sources_of(bundle_id))
-        for evicted in before - self._store.published_digests():
-            await self._engine.remove(evicted)
-        return home
 
     def _now_begun(self) -> None:
         self._begun.set()
@@ -236,7 +228,7 @@ class Fetches:
 
     async def _fetch_from_uploader(self, bundle_id: BundleId, meta: Metafile) -> StoredBundle:
         async with self._reported(bundle_id, meta) as download:
-            home = await self._begin(bundle_id, meta)
+            home = await self._store.begin(meta, self.sources_of(bundle_id))
             await self._store.bind(bundle_id, meta.digest)
             filled = await self._fill(bundle_id, meta, await self._recipe(bundle_id, meta))
             download.prepared(filled, self.brought(meta.digest))

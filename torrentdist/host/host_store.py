@@ -230,6 +230,16 @@ class HostStore(StoreView):
     async def evict(self, digest: Digest) -> bool:
         return await asyncio.to_thread(self._store.evict, digest, self._claims)
 
+    def hear_deletions(self, told: Callable[[Digest], None]) -> None:
+        """Has `told` called on this loop after each deletion of a published bundle."""
+        loop = asyncio.get_running_loop()
+
+        def tell(digest: Digest) -> None:
+            with suppress(RuntimeError):  # The loop is closed.
+                loop.call_soon_threadsafe(told, digest)
+
+        self._store.on_deleted = tell
+
     async def settled_bundle(self, digest: Digest) -> StoredBundle | None:
         return await asyncio.to_thread(self._store.settled, digest)
 

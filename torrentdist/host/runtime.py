@@ -147,10 +147,7 @@ class HostRuntime:
     async def evict(self, digest: Digest) -> bool:
         """Deletes a published bundle and leaves its swarm, unless something claims it by now.
         Returns whether it did."""
-        await self.engine.remove(digest)
         if not await self.store.evict(digest):
-            if self.store.get(digest) is not None:
-                await self.transfers.seed(digest)
             return False
         self.fetches.forget(digest)
         self._peerless.forget(digest)

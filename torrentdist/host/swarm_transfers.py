@@ -66,8 +66,10 @@ class SwarmTransfers:
         self._joining: dict[Digest, Joining] = {}
         self._have: dict[Digest, Sequence[bool]] = {}
         self._fetching: dict[Digest, set[asyncio.Task[None]]] = {}
+        self._leaving: set[asyncio.Task[None]] = set()
         self._staying: list[Digest] = []
         """Swarms that this host does not leave now."""
+        self._store.hear_deletions(self._note_deleted)
 
     @property
     def joining(self) -> Mapping[Digest, Joining]:
@@ -140,11 +142,8 @@ class SwarmTransfers:
             await asyncio.wait(tasks, timeout=LEAVE_SECS)
 
     async def _fetch(self, meta: Metafile, home: Path, stall_secs: float) -> None:
+        await self._end_seeding_deleted(meta.digest)  # The files that are there now are others.
         transfer = self._engine.transfer(meta.digest)
-        if transfer is not None and transfer.phase is TransferPhase.SEEDING and self._store.get(meta.digest) is None:
-            # It seeds what was evicted for room since. The files that are there now are others.
-            await self._engine.remove(meta.digest)
-            transfer = None
         if transfer is None:
             have = self._have.pop(meta.digest, None)
             if have and all(have):
@@ -205,7 +204,7 @@ class SwarmTransfers:
             self._joining.pop(meta.digest, None)
 
     async def seed(self, digest: Digest) -> Transfer | None:
-        """Seeds a published bundle. Returns None if its metafile is missing."""
+        """Seeds a published bundle. Returns None if it or its metafile is missing."""
         transfer = self._engine.transfer(digest)
         if transfer is not None and transfer.phase is not TransferPhase.SEEDING:
             # The fetch was overtaken by another way to get the bundle, and lacks content that is
@@ -217,6 +216,8 @@ class SwarmTransfers:
             if meta is None:
                 return None
             ready = await in_heavy_thread(ready_to_seed, meta, self._store.object_dir(digest))
+            if self._store.get(digest) is None:  # It was deleted meanwhile.
+                return None
             transfer = self._engine.seed(meta, self._store.object_dir(digest), ready)
         return transfer
 
@@ -225,6 +226,17 @@ class SwarmTransfers:
         if self._engine.transfer(meta.digest) is None:
             self._engine.seed(meta, directory, ready)
             self._tell_masters(AT_ONCE)
+
+    def _note_deleted(self, digest: Digest) -> None:
+        """Ends the seeding of a bundle that was deleted. It may be fetched again meanwhile."""
+        task = asyncio.create_task(self._end_seeding_deleted(digest), name=f"leave {digest[:12]}")
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+
+    async def _end_seeding_deleted(self, digest: Digest) -> None:
+        transfer = self._engine.transfer(digest)
+        if transfer is not None and transfer.phase is TransferPhase.SEEDING and self._store.get(digest) is None:
+            await self._engine.remove(digest)
 
     @contextmanager
     def staying(self, digest: Digest | None) -> Iterator[None]:

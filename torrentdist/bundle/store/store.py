@@ -103,6 +103,8 @@ class Store(StoreView):
         self._begun: dict[Digest, Metafile] = {}
         self.likely_sharers: Callable[[Digest], Iterable[Digest]] = lambda digest: ()
         """Returns the bundles that may share files with this one."""
+        self.on_deleted: Callable[[Digest], None] = lambda digest: None
+        """Called in any thread after a published bundle was deleted, for whatever reason."""
         with disk_failures(data_dir):
             self._recover()
         self.measure()
@@ -473,6 +475,9 @@ class Store(StoreView):
                 raise
             self._state.now_gone(digest)
             raise
+        finally:
+            if was is not None and self.get(digest) is None:
+                self.on_deleted(digest)
         self._state.now_gone(digest)
 
     def _record_use(self, digest: Digest, at: float) -> None:
