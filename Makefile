@@ -68,8 +68,9 @@ engines: setup ## Spark on real HDFS and YARN, on hosts in namespaces: needs roo
 breaks: setup ## break the code on purpose, and see that a test notices: make breaks [COUNT=100] [SEED=n] [WORDS=conductor] [KIND=deciding]
 	@$(PY) -m scripts.breaks $(WORDS) --count $(or $(COUNT),100) $(if $(SEED),--seed $(SEED)) $(if $(KIND),--kind $(KIND))
 
-coverage-map: setup ## record which test covers which line, for make breaks: make coverage-map [MAPPED=tests/integration]
-	@$(PY) -m scripts.breaks --record -n 2 --dist worksteal -m "not alone" $(MAPPED)
+coverage-map: setup ## record which test and which story runs which line, for make breaks: make coverage-map [MAPPED=tests/integration]
+	@$(PY) -m scripts.breaks --record -n 2 --dist loadfile -m "not quiet" $(MAPPED)
+	@PYTHONHASHSEED=0 PYTHONPATH=tests:. $(PY) -m scripts.breaks.story_breaks --record
 
 lint: style ## style and types
 	@$(PY) -m mypy $(SOURCES)

@@ -22,6 +22,7 @@ from torrentdist.dev.dev_processes import is_alive
 
 UNUSED_SECS = 40.0
 """In this time an idle cluster costs as much as the start of another one."""
+RECORDED = "HOUSE_COVERAGE" in os.environ
 SHARED: Settings = {"swarm": {"seeding_secs": 2.0}}
 """A supervisor may hear of a removal so late; the default is 15 s."""
 BATTERED: Settings = {"replication": {"abandon_secs": 4.0}, "swarm": {"seeding_secs": 2.0}}
@@ -59,13 +60,15 @@ _battered = SharedCluster("battered-cluster", BATTERED, own_zookeeper=True)
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Iterator[None]:
-    """Stops what nobody uses any more, after all fixtures of the test."""
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Stops what nobody uses any more, after all fixtures of the test. For `make coverage-map`,
+    each file has a cluster of its own, because what its daemons run counts for one file."""
     try:
         return (yield)
     finally:
+        is_over = nextitem is None or (RECORDED and nextitem.path != item.path)
         for shared in (_shared, _battered):
-            shared.test_ended(0.0 if nextitem is None else UNUSED_SECS)
+            shared.test_ended(0.0 if is_over else UNUSED_SECS)
 
 
 def pytest_sessionfinish() -> None:

@@ -19,14 +19,16 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from math import comb, inf
 from pathlib import Path
 from typing import Any
 
 from scripts.breaks import coverage_map
-from scripts.breaks.break_choice import Kind, Terms, importing_tests, read_terms, sample, source_of
+from scripts.breaks.break_choice import Kind, Terms, read_terms, sample, source_of
 from scripts.breaks.break_sites import Break
-from scripts.breaks.coverage_map import ROOT, CoverageMap
+from scripts.breaks.chosen_tests import chosen_stories, chosen_tests
+from scripts.breaks.coverage_map import ROOT
 from scripts.breaks.fresh_tests import FreshTests, TooSlow, copy_tree, environment
 from scripts.breaks.own_directory import own_directory
 
@@ -38,10 +40,8 @@ UNLUCKY = 0.001
 """A sample is too bad if a module just at its bar gave one like it less often than this."""
 TEST_SECS = 30.0
 """Processor time of the tests that are run for one break, at most."""
-RING_SECS = 180.0
-MOST_FILES = 5
-"""Files of slower rings that are run for one break, at most; the cheapest ones."""
-FAST = ("tests/unit", "tests/property")
+RING_SECS = 240.0
+"""Most time on the clock of the tests of slower rings for one break."""
 LONG_SECS = 1e8
 """A run that ends sooner tries nothing but the fast tests in forks."""
 
@@ -54,23 +54,10 @@ class BreakOutcome:
     noticed_by: str = ""
     judged: bool = False
     seconds: float = 0.0
-    files: tuple[str, ...] = field(default=())
-    """Test files of other rings that cover the line."""
-
-
-def chosen_tests(known: CoverageMap | None, broken: Break, most_secs: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns the tests for a break, and the files of slower rings, as far as time allows."""
-    covering = known.covering(broken.file, source_of(broken.file), broken.line) if known else []
-    tests, files, secs = [], [], 0.0
-    for test in covering:
-        if "::" not in test or not test.startswith(FAST):
-            files.append(test.partition("::")[0])
-        elif known and (secs := secs + known.secs(test)) < most_secs:
-            tests.append(test)
-    tests += [test for test in importing_tests(broken.file) if known and known.is_older_than(test)]
-    if not broken.place:  # these run in a new process each time, which must be short
-        tests = importing_tests(broken.file) or tests
-    return tuple(tests or importing_tests(broken.file)), tuple(dict.fromkeys(files))[:MOST_FILES]
+    slower: tuple[str, ...] = field(default=())
+    """Tests and test files of other rings that cover the line."""
+    stories: tuple[str, ...] = field(default=())
+    """Stories of the simulation that run the line."""
 
 
 def run_warm(
@@ -135,41 +122,50 @@ def judge(outcomes: Sequence[BreakOutcome], processes: int, secs: float, ends_at
                     tell(f"{done}", outcome)
                 else:
                     again.add(said["number"])
-        fresh = FreshTests(work, work / "warm")
-
-        def run(number: int) -> None:
-            outcome = outcomes[number]
-            broken = outcome.broken
-            began = time.monotonic()
-            text = broken.applied_to(source_of(broken.file))
-            rounds = [outcome.tests, *((file,) for file in outcome.files if slow_rings)]
-            try:
-                for tests in filter(None, rounds):
-                    outcome.noticed_by = (
-                        outcome.noticed_by or fresh.first_red(broken.file, text, tests, RING_SECS) or ""
-                    )
-            except TooSlow:
-                print(f"  left out, since its tests take too long without a break, too: {broken}", flush=True)
-                outcome.judged = False
-                return
-            outcome.seconds, outcome.judged = time.monotonic() - began, True
-            tell("anew", outcome)
-
         if ends_at < time.time() + LONG_SECS:
             return
-        if slow_rings:
-            again |= {number for number, o in enumerate(outcomes) if not o.noticed_by and o.files}
+        fresh = FreshTests(work, work / "warm")
         with ThreadPoolExecutor(processes) as pool:
-            list(pool.map(run, sorted(again)))
+            list(pool.map(partial(run_anew, fresh), [outcomes[number] for number in sorted(again)]))
+            if slow_rings:
+                try_on_stories(outcomes, processes)
+                missed = [outcome for outcome in outcomes if outcome.judged and not outcome.noticed_by]
+                list(pool.map(partial(run_slower, fresh), missed))
+
+
+def run_anew(fresh: FreshTests, outcome: BreakOutcome) -> None:
+    """Runs the fast tests of a break that no fork can have, in a process of their own."""
+    began, broken = time.monotonic(), outcome.broken
+    text = broken.applied_to(source_of(broken.file))
+    try:
+        red = fresh.first_red(broken.file, text, outcome.tests, RING_SECS) if outcome.tests else None
+    except TooSlow:
+        print(f"  left out, since its tests take too long without a break, too: {broken}", flush=True)
+        return
+    outcome.noticed_by, outcome.seconds, outcome.judged = red or "", time.monotonic() - began, True
+    tell("anew", outcome)
+
+
+def run_slower(fresh: FreshTests, outcome: BreakOutcome) -> None:
+    """Runs the tests of slower rings for a break that the fast ones have missed."""
+    if not outcome.slower:
+        return
+    began, broken = time.monotonic(), outcome.broken
+    with suppress(TooSlow):
+        red = fresh.first_red(broken.file, broken.applied_to(source_of(broken.file)), outcome.slower, RING_SECS)
+        outcome.noticed_by = red or ""
+    outcome.seconds = time.monotonic() - began
+    tell("slow", outcome)
 
 
 def try_on_stories(outcomes: Sequence[BreakOutcome], processes: int) -> None:
     """Plays stories of the simulation with each break of a shell that no test has noticed."""
     tasks = [
-        {"number": number, "file": o.broken.file, "source": o.broken.applied_to(source_of(o.broken.file))}
+        {"number": number, "file": o.broken.file, "source": o.broken.applied_to(source_of(o.broken.file)),
+         "stories": o.stories}
         for number, o in enumerate(outcomes)
-        if o.judged and not o.noticed_by and o.broken.place and o.kind is Kind.SHELLS
-    ]
+        if o.judged and not o.noticed_by and o.stories and o.kind is Kind.SHELLS
+    ]  # fmt: skip
     if not tasks:
         return
     command = [sys.executable, "-m", "scripts.breaks.story_breaks"]
@@ -242,13 +238,12 @@ def main() -> int:
     print(f"{len(breaks)} breaks, SEED={seed}{no_map}", flush=True)
     outcomes = []
     for broken in breaks:
-        tests, files = chosen_tests(known, broken, options.secs)
-        outcomes.append(BreakOutcome(broken, tests, terms.kind_of(broken.file), files=files))
+        tests, slower = chosen_tests(known, broken, options.secs)
+        stories = chosen_stories(known, broken)
+        outcomes.append(BreakOutcome(broken, tests, terms.kind_of(broken.file), slower=slower, stories=stories))
     if options.within < inf:
         random.Random(seed).shuffle(outcomes)
     judge(outcomes, options.processes, options.secs, ends_at, slow_rings=not options.fast_rings)
-    if not options.fast_rings and ends_at > time.time() + LONG_SECS:
-        try_on_stories(outcomes, options.processes)
     outcomes = [outcome for outcome in outcomes if outcome.judged]
     report(outcomes)
     if len(outcomes) < min(FEW, len(breaks)):

@@ -15,7 +15,8 @@ import subprocess
 import sys
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -24,6 +25,8 @@ ROOT = Path(__file__).parents[2]
 MAP = ROOT / "build" / "coverage-map.json"
 PARTS = ROOT / "build" / "coverage"
 UNKNOWN_SECS = 1.0
+STORY_FILE = "tests/simulation/story_maker.py"
+"""Stories of the simulation stand in the map as tests of this file."""
 
 
 def product_files() -> list[str]:
@@ -138,18 +141,24 @@ def checksum_of(file: str) -> int | None:
 
 def record(arguments: Sequence[str]) -> int:
     """Runs tests, and adds what they cover to the map."""
+    env = {"HOUSE_COVERAGE": str(PARTS), "HOUSE_BREAKS": "1", "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'cli'}"}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "scripts.breaks.map_recorder", *arguments]
+    with recorded_parts():
+        return subprocess.run(command, cwd=ROOT, env=os.environ | env, check=False).returncode
+
+
+@contextmanager
+def recorded_parts() -> Iterator[None]:
+    """Adds to the map what is written to PARTS meanwhile."""
     shutil.rmtree(PARTS, ignore_errors=True)
     PARTS.mkdir(parents=True)
     test_files = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py")}
     checksums = {file: checksum_of(file) for file in test_files}
     sources = {file: (ROOT / file).read_text(encoding="utf-8") for file in product_files()}
-    env = os.environ | {"HOUSE_COVERAGE": str(PARTS), "HOUSE_BREAKS": "1", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "scripts.breaks.map_recorder", *arguments]
-    code = subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
+    yield
     _merge(load() or CoverageMap(), checksums, sources)
     shutil.rmtree(PARTS, ignore_errors=True)
     print(f"{MAP.relative_to(ROOT)}: {MAP.stat().st_size / 1e6:.1f} MB")
-    return code
 
 
 def _merge(known: CoverageMap, checksums: dict[str, int | None], sources: dict[str, str]) -> None:

@@ -128,7 +128,7 @@ def _found(broken: Break, functions: dict[str, list], seeds: range, jobs: int) -
                 return
             yield STORIES[kind](seed)
 
-    for story, outcome in Pool(jobs, before=lambda: _swap(broken, functions)).run(stories()):
+    for story, outcome in Pool(jobs, before=lambda _: _swap(broken, functions)).run(stories()):
         tried += 1
         if outcome.findings and not told and is_clean(story):
             told = f"{story.name} {story.seed}: {outcome.findings[0]}"

@@ -239,7 +239,7 @@ def _found(name: str, kind: str | None, seeds: Sequence[int], secs: float, jobs:
                 return
             yield STORIES[kind or SUITED.get(name, "night")](seed)
 
-    for story, outcome in Pool(jobs, before=ERRORS[name]).run(stories()):
+    for story, outcome in Pool(jobs, before=lambda _: ERRORS[name]()).run(stories()):
         tried += 1
         if outcome.findings and not told and is_clean(story):
             told = f"seed {story.seed}: {outcome.findings[0]}"

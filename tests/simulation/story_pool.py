@@ -44,9 +44,16 @@ def repeat_order_of_sets() -> None:
 
 
 class Pool:
-    def __init__(self, jobs: int, *, verbose: bool = False, before: Callable[[], None] = lambda: None) -> None:
-        """`before` runs in each story's process, before the story."""
-        self._jobs, self._verbose, self._before = jobs, verbose, before
+    def __init__(
+        self,
+        jobs: int,
+        *,
+        verbose: bool = False,
+        before: Callable[[Story], None] = lambda _: None,
+        after: Callable[[Story], None] = lambda _: None,
+    ) -> None:
+        """`before` and `after` run in each story's process."""
+        self._jobs, self._verbose, self._before, self._after = jobs, verbose, before, after
 
     def run(self, stories: Iterable[Any]) -> Iterator[tuple[Story, Outcome]]:
         """Yields the outcomes in the order in which they come. Leaves nothing behind, also when
@@ -68,7 +75,7 @@ class Pool:
         running: dict[int, tuple[Story, bytearray]] = {}
         while True:
             while len(running) < self._jobs and (story := next(waiting, None)) is not None:
-                read, child = _fork(story, place, self._verbose, self._before)
+                read, child = self._fork(story, place)
                 running[read], children[read] = (story, bytearray()), child
             if not running:
                 return
@@ -81,36 +88,36 @@ class Pool:
                 done, data = running.pop(fd)
                 yield done, _outcome(done, bytes(data))
 
+    def _fork(self, story: Story, place: Path) -> tuple[int, int]:
+        """Begins a story in a child. Returns the descriptor from which its outcome can be read, and
+        the child."""
+        read, write = os.pipe()
+        sys.stdout.flush()
+        if child := os.fork():
+            os.close(write)
+            return read, child
+        try:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.close(read)
+            faulthandler.register(signal.SIGXCPU, chain=True)
+            _keep_in_memory(place)
+            resource.setrlimit(resource.RLIMIT_CPU, (MOST_PROCESSOR_SECS, MOST_PROCESSOR_SECS + 5))
+            gc.disable()  # Its turns would depend on what this process did before.
+            self._before(story)
+            outcome = run_story(story, place, verbose=self._verbose)
+            self._after(story)
+            with open(write, "wb") as stream:
+                stream.write(json.dumps(asdict(outcome)).encode())
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(0)
+
 
 def _outcome(story: Story, data: bytes) -> Outcome:
     if not data:
         return Outcome(story.seed, ["the story got stuck"], story.sentences(), "", 0.0)
     return Outcome(**json.loads(data))
-
-
-def _fork(story: Story, place: Path, verbose: bool, before: Callable[[], None]) -> tuple[int, int]:
-    """Begins a story in a child. Returns the descriptor from which its outcome can be read, and the
-    child."""
-    read, write = os.pipe()
-    sys.stdout.flush()
-    if child := os.fork():
-        os.close(write)
-        return read, child
-    try:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        os.close(read)
-        faulthandler.register(signal.SIGXCPU, chain=True)
-        _keep_in_memory(place)
-        resource.setrlimit(resource.RLIMIT_CPU, (MOST_PROCESSOR_SECS, MOST_PROCESSOR_SECS + 5))
-        gc.disable()  # Its turns would depend on what this process did before.
-        before()
-        outcome = run_story(story, place, verbose=verbose)
-        with open(write, "wb") as stream:
-            stream.write(json.dumps(asdict(outcome)).encode())
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(0)
 
 
 def _keep_in_memory(place: Path) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from scripts.breaks.__main__ import chosen_tests
 from scripts.breaks.break_choice import (
     Equivalent,
     Kind,
@@ -18,7 +17,8 @@ from scripts.breaks.break_choice import (
     source_of,
 )
 from scripts.breaks.break_sites import breaks_of
-from scripts.breaks.coverage_map import CoverageMap, checksum_of, functions_of, name_now, product_files
+from scripts.breaks.chosen_tests import chosen_stories, chosen_tests
+from scripts.breaks.coverage_map import STORY_FILE, CoverageMap, checksum_of, functions_of, name_now, product_files
 from scripts.breaks.own_directory import mounted_in
 from scripts.breaks.warm_tests import CannotSwap, swap
 
@@ -164,19 +164,22 @@ def test_a_test_stands_for_its_parameters_once_its_file_has_changed() -> None:
     assert name_now("tests/unit/test_that_is_gone.py::test_x", {}) == ""
 
 
-def test_files_of_slower_rings_are_kept_for_what_fast_tests_miss() -> None:
-    """A break in a shell would survive, though a test with a cluster turns red."""
+def test_slower_tests_and_stories_are_kept_for_what_fast_tests_miss() -> None:
+    """A break in a shell would survive, though a test with a cluster or a story notices it."""
     file = "torrentdist/master/leading/gate.py"
     broken = next(found for found in breaks_of(file, source_of(file)) if found.place)
     function = next(one for one in functions_of(source_of(file)) if one.name == broken.place)
-    fast, slow = "tests/unit/test_gate.py::test_x", "tests/integration/test_failover.py"
-    lines = {str(broken.line - function.first): [f"{slow}::test_y", fast, slow]}
-    checksums = {test: checksum_of(test) or 0 for test in importing_tests(file)}
+    fast, slow = "tests/unit/test_gate.py::test_x", "tests/integration/test_cluster_gate.py"
+    nights, quiet = [f"{STORY_FILE}::night {seed}" for seed in range(1, 15)], f"{STORY_FILE}::quiet 1"
+    lines = {str(broken.line - function.first): [f"{slow}::test_y", fast, *nights, quiet]}
+    checksums = {test: checksum_of(test) or 0 for test in (*importing_tests(file), slow)}
     known = CoverageMap({}, {file: {function.name: (function.text, lines)}}, checksums)
 
-    assert ((fast,), (slow,)) == chosen_tests(known, broken, 30.0)
+    assert ((fast,), (f"{slow}::test_y",)) == chosen_tests(known, broken, 30.0)
+    assert quiet in chosen_stories(known, broken), "each kind of story has its turn"
     known.checksums.clear()
     assert importing_tests(file) == list(chosen_tests(known, broken, 30.0)[0][1:]), "tests that may be newer"
+    assert (slow,) == chosen_tests(known, broken, 30.0)[1], "the number of a parameter may be another one"
 
 
 def test_without_a_map_the_tests_are_those_that_import_the_module() -> None:
