@@ -239,6 +239,7 @@ def main() -> int:
     outcomes = []
     for broken in breaks:
         tests, slower = chosen_tests(known, broken, options.secs)
+        slower = (*slower, *terms.tests_elsewhere(broken.file))
         stories = chosen_stories(known, broken)
         outcomes.append(BreakOutcome(broken, tests, terms.kind_of(broken.file), slower=slower, stories=stories))
     if options.within < inf:

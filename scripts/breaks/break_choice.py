@@ -41,6 +41,16 @@ class Equivalent:
 
 
 @dataclass(frozen=True)
+class Elsewhere:
+    """Modules that run in processes which the coverage map does not see, and tests that start
+    them."""
+
+    modules: str
+    tests: list[str]
+    why: str
+
+
+@dataclass(frozen=True)
 class Terms:
     """What is known of the modules: which decide, which are left out, and which breaks change
     nothing."""
@@ -48,9 +58,13 @@ class Terms:
     decides: tuple[str, ...]
     left_out: tuple[str, ...]
     equivalents: tuple[Equivalent, ...]
+    elsewhere: tuple[Elsewhere, ...] = ()
 
     def kind_of(self, file: str) -> Kind:
         return Kind.DECIDING if any(fnmatch(file, pattern) for pattern in self.decides) else Kind.SHELLS
+
+    def tests_elsewhere(self, file: str) -> list[str]:
+        return [test for some in self.elsewhere if fnmatch(file, some.modules) for test in some.tests]
 
     def is_equivalent(self, broken: Break) -> bool:
         same = (broken.file, broken.place, broken.text, broken.old, broken.new)
@@ -60,7 +74,8 @@ class Terms:
 def read_terms(path: Path = LIST) -> Terms:
     data = tomllib.loads(path.read_text(encoding="utf-8"))
     equivalents = [Equivalent(**entry) for entry in data["equivalent"]]
-    return Terms(tuple(data["decides"]), tuple(data["left_out"]), tuple(equivalents))
+    elsewhere = [Elsewhere(**entry) for entry in data["elsewhere"]]
+    return Terms(tuple(data["decides"]), tuple(data["left_out"]), tuple(equivalents), tuple(elsewhere))
 
 
 @cache
