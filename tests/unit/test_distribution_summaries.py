@@ -81,7 +81,7 @@ def test_a_run_ends_complete_or_without_any_change(at: float, now: float, goes_o
 
 def test_a_summary_says_how_long_it_took_and_where_the_bytes_came_from() -> None:
     """An operator would draw conclusions from wrong figures."""
-    done = HostLine(HostState.DONE, at=104.0, done=1000, masters=500, peers=400, local=60, plugin=30, outside=10)
+    done = HostLine(HostState.DONE, at=104.0, done=1000, masters=504, peers=400, local=60, plugin=30, outside=10)
     second = HostLine(HostState.DONE, at=102.00049, done=1000, peers=1000)
     said = summary_of(run(a=done, b=second, c=HostLine(reason="full")), 130.0)
     late = [(one.supervisor, one.seconds, one.reason) for one in said.late]
@@ -89,10 +89,10 @@ def test_a_summary_says_how_long_it_took_and_where_the_bytes_came_from() -> None
     assert ("etl@100000", 1000, 100.0, 130.0) == (said.run, said.size, said.began_at, said.ended_at)
     assert (4, 3, 0) == (said.hosts, said.done, said.left)
     assert (2.0, None, None) == (said.half_secs, said.most_secs, said.all_secs)
-    assert Sources(masters=500, peers=1400, local=1060, plugin=30, outside=10) == said.sources
+    assert Sources(masters=504, peers=1400, local=1060, plugin=30, outside=10) == said.sources
     assert 0.5 == said.copies_from_masters
     assert [(C, None, "full"), (A, 4.0, ""), (B, 2.0, "")] == late
-    assert Sources(masters=500, peers=400, local=60, plugin=30, outside=10) == said.late[1].sources
+    assert Sources(masters=504, peers=400, local=60, plugin=30, outside=10) == said.late[1].sources
     assert [(0.0, 0.25), (2.0, 0.5), (4.0, 0.75)] == said.reached
 
 

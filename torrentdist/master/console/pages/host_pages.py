@@ -122,7 +122,7 @@ class HostPages(Routes):
             certificate_expires_at=None if known is None else known.record.expires_at,
             revoked=known is not None and known.record.is_revoked,
         )
-        if host is None and missed is not None:
+        if missed is not None:
             return answer(request, lambda: gone_html(self._visits.of(request), missed, view.bundles), view)
         return answer(request, lambda: host_html(self._visits.of(request), view), view)
 
