@@ -4,6 +4,7 @@ import asyncio
 import copy
 import gzip
 import hashlib
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import httpx
 import pytest
 from bencoded_parts import changed
 from scripted_http import ScriptedHttp
+from zookeeper_fixtures import eventually
 
 from torrentdist.bundle import bencode
 from torrentdist.bundle.file_tree import FileEntry
@@ -298,6 +300,28 @@ def test_few_updates_are_kept_for_a_while(
         return found
 
     assert [update, bare][2 - left :] == [raw for raw in asyncio.run(kept()) if raw is not None]
+
+
+def test_what_gives_way_leaves_the_memory(versions: Versions, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that gets many versions within a minute would hold all their updates."""
+    monkeypatch.setattr(received_updates, "MOST_KEPT", 1)
+    update = versions.update()
+    with monkeypatch.context() as patch:
+        patch.setattr(pack_update, "MOST_BYTES", 0)
+        bare = versions.update()
+
+    async def references() -> int:
+        store = HostStore(versions.store())
+        updates = ReceivedUpdates(store)
+        for raw in (update, bare):
+            await updates.take(raw, versions.new.digest, by_master=True)
+        await eventually(lambda: sys.getrefcount(update) <= before, 2.0)  # a thread lets go of it last
+        await store.close()
+        return sys.getrefcount(update)
+
+    before = sys.getrefcount(update)
+
+    assert before == asyncio.run(references())
 
 
 @pytest.mark.parametrize(("most", "left"), [(1_000_000, 2), (1, 1)])

@@ -42,6 +42,8 @@ class _Kept:
     raw: bytes
     digest: Digest
     sent: SentFiles
+    end: asyncio.TimerHandle
+    """Forgets it in time. It is cancelled when something else forgets it."""
 
     @property
     def size(self) -> int:
@@ -68,24 +70,24 @@ class ReceivedUpdates:
         if begins_with is not None and base is None:
             raise TorrentdistError("not_found", what="the version that an update begins with")
         update = await in_heavy_thread(apply_update, raw, base, digest)
-        self._keep(hash, _Kept(raw, digest, SentFiles(update.files, by_master)))
+        end = asyncio.get_running_loop().call_later(KEPT_SECS, self._forget, hash)
+        self._keep(hash, _Kept(raw, digest, SentFiles(update.files, by_master), end))
         self._arrival.set()
         self._arrival = asyncio.Event()
         return update.meta
 
     def _keep(self, hash: Digest, new: _Kept) -> None:
-        self._kept.pop(hash, None)
+        self._forget(hash)
         self._kept[hash] = new
         while len(self._kept) > MOST_KEPT or (len(self._kept) > 1 and self._size() > MOST_KEPT_BYTES):
-            del self._kept[next(iter(self._kept))]
-        asyncio.get_running_loop().call_later(KEPT_SECS, self._forget, hash, new)
+            self._forget(next(iter(self._kept)))
 
     def _size(self) -> int:
         return sum(kept.size for kept in self._kept.values())
 
-    def _forget(self, hash: Digest, old: _Kept) -> None:
-        if self._kept.get(hash) is old:  # it may have come again meanwhile
-            del self._kept[hash]
+    def _forget(self, hash: Digest) -> None:
+        if (old := self._kept.pop(hash, None)) is not None:
+            old.end.cancel()
 
     def files_of(self, digest: Digest) -> SentFiles:
         """Returns the small files that came with the last update to a bundle, once."""
