@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -30,6 +31,7 @@ class Room:
         self.asked: list[int] = []
 
     async def measure(self) -> StoreUsage:
+        await asyncio.sleep(0)
         pushed = sum(file.stat().st_size for file in self.directory.rglob("*") if file.is_file() and not file.suffix)
         free = self.size - self.unneeded - pushed
         return StoreUsage(
@@ -76,6 +78,18 @@ async def test_one_sender_leaves_room_to_others(tmp_path: Path) -> None:
     await pushed(uploads, 700 * KIB, "greedy")
 
     assert ("disk_full", 507) == ((found := await refusal(uploads, 100 * KIB, "greedy")).code, found.http_status)
+    await pushed(uploads, 200 * KIB, "modest")
+
+
+async def test_uploads_that_begin_together_share_the_room_of_their_sender(tmp_path: Path) -> None:
+    """If this fails, a sender that begins several uploads at once takes the room of all others."""
+    uploads = await opened(Room(tmp_path, 1000 * KIB))
+    begun = [await uploads.begin("app", "greedy") for _ in "ab"]
+    chunk, parts = BlobChunk(None, 400 * KIB), body(bytes(400 * KIB))
+    ended = await asyncio.gather(*[uploads.receive(one, chunk, parts) for one in begun], return_exceptions=True)
+    codes = [one.code for one in ended if isinstance(one, TorrentdistError)]
+
+    assert (["disk_full"], 2) == (codes, len(ended))
     await pushed(uploads, 200 * KIB, "modest")
 
 

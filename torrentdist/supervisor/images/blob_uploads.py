@@ -152,18 +152,25 @@ class BlobUploads:
     async def check_room(self, size: int, sender: str) -> None:
         """Raises `disk_full` if there is no room for so many bytes of a sender beside what is
         promised, also after bundles that nobody needs gave way."""
-        own = sum(blob.size for blob in self.staged.all() if blob.sender == sender)
-        own += sum(_taken(upload) for upload in self._open.values() if upload.sender == sender)
-        pushed = self.staged.size + sum(map(_taken, self._open.values()))
-        found = PushRoom(await self._free(), pushed, own)
+        found = await self._room_of(sender)
         if found.left() >= size:
             return
         unneeded = await self._room.unneeded_bytes()
         if (left := found.left(unneeded)) >= size:
             await self._room.give_way(size - found.free)
-            left = await self._free()
+            unneeded = await self._room.unneeded_bytes()
+            found = await self._room_of(sender)
+            left = min(found.free, found.left(unneeded))
         if left < size:
             raise TorrentdistError("disk_full", path=str(self._directory), needed=size, free=max(0, left))
+
+    async def _room_of(self, sender: str) -> PushRoom:
+        """Returns the room of a sender. The disk is measured first: what is promised meanwhile
+        counts."""
+        free = await self._free()
+        own = sum(blob.size for blob in self.staged.all() if blob.sender == sender)
+        own += sum(_taken(upload) for upload in self._open.values() if upload.sender == sender)
+        return PushRoom(free, self.staged.size + sum(map(_taken, self._open.values())), own)
 
     async def _free(self) -> int:
         """Returns the bytes that may still be pushed."""
