@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,3 +53,40 @@ async def test_their_number_and_names_are_bounded(tmp_path: Path, monkeypatch: p
     assert "too_many_uploads" == raised.value.code
     assert found is not None
     assert [f"name-{number}" for number in range(staged_blobs.MOST_NAMES)] == list(found.names)
+
+
+def slowly(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns what does the same a moment later."""
+
+    def late(*args: Any, **kwargs: Any) -> Any:
+        time.sleep(0.1)
+        return call(*args, **kwargs)
+
+    return late
+
+
+async def test_two_names_at_once_are_both_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If this fails, one of two pushes that share a layer ends with `disk_error`."""
+    blobs, digest = await opened(tmp_path), digest_of(b"one")
+    await blobs.put_manifest(b"one", digest, "first", "me")
+    monkeypatch.setattr(os, "replace", slowly(os.replace))
+    await asyncio.gather(blobs.add_name(digest, "second"), blobs.add_name(digest, "third"))
+    found = (await opened(tmp_path)).get(digest)
+
+    assert found is not None
+    assert ("first", "second", "third") == found.names
+
+
+async def test_a_blob_that_comes_while_it_is_dropped_is_here_or_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If this fails, a blob counts as here whose file is gone, and each push of its image fails."""
+    blobs, digest, file = await opened(tmp_path), digest_of(b"one"), tmp_path / "uploads" / "one"
+    await blobs.put_manifest(b"one", digest, "app", "me")
+    file.write_bytes(b"one")
+    monkeypatch.setattr(Path, "unlink", slowly(Path.unlink))
+    await asyncio.gather(blobs.drop(digest), blobs.put(file, digest, 3, "app", "me"))
+
+    assert (True, True) == (blobs.get(digest) is not None, blobs.path(digest).exists())
+    await blobs.drop(digest)
+    assert not await blobs.add_name(digest, "other")

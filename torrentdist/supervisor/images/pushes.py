@@ -76,7 +76,7 @@ class Pushes:
         """Shows a blob of this host under another name. False: the caller can read none."""
         found = await self._images.blob(source or name, digest, caller)
         if found is not None and found.content is None:
-            await self._staged.add_name(digest, name)
+            return await self._staged.add_name(digest, name)
         return found is not None
 
     async def keep_manifest(self, name: str, data: bytes, digest: str, pusher: Pusher, caller: Principal) -> None:

@@ -13,6 +13,7 @@ Never: change a blob.
 import asyncio
 import hashlib
 import os
+import secrets
 import shutil
 import time
 from collections.abc import AsyncIterator, Iterable
@@ -58,6 +59,9 @@ class StagedBlobs:
         self._doubtful: set[str] = set()
         """Digests of blobs that an earlier process has left."""
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """Held by images that take these blobs."""
+        self._changing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """Held while the files of a blob are written or removed."""
 
     async def open(self) -> None:
         """Reads what an earlier process has left."""
@@ -86,21 +90,25 @@ class StagedBlobs:
 
     async def put(self, file: Path, digest: str, size: int, name: str, sender: str) -> None:
         """Takes over a file that was just hashed."""
-        with disk_failures(file):
-            await asyncio.to_thread(os.replace, file, self.path(digest))
-        self._doubtful.discard(digest)
-        await self._note(digest, size, name, sender, is_manifest=False)
+        async with self._change(digest):
+            with disk_failures(file):
+                await asyncio.to_thread(os.replace, file, self.path(digest))
+            self._doubtful.discard(digest)
+            await self._note(digest, size, name, sender, is_manifest=False)
 
     async def put_manifest(self, data: bytes, digest: str, name: str, sender: str) -> None:
-        with disk_failures(self.directory, needed=len(data)):
-            await asyncio.to_thread(_write_whole, self.path(digest), data)
-        self._doubtful.discard(digest)
-        await self._note(digest, len(data), name, sender, is_manifest=True)
+        async with self._change(digest):
+            with disk_failures(self.directory, needed=len(data)):
+                await asyncio.to_thread(_write_whole, self.path(digest), data)
+            self._doubtful.discard(digest)
+            await self._note(digest, len(data), name, sender, is_manifest=True)
 
-    async def add_name(self, digest: str, name: str) -> None:
-        """Shows a blob under one more name."""
-        blob = self._blobs[digest]
-        await self._note(digest, blob.size, name, blob.sender, is_manifest=blob.is_manifest)
+    async def add_name(self, digest: str, name: str) -> bool:
+        """Shows a blob under one more name. False: it is not here any more."""
+        async with self._change(digest):
+            if (blob := self._blobs.get(digest)) is not None:
+                await self._note(digest, blob.size, name, blob.sender, is_manifest=blob.is_manifest)
+        return blob is not None
 
     async def is_sound(self, digest: str) -> bool:
         """Whether a blob is here and what its digest says. A wrong one is dropped."""
@@ -128,10 +136,14 @@ class StagedBlobs:
                 await held.enter_async_context(self._locks.setdefault(digest, asyncio.Lock()))
             yield
 
+    def _change(self, digest: str) -> asyncio.Lock:
+        return self._changing.setdefault(digest, asyncio.Lock())
+
     async def drop(self, digest: str) -> None:
-        self._blobs.pop(digest, None)
-        self._doubtful.discard(digest)
-        await asyncio.to_thread(remove_with_note, self.path(digest))
+        async with self._change(digest):
+            self._blobs.pop(digest, None)
+            self._doubtful.discard(digest)
+            await asyncio.to_thread(remove_with_note, self.path(digest))
 
     async def expire(self) -> None:
         """Drops what nobody has used for a day."""
@@ -182,7 +194,7 @@ def write_note(file: Path, note: msgspec.Struct) -> None:
 
 def _write_whole(file: Path, data: bytes) -> None:
     """Writes a file anew. Where the disk has no room, the old one stays."""
-    made = file.with_suffix(".new")
+    made = file.with_suffix(f".{secrets.token_hex(6)}.new")
     try:
         made.write_bytes(data)
         os.replace(made, file)
