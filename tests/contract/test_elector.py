@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 
 import pytest
 from contenders import master_record
+from simulation.host_process import HostProcess
+from simulation.kazoo_connection import ZK
+from simulation.operating_system import simulated
+from simulation.virtual_loop import VirtualLoop
 from zookeeper_fixtures import Connect, eventually, eventually_async
 
 from torrentdist.cluster.election.elector import Elector, LeaderElector
 from torrentdist.cluster.records.registration import Registration
+from torrentdist.cluster.session.founding import found_cluster
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.model.configuration.config import ZooKeeperConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import MasterId
 
@@ -163,3 +172,42 @@ async def test_there_is_one_leader_at_most_whoever_comes_and_goes(polls: Polls) 
     await eventually(lambda: polls.leaders() == 1)
 
     assert max(seen) <= 1
+
+
+@pytest.mark.case("D11")
+def test_a_standby_leads_whenever_zookeeper_was_silent() -> None:
+    """If this fails, a standby that is cut off from ZooKeeper while it begins to watch its
+    predecessor never leads: nobody leads once that predecessor is gone."""
+    loop = VirtualLoop(random.Random(1))
+    with simulated(loop, 1):
+        stuck = [ms for ms in range(40) if not loop.run_until_complete(_leads_after_silence(loop, ms / 1000))]
+
+    assert stuck == []
+
+
+async def _leads_after_silence(loop: VirtualLoop, moment: float) -> bool:
+    """`moment`: when the silence begins, in seconds after the standby has queued up."""
+    hosts = [HostProcess(f"m{n}", f"10.0.0.{n}") for n in (1, 2)]
+    config = ZooKeeperConfig(servers=["zookeeper:2181"], chroot=f"/at-{moment}", session_timeout_secs=20.0)
+    clients = [ZooKeeper(config) for _ in hosts]
+    for host, zk in zip(hosts, clients, strict=True):
+        await loop.create_task(zk.start(10.0), context=host.context())
+        await found_cluster(zk)
+    first, second = (
+        Elector(zk, MasterId(host.name), Gate(), pause_secs=0.05) for host, zk in zip(hosts, clients, strict=True)
+    )
+    await first.queue_up()
+    await eventually(first.is_leader)
+    await second.queue_up()
+    await asyncio.sleep(moment)
+    links = {(hosts[1].address, ZK), (ZK, hosts[1].address)}
+    loop.network.cut(links)
+    await asyncio.sleep(17.0)  # The connection is lost; the session lives on.
+    loop.network.uncut(links)
+    await asyncio.sleep(10.0)
+    await first.leave_queue()
+    await asyncio.sleep(10.0)
+    leads = second.is_leader()
+    await second.leave_queue()
+    await asyncio.gather(*(zk.close() for zk in clients))
+    return leads

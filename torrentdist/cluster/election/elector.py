@@ -265,11 +265,14 @@ class Elector:
         """
         if name in self._watched:
             return True
-        self._watched.add(name)
-        if await self._zk.children(paths.election_node(name), lambda: self._gone(name)) is None:
-            self._watched.discard(name)
-            return False
-        return True
+        self._watched.add(name)  # Before the read, since the watch may fire before the answer is handled.
+        exists = False
+        try:
+            exists = await self._zk.children(paths.election_node(name), lambda: self._gone(name)) is not None
+        finally:
+            if not exists:
+                self._watched.discard(name)
+        return exists
 
     def _gone(self, name: str) -> None:
         self._watched.discard(name)
