@@ -14,7 +14,7 @@ import pytest
 from scripted_http import ScriptedHttp
 
 from torrentdist.bundle.metafile_maker import make_metafile
-from torrentdist.client.bundles.chunked_upload import read_chunk, send_content
+from torrentdist.client.bundles.chunked_upload import MAX_STEPS_BACK, read_chunk, send_content
 from torrentdist.client.bundles.upload import default_id
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.http.http_values import Answer, AnswerTimeout, Patience, SentRequest
@@ -190,6 +190,52 @@ def test_only_what_the_leader_lacks_is_sent(tmp_path: Path) -> None:
     talk(intake, lambda client: send_content(client, make_metafile(path), path))
 
     assert intake.data == content[1_000_000:6_500_000]
+
+
+def test_an_upload_without_progress_ends(tmp_path: Path) -> None:
+    """A command would send the same bytes to a leader that forgets them, until its user looks."""
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * 100)
+    sent: list[bytes] = []
+
+    def forgets(request: httpx.Request) -> httpx.Response:
+        if request.method == "PUT":
+            sent.append(request.content)
+        return httpx.Response(200, json={"offset": 0})
+
+    with pytest.raises(TorrentdistError, match="makes no progress at 0"):
+        talk(forgets, lambda client: send_content(client, make_metafile(path), path))
+
+    assert [b"x" * 100] * (MAX_STEPS_BACK + 1) == sent
+
+
+def test_a_leader_that_never_has_all_ends_an_upload(tmp_path: Path) -> None:
+    """A command would finish the same upload again and again."""
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * 100)
+    told: list[int] = []
+
+    def lacks(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/finish"):
+            return refusal("invalid_request", {"offset": 100}, detail="something is missing")
+        return httpx.Response(200, json={"offset": 100})
+
+    with pytest.raises(TorrentdistError, match="something is missing"):
+        talk(lacks, lambda client: send_content(client, make_metafile(path), path, told.append))
+
+    assert [100] * (MAX_STEPS_BACK + 1) == told
+
+
+def test_another_refusal_of_the_end_is_told_at_once(tmp_path: Path) -> None:
+    """Somebody whose token has just ended would wait for a hundred attempts."""
+    path = tmp_path / "file"
+    path.write_bytes(b"x")
+    answers = [httpx.Response(200, json={"offset": 1}), refusal("unauthorized")]
+
+    with pytest.raises(TorrentdistError) as caught:
+        talk(lambda _: answers.pop(0), lambda client: send_content(client, make_metafile(path), path))
+
+    assert "unauthorized" == caught.value.code
 
 
 def test_a_file_that_shrank_ends_an_upload_over_http(tmp_path: Path) -> None:

@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
-from torrentdist.launcher.job_users import NOBODY, BadJobUsers, JobUsers, job_users
+from torrentdist.launcher.job_users import (
+    NOBODY,
+    BadJobUsers,
+    JobUsers,
+    is_listed,
+    job_users,
+    may_run_jobs,
+    name_of,
+    user_of,
+)
 from torrentdist.launcher.privileges import User
 from torrentdist.launcher.run.namespaces import FilesView, wrapped
 from torrentdist.launcher.run.run_spec import MOST_BYTES, decode, parse
@@ -34,6 +43,39 @@ def test_a_run_is_its_callers_unless_it_says_otherwise() -> None:
 
 
 JOBS = JobUsers(2000, 2999)
+
+
+def test_a_user_that_the_host_does_not_list_has_a_name_and_a_group() -> None:
+    """A job of a user out of a range would not start, or run in a group of another user."""
+    unlisted = 3_999_999_999
+
+    assert (User(0, 0), User(unlisted, unlisted)) == (user_of(0), user_of(unlisted))
+    assert (True, False, "root", f"job-{unlisted}") == (
+        is_listed(0),
+        is_listed(unlisted),
+        name_of(0),
+        name_of(unlisted),
+    )
+
+
+@pytest.mark.parametrize(
+    ("user", "allowed"),
+    [
+        (User(2000, 2000), True), (User(2999, 1), True), (User(3000, 3000), False), (User(1999, 1), False),
+        (User(2000, 0), False), (User(2000, 1000), False), (User(0, 1), False), (User(2001, 2001), False),
+    ],
+)  # fmt: skip
+def test_a_job_user_has_nothing_of_root_and_of_the_daemon(user: User, allowed: bool) -> None:
+    """A job would read what the daemon or root alone may read."""
+    assert allowed is may_run_jobs(user, JOBS, User(2001, 1000))
+
+
+def test_a_range_of_users_holds_its_parts() -> None:
+    """A launcher would accept users that its operator has not allowed."""
+    others = JobUsers(2000, 2999), JobUsers(1999, 2500), JobUsers(2500, 3000)
+
+    assert [True, False, False] == [JOBS.includes(other) for other in others]
+    assert (1000, "2000-2999", "5", 1) == (JOBS.size, str(JOBS), str(JobUsers(5, 5)), JobUsers(5, 5).size)
 
 
 @pytest.mark.parametrize(

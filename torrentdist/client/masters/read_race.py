@@ -104,9 +104,7 @@ class _Race(Generic[T]):
                 self._ask(ahead.pop(0), takes_old)
                 next_at = now + step
             until = min(self._end, next_at if ahead else self._end, self._end if takes_old else self._old_at)
-            done, _ = await asyncio.wait(
-                self._running, timeout=max(0.0, until - now), return_when=asyncio.FIRST_COMPLETED
-            )
+            done, _ = await asyncio.wait(self._running, timeout=until - now, return_when=asyncio.FIRST_COMPLETED)
             now = self._clock()
             for attempt in done:
                 url = self._running.pop(attempt)
