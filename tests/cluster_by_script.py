@@ -36,11 +36,14 @@ BUNDLE = BundleView(
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Answers]:
     """A master and a supervisor that answer `METHOD /path` with what the test puts here: a view,
-    bytes or an error."""
-    routes: Answers = {}
+    bytes or an error. `asked` has every request with its query and body."""
+    asked: list[str] = []
+    routes: Answers = {"asked": asked}
 
     class Handler(BaseHTTPRequestHandler):
         def _answer(self) -> None:
+            content = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+            asked.append(f"{self.command} {self.path} {content.decode(errors='replace')}".strip())
             found = routes.get(f"{self.command} {self.path.partition('?')[0]}")
             if found is None:
                 found = TorrentdistError("bundle_not_found", id=self.path)

@@ -158,7 +158,7 @@ def top(session: Session, once: bool, every: float) -> None:
     if not once and on_terminal(session):
         watch(session, cluster_picture, picture, lambda view: None, max(0.2, every))
         return
-    if session.output is None and not sys.stdout.isatty():
+    if session.output is None and not (session.quiet or sys.stdout.isatty()):
         session.output = OutputFormat.JSON
     view = ask_masters(session, cluster_picture)
     show(session, view, value=str(view.distributions_total), table=lambda: picture(view))
