@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -197,8 +198,8 @@ def test_archives_have_what_bundles_leave(given: StoreUsage, held: int, coming: 
     assert expected == allowance(given, held, coming)
 
 
-async def follow_all(cache: ArchiveCache, bench: Bench) -> bytes:
-    growing = await cache.get(bench.content, ArchiveFormat.TAR_GZ)
+async def follow_all(cache: ArchiveCache, bench: Bench, kind: ArchiveFormat = ArchiveFormat.TAR_GZ) -> bytes:
+    growing = await cache.get(bench.content, kind)
     assert growing is not None
     return b"".join([part async for part in growing.follow()])
 
@@ -227,6 +228,45 @@ async def test_a_bundle_that_comes_takes_the_room_of_archives(bench: Bench, tmp_
     cache.make_room(100_000, limits)
 
     assert [] == list((tmp_path / "archives").iterdir())
+    await cache.close()
+
+
+async def test_a_reader_does_not_wait_until_others_archives_are_deleted(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole gateway would stand still while a slow disk deletes large archives."""
+    bench.swarm.published = True
+    (bench.content.directory / "a").write_bytes(bench.data)
+    limits, tight = (usage(limit_bytes=limit, published_bytes=SIZE) for limit in (600_000, 360_000))
+    rooms = [limits, limits, tight]
+
+    async def measure() -> StoreUsage:
+        return rooms.pop(0)
+
+    cache = ArchiveCache(tmp_path / "archives", measure)
+    for kind in (ArchiveFormat.TAR_GZ, ArchiveFormat.ZIP):
+        await follow_all(cache, bench, kind)
+    deleting, go_on, deleted = threading.Event(), threading.Event(), list[int]()
+    unlink = Path.unlink
+
+    def slow_unlink(path: Path, missing_ok: bool = False) -> None:
+        deleting.set()
+        go_on.wait(5.0)
+        deleted.append(threading.get_ident())
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", slow_unlink)
+    making_room = asyncio.create_task(asyncio.to_thread(cache.make_room, 200_000, limits))
+    await asyncio.to_thread(deleting.wait, 5.0)
+    found = await cache.get(bench.content, ArchiveFormat.ZIP)
+    in_time = not deleted
+    go_on.set()
+    await making_room
+    await follow_all(cache, bench, ArchiveFormat.TAR)
+
+    assert (True, True) == (in_time, found is not None)
+    assert {"tar"} == {path.suffix.removeprefix(".") for path in (tmp_path / "archives").iterdir()}
+    assert threading.get_ident() not in deleted
     await cache.close()
 
 

@@ -1,16 +1,19 @@
 """Keeps archives of bundles on this host's disk, so that each is made once and read while it grows.
 
 Always: archives and bundles together stay within the limits of the store, and an archive gives way
-to a bundle. A reader gets a whole archive or an error.
-Never: keep an archive beyond the process. What a crash leaves behind is deleted at the start.
+to a bundle. A reader gets a whole archive or an error. Each archive has a file of its own, so one
+that is deleted late takes no newer one away.
+Never: keep an archive beyond the process, or delete a file under the lock, which the event loop
+waits for. What a crash leaves behind is deleted at the start.
 """
 
 import asyncio
+import itertools
 import os
 import shutil
 import threading
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -96,6 +99,7 @@ class ArchiveCache:
         self._lock = threading.Lock()
         self._archives: OrderedDict[Name, Growing] = OrderedDict()
         """In the order of use: the last one was used last."""
+        self._numbers = itertools.count()
         self._tasks: set[asyncio.Task[None]] = set()
         self._beginning = asyncio.Lock()
         """Held while an archive begins, since many clients ask for the same one at once."""
@@ -113,19 +117,21 @@ class ArchiveCache:
         """Returns the archive, and begins it if need be; None: there is no room to keep one."""
         name = (content.meta.digest, kind)
         async with self._beginning:
-            found = self._known(name)
+            found = await self._known(name)
             return found if found is not None else await self._begin(name, content)
 
     async def _begin(self, name: Name, content: HostContent) -> Growing | None:
         meta, kind = content.meta, name[1]
         usage = await self._measure()
         room, size = await in_heavy_thread(lambda: (room_for(meta), size_of(meta, kind)))
-        growing = Growing(self._directory / f"{name[0]}.{kind}", room, size)
+        growing = Growing(self._directory / f"{name[0]}.{next(self._numbers)}.{kind}", room, size)
         with self._lock:
-            if not self._fits(usage, growing.reserved):
+            allowed = allowance(usage, self._held(), 0) - growing.reserved
+            if sum(other.reserved for other in self._archives.values() if not other.whole) > allowed:
                 return None
+            dropped = self._taken_out(allowed)
             self._archives[name] = growing
-        task = asyncio.create_task(self._make(name, growing, content), name=f"archive {name}")
+        task = asyncio.create_task(self._make(name, growing, content, dropped), name=f"archive {name}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return growing
@@ -136,54 +142,48 @@ class ArchiveCache:
         Blocks.
         """
         with self._lock:
-            self._shrink(allowance(usage, self._held(), coming))
+            dropped = self._taken_out(allowance(usage, self._held(), coming))
+        _delete(dropped)
 
     def held_bytes(self) -> int:
-        """Returns the bytes of all archives, without waiting for a thread that deletes some."""
+        """Returns the bytes of all archives."""
         return sum(growing.reserved for growing in tuple(self._archives.values()))
 
-    def _known(self, name: Name) -> Growing | None:
+    async def _known(self, name: Name) -> Growing | None:
         with self._lock:
             found = self._archives.get(name)
             if found is not None:
                 self._archives.move_to_end(name)
-        if found is not None and found.whole and _identity(found.path) != found.identity:
-            self._drop(name, found)
+        if found is not None and found.whole and await asyncio.to_thread(_identity, found.path) != found.identity:
+            await self._drop(name, found)
             return None
         return found
 
     def _held(self) -> int:
         return sum(growing.reserved for growing in self._archives.values())
 
-    def _fits(self, usage: StoreUsage, size: int) -> bool:
-        allowed = allowance(usage, self._held(), 0)
-        if size > allowed:
-            return False
-        self._shrink(allowed - size)
-        return self._held() + size <= allowed
-
-    def _shrink(self, allowed: int) -> None:
-        """Drops the archives used longest ago until at most `allowed` bytes are held.
-
-        Readers read on.
-        """
+    def _taken_out(self, allowed: int) -> list[Path]:
+        """Takes out the archives used longest ago until at most `allowed` bytes are held, and
+        returns their files. Readers read on."""
+        taken: list[Path] = []
         for name, growing in list(self._archives.items()):
             if self._held() <= allowed:
-                return
+                break
             if growing.whole:
                 del self._archives[name]
-                growing.path.unlink(missing_ok=True)
+                taken.append(growing.path)
+        return taken
 
-    def _drop(self, name: Name, growing: Growing) -> None:
+    async def _drop(self, name: Name, growing: Growing) -> None:
         with self._lock:
             if self._archives.get(name) is growing:
                 del self._archives[name]
-        with suppress(OSError):
-            growing.path.unlink(missing_ok=True)
+        await asyncio.to_thread(_delete, [growing.path])
 
-    async def _make(self, name: Name, growing: Growing, content: HostContent) -> None:
+    async def _make(self, name: Name, growing: Growing, content: HostContent, dropped: list[Path]) -> None:
+        """Makes an archive in the room of others, whose files are `dropped`."""
         try:
-            with await asyncio.to_thread(_create, growing.path) as stream:
+            with await asyncio.to_thread(_create, growing.path, dropped) as stream:
                 growing.begun = True
                 await _tell(growing, 0)
                 async for data in archive(content.meta, name[1], content.read_all):
@@ -200,7 +200,7 @@ class ArchiveCache:
             raise
         finally:
             if growing.error is not None:
-                self._drop(name, growing)
+                await self._drop(name, growing)
                 log.warning("archive not made", digest=name[0], kind=name[1], error=growing.error.message)
             await _tell(growing, 0)
 
@@ -211,10 +211,16 @@ async def _tell(growing: Growing, more: int) -> None:
         growing.changed.notify_all()
 
 
-def _create(path: Path) -> IO[bytes]:
+def _create(path: Path, dropped: Iterable[Path]) -> IO[bytes]:
+    _delete(dropped)
     path.parent.mkdir(mode=0o700, exist_ok=True)
-    path.unlink(missing_ok=True)  # readers of the previous file read on
     return open(path, "xb")
+
+
+def _delete(files: Iterable[Path]) -> None:
+    for file in files:
+        with suppress(OSError):
+            file.unlink(missing_ok=True)
 
 
 def _identity(path: Path) -> tuple[int, int, int] | None:
