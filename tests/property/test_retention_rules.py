@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from property_size import examples
 from records_of import bundle, digest_of, job, snapshot
 
-from torrentdist.cluster.records.snapshot import ClusterSnapshot
+from torrentdist.cluster.records.snapshot import BundleEntry, ClusterSnapshot
 from torrentdist.master.bundles.bundle_operations import removal_ops
 from torrentdist.master.changes.predicted_records import predicted
 from torrentdist.master.policies.retention_operations import rule_view, rule_views
@@ -202,3 +202,26 @@ def test_a_bundle_that_lives_on_anothers_copies_keeps_them() -> None:
         seen, bundles={**seen.bundles, BundleId("other"): bundle("other", state=BundleState.REMOVED, content="same")}
     )
     assert ["etl-1"] == doomed(gone, NOW), "what is removed needs no copies"
+
+
+class CountedReads(dict[BundleId, BundleEntry]):
+    reads = 0
+
+    def __getitem__(self, key: BundleId) -> BundleEntry:
+        self.reads += 1
+        return super().__getitem__(key)
+
+
+def test_many_bundles_with_one_content_cost_what_others_cost() -> None:
+    """If this fails, the leader stands still while it decides on thousands of versions that are all
+    the same, and loses its leadership."""
+    reads = {}
+    for content in ("same", None):
+        made = [bundle(f"etl-{n:03}", content=content, created_at=float(n), holders=["m1"]) for n in range(300)]
+        seen = snapshot(made, retention=[RetentionRecord(pattern="etl-*", keep=5)])
+        counted = CountedReads(seen.bundles)
+        going = doomed(replace(seen, bundles=counted), NOW)
+        reads[content] = counted.reads
+
+        assert len(going) == 295
+    assert reads["same"] <= 2 * reads[None]

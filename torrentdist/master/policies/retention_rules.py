@@ -102,12 +102,12 @@ def _uses(snapshot: ClusterSnapshot, entry: BundleEntry, index: RecordIndex) -> 
 
 def _last_copies(snapshot: ClusterSnapshot, going: set[BundleId], index: RecordIndex) -> set[BundleId]:
     """Returns those of the bundles whose copies another bundle lives on."""
-    found = set()
-    for id_ in going:
-        twins = [snapshot.bundles[other] for other in index.bundles_of(snapshot.bundles[id_].record.digest)]
-        staying = [t for t in twins if t.record.id not in going and t.record.state is not BundleState.REMOVED]
+    found: set[BundleId] = set()
+    for digest in {snapshot.bundles[id_].record.digest for id_ in going}:
+        twins = [snapshot.bundles[id_] for id_ in index.bundles_of(digest)]
+        staying = (t for t in twins if t.record.id not in going and t.record.state is not BundleState.REMOVED)
         if any(not snapshot.holders(twin.record.id) for twin in staying):
-            found.add(id_)
+            found.update(twin.record.id for twin in twins if twin.record.id in going)
     return found
 
 
