@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 
 import pytest
-from masters_in_process import BUNDLE, Enter, leader_with_bundle
+from masters_in_process import BUNDLE, Enter, InProcess, leader_with_bundle
 from zookeeper_fixtures import eventually
 
 from torrentdist.cluster import paths
@@ -16,9 +16,10 @@ from torrentdist.master.master_session import MasterSession
 from torrentdist.master.policies.distribution_orders import DistributionOrder
 from torrentdist.master.policies.policy_loop import PolicyLoop, PolicyParts
 from torrentdist.master.policies.retention_operations import RetentionOperations
-from torrentdist.model.ids import Digest, MasterId, PeerId, StoreId, SupervisorId
+from torrentdist.model.ids import BundleId, Digest, MasterId, PeerId, StoreId, SupervisorId
 from torrentdist.model.policies.distribution_record import DistributionState
-from torrentdist.model.records import SupervisorRecord, encode
+from torrentdist.model.records import AssignmentRecord, SupervisorRecord, encode
+from torrentdist.model.wire.fleet_messages import NO_ROOM
 from torrentdist.model.wire.swarm_messages import SwarmEntry
 
 pytestmark = pytest.mark.anyio
@@ -51,19 +52,33 @@ class Swarm:
         return self.revision
 
 
-async def test_a_distribution_in_which_nothing_moves_is_not_looked_at(enter: Enter) -> None:
-    """A master of 1,000 hosts would walk over all of them twice a second, all day if one is
-    stuck."""
-    master, swarm = await leader_with_bundle(enter), Swarm()
-    host = SupervisorRecord(id=HOST, host="127.0.0.1", gateway="", swarm_port=1, store=StoreId("s"), version="1")
-    await master.zk.create(paths.supervisor(HOST), encode(host))
-    await master.mirror.wait_for(lambda s: HOST in s.supervisors, 10.0)
+async def register(master: InProcess, id_: SupervisorId) -> None:
+    host = SupervisorRecord(id=id_, host="127.0.0.1", gateway="", swarm_port=1, store=StoreId("s"), version="1")
+    await master.zk.create(paths.supervisor(id_), encode(host))
+    await master.mirror.wait_for(lambda s: id_ in s.supervisors, 10.0)
+
+
+@contextlib.asynccontextmanager
+async def policies(master: InProcess, swarm: Swarm, patience: float) -> AsyncIterator[None]:
     session = MasterSession(MasterId("m1"), master.zk, master.mirror)
     parts = PolicyParts(
         master.changes, RetentionOperations(master.changes, master.zk.server_now), swarm.members, swarm.current
     )
-    running = asyncio.create_task(PolicyLoop(session, master.leadership, parts, PATIENCE_SECS).run())
+    running = asyncio.create_task(PolicyLoop(session, master.leadership, parts, patience).run())
     try:
+        yield
+    finally:
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+
+
+async def test_a_distribution_in_which_nothing_moves_is_not_looked_at(enter: Enter) -> None:
+    """A master of 1,000 hosts would walk over all of them twice a second, all day if one is
+    stuck."""
+    master, swarm = await leader_with_bundle(enter), Swarm()
+    await register(master, HOST)
+    async with policies(master, swarm, PATIENCE_SECS):
         await master.distributions.begin(None, DistributionOrder(BUNDLE), lambda _: None)
         await eventually(lambda: swarm.looks > 0 and HOST in master.mirror.snapshot.assignments)
         before = swarm.looks
@@ -76,9 +91,25 @@ async def test_a_distribution_in_which_nothing_moves_is_not_looked_at(enter: Ent
         await eventually(
             lambda: master.mirror.snapshot.distributions[BUNDLE].record.state is DistributionState.COMPLETE
         )
-    finally:
-        running.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await running
 
     assert 0 == at_rest
+
+
+async def test_a_host_whose_assignment_is_full_is_told_as_a_failure(enter: Enter) -> None:
+    """No host behind it would get the bundle, and the distribution would never end."""
+    master, swarm, full = await leader_with_bundle(enter), Swarm(), SupervisorId("h0")
+    record = AssignmentRecord(bundles=tuple(BundleId(f"{n:0128}") for n in range(6_500)))
+    await master.zk.create(paths.assignment(full), encode(record))
+    for host in (full, HOST):
+        await register(master, host)
+    swarm.say(complete=True)
+    async with policies(master, swarm, patience=0.05):
+        await master.distributions.begin(None, DistributionOrder(BUNDLE), lambda _: None)
+        await eventually(lambda: master.mirror.snapshot.distributions[BUNDLE].record.is_over)
+    over = master.mirror.snapshot
+
+    assert (DistributionState.COMPLETE, f"these hosts lack it: h0 ({NO_ROOM})") == (
+        over.distributions[BUNDLE].record.state,
+        over.distributions[BUNDLE].record.reason,
+    )
+    assert BUNDLE in over.assignments[HOST].record.bundles

@@ -11,10 +11,9 @@ from records_of import job, snapshot, supervisor
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.session.znode_operations import Create, Set
+from torrentdist.master.changes.assignment_room import ASSIGNMENT_BYTES, WORKER_BYTES
 from torrentdist.master.changes.predicted_records import predicted
 from torrentdist.master.jobs.job_duties import (
-    ASSIGNMENT_BYTES,
-    WORKER_BYTES,
     Happened,
     assignment_ops,
     cleanup_ops,

@@ -9,16 +9,18 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from torrentdist.cluster.records.snapshot import BundleEntry, ClusterSnapshot
+from torrentdist.master.changes.assignment_room import is_full
+from torrentdist.master.policies.distribution_changes import hosts_of
 from torrentdist.master.reads.paging import WHOLE, Page
 from torrentdist.model.access.host_record import HostRecord
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest, MasterId, PeerId, SupervisorId
-from torrentdist.model.policies.distribution_record import DistributionState
+from torrentdist.model.policies.distribution_record import DistributionRecord, DistributionState
 from torrentdist.model.records import BundleRecord, BundleState, FailoverRecord
 from torrentdist.model.removals import REMOVED_KEEPS_ID
 from torrentdist.model.wire.bundle_messages import BundleView
 from torrentdist.model.wire.cluster_messages import BundleCounts, ClusterView, MasterView, SupervisorView
-from torrentdist.model.wire.fleet_messages import LATER_WAVE, FleetView, HostProgress, HostState, ZoneView
+from torrentdist.model.wire.fleet_messages import LATER_WAVE, NO_ROOM, FleetView, HostProgress, HostState, ZoneView
 from torrentdist.model.wire.ha_views import FailoverView
 from torrentdist.model.wire.swarm_messages import SwarmEntry
 from torrentdist.model.wire.view import view_of
@@ -254,18 +256,13 @@ def zones_of(fleet: FleetView, zone_of: Callable[[PeerId], str]) -> list[ZoneVie
 
 
 def with_later_waves(snapshot: ClusterSnapshot, bundle: BundleId, hosts: list[HostProgress]) -> FleetView:
-    """Adds the hosts whose wave has not begun to those that were told."""
+    """Adds the hosts whose wave has not begun to those that were told, and those that cannot be
+    told because their assignments are full."""
     record = snapshot.bundles[bundle].record
     order = snapshot.distributions.get(bundle)
     if order is None:
         return FleetView(id=bundle, digest=record.digest, size=record.size, hosts=hosts)
-    if not order.record.is_over:
-        told = {host.supervisor for host in hosts}
-        waiting = HostProgress(
-            supervisor=SupervisorId(""), state=HostState.WAITING, size=record.size, reason=LATER_WAVE
-        )
-        later = (msgspec.structs.replace(waiting, supervisor=id_) for id_ in order.record.hosts if id_ not in told)
-        hosts = sorted([*hosts, *later], key=lambda host: host.supervisor)
+    hosts = sorted([*hosts, *_untold(snapshot, order.record, record.size, hosts)], key=lambda host: host.supervisor)
     failed = order.record.state in (DistributionState.STOPPED, DistributionState.CANCELLED)
     return FleetView(
         id=bundle,
@@ -275,6 +272,21 @@ def with_later_waves(snapshot: ClusterSnapshot, bundle: BundleId, hosts: list[Ho
         distribution=order.record.state.value,
         stopped=order.record.reason if failed else "",
     )
+
+
+def _untold(
+    snapshot: ClusterSnapshot, order: DistributionRecord, size: int, told: list[HostProgress]
+) -> Iterable[HostProgress]:
+    if order.state is DistributionState.CANCELLED:
+        return
+    known, ordered = {host.supervisor for host in told}, frozenset(order.hosts)
+    for id_ in hosts_of(snapshot, order):
+        if id_ in known:
+            continue
+        if is_full(snapshot, id_):
+            yield HostProgress(supervisor=id_, state=HostState.STUCK, size=size, reason=NO_ROOM)
+        elif id_ in ordered and not order.is_over:
+            yield HostProgress(supervisor=id_, state=HostState.WAITING, size=size, reason=LATER_WAVE)
 
 
 def host_progress(snapshot: ClusterSnapshot, id_: SupervisorId, said: SwarmEntry | None, size: int) -> HostProgress:

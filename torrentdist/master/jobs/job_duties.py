@@ -15,6 +15,7 @@ import msgspec
 from torrentdist.cluster import paths
 from torrentdist.cluster.records.snapshot import AssignmentEntry, ClusterSnapshot, JobEntry
 from torrentdist.cluster.session.znode_operations import Create, Delete, Op, Set
+from torrentdist.master.changes.assignment_room import ASSIGNMENT_BYTES, WORKER_BYTES, is_surely_below
 from torrentdist.master.changes.predicted_records import predicted
 from torrentdist.master.jobs.job_operations import event_ops, lacking, wait_ends
 from torrentdist.master.jobs.lifecycle import Due, Event, Replicated, Replicating, WorkerEnded, keeps_places, runs
@@ -25,13 +26,6 @@ from torrentdist.model.wire.job_messages import WorkerReport, WorkerState
 
 SETTLE_SECS = 4.0
 """Longer than a proof of isolation is valid."""
-
-
-ASSIGNMENT_BYTES = 500_000
-"""Largest assignment to which workers are added. One that is larger could not be written."""
-WORKER_BYTES = 250
-BUNDLE_BYTES = 500
-"""Most bytes that one worker, and that one bundle, takes of it."""
 
 
 def settling_secs(session_secs: float) -> float:
@@ -204,7 +198,7 @@ def _with_room(snapshot: ClusterSnapshot, host: HostSlots) -> HostSlots:
     """Returns no more slots than its assignment can name workers, besides its bundles."""
     entry = snapshot.assignments.get(host.id)
     record = AssignmentRecord() if entry is None else entry.record
-    if host.slots * WORKER_BYTES + len(record.bundles) * BUNDLE_BYTES < ASSIGNMENT_BYTES:
+    if is_surely_below(record, host.slots, ASSIGNMENT_BYTES):
         return host
     others = len(encode(msgspec.structs.replace(record, workers=())))
     room = max(len(record.workers), (ASSIGNMENT_BYTES - others) // WORKER_BYTES)

@@ -17,6 +17,7 @@ from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.log import get_logger
 from torrentdist.master.bundles.bundle_operations import BATCH
 from torrentdist.master.bundles.bundle_views import fleet_view
+from torrentdist.master.changes.assignment_room import is_full
 from torrentdist.master.changes.commit import LeaderChanges
 from torrentdist.master.changes.record_loop import LOOK_SECS, RecordLoop
 from torrentdist.master.leading.leadership import Leadership
@@ -136,7 +137,8 @@ class PolicyLoop:
             await self._advance_when_due(snapshot, bundle)
             return True
         elif entry.record.state is DistributionState.STANDING:
-            hosts = changes_of.with_labels(snapshot, entry.record.labels)
+            matching = changes_of.with_labels(snapshot, entry.record.labels)
+            hosts = [host for host in matching if not is_full(snapshot, host)]
             told = changes_of.told_of(snapshot, bundle, hosts)
             if len(told) < len(hosts):
                 outcomes = self._outcomes(snapshot, bundle).values()
@@ -172,8 +174,8 @@ class PolicyLoop:
         if changes_of.retell_ops(snapshot, begun):
             await self._change(bundle, begun, lambda s: changes_of.retell_ops(s, begun))
             return
-        told = changes_of.told_of(snapshot, bundle, begun.hosts)
-        step = next_step(begun, told, self._outcomes(snapshot, bundle), self._patience)
+        outcomes = self._outcomes(snapshot, bundle)
+        step = next_step(begun, outcomes, outcomes, self._patience)
         match step:
             case TellHosts(hosts):
                 log.info("the next hosts of a distribution are told", bundle=bundle, hosts=len(hosts))
@@ -190,11 +192,11 @@ class PolicyLoop:
         await self._parts.changes.make(None, still, lambda _: None, batch=BATCH)
 
     def _outcomes(self, snapshot: ClusterSnapshot, bundle: BundleId) -> dict[SupervisorId, HostOutcome]:
+        """Returns what is known of the hosts that were told, and of those that cannot be told."""
         record, now = snapshot.bundles[bundle].record, time.monotonic()
         outcomes = {}
         fleet = fleet_view(snapshot, bundle, self._parts.members(record.digest)).hosts
-        told = changes_of.told_of(snapshot, bundle, (host.supervisor for host in fleet))
-        for host in (host for host in fleet if host.supervisor in told):
+        for host in (host for host in fleet if not host.is_later):
             key = (bundle, host.supervisor)
             if key not in self._seen:
                 since = waits_since(snapshot, host, bundle)

@@ -21,7 +21,7 @@ def with_time_left(fleet: FleetView, order: DistributionEntry | None, now: float
         return msgspec.structs.replace(fleet, time_left=_longest(fleet.hosts))
     record = order.record
     later = [host for host in fleet.hosts if host.is_later]
-    told = {host.supervisor for host in fleet.hosts if not host.is_later}
+    told = {host.supervisor for host in fleet.hosts if host.is_told}
     left = _longest(fleet.hosts)
     if later:
         left = _at_the_pace_so_far(fleet, now - record.begun_at)

@@ -47,6 +47,8 @@ class HostState(StrEnum):
 
 LATER_WAVE = "its wave has not begun"
 """The reason of a host that a distribution has not told yet."""
+NO_ROOM = "its assignment has no room for another bundle"
+"""The reason of a host that a distribution cannot tell."""
 
 
 class HostProgress(ArrivalView, frozen=True, kw_only=True, gc=False):
@@ -60,6 +62,11 @@ class HostProgress(ArrivalView, frozen=True, kw_only=True, gc=False):
     def is_later(self) -> bool:
         """Whether its wave has not begun, so that nobody can call it slow."""
         return self.state is HostState.WAITING and self.reason == LATER_WAVE
+
+    @property
+    def is_told(self) -> bool:
+        """Whether its assignment names the bundle."""
+        return not self.is_later and self.reason != NO_ROOM
 
 
 class ZoneView(View, frozen=True, kw_only=True):
