@@ -37,7 +37,7 @@ def test_no_byte_comes_before_the_limit(tmp_path: Path) -> None:
                 meta = published(tmp_path / "a", LARGE)
                 giver.seed(meta, tmp_path / "a")
                 await eventually(lambda: giver.transfers()[0].handle is not None)
-                store = SimpleNamespace(arriving=lambda: {meta.digest})
+                store = SimpleNamespace(arriving=lambda: {meta.digest}, hear_deletions=lambda told: None)
                 parts: Any = SimpleNamespace(store=store, engine=taker, tell_masters=lambda within: None)
                 known: Any = SimpleNamespace(place=lambda digest: None)
                 transfers = SwarmTransfers(parts, known, lambda digest: [address(giver, complete=True)])

@@ -130,10 +130,13 @@ def test_what_programs_use_is_known_after_a_restart(tmp_path: Path) -> None:
     restarted = Leases(tmp_path, clock)
     clock.now += ASKED_SECS
     used, latest = restarted.digests(), restarted.contents()
+    one_by_one = [restarted.is_content_held(Digest(letter * 64)) for letter in "d2e"]
     os.close(file)
 
     assert (frozenset({DIGEST, other}), {ID: other}) == (used, latest)
+    assert [True, True, False] == one_by_one
     assert frozenset() == restarted.digests()
+    assert not restarted.is_content_held(DIGEST)
 
 
 def test_a_lease_file_that_is_damaged_stops_no_supervisor(tmp_path: Path) -> None:
@@ -196,8 +199,9 @@ def test_there_is_a_bound_on_leases(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_lease_counts_before_a_removal_is_waited_for(tmp_path: Path) -> None:
-    """If this fails, a removed bundle goes from under a program that was told it may use it."""
-    leases, known = Leases(tmp_path), list[frozenset[Digest]]()
+    """If this fails, a removed bundle goes from under a program that was told it may use it. One
+    that just had to make room is fetched again, or the program would be told that there is none."""
+    leases, known, requested = Leases(tmp_path), list[frozenset[Digest]](), list[BundleId]()
     leases.ask(ID)
 
     async def settled_bundle(digest: Digest) -> None:
@@ -205,9 +209,11 @@ def test_a_lease_counts_before_a_removal_is_waited_for(tmp_path: Path) -> None:
 
     async def nothing(*_: object) -> None: ...
 
-    store = SimpleNamespace(settled_bundle=settled_bundle, touch=nothing)
-    rest: Any = {"keeper": SimpleNamespace(view=nothing), "links": SimpleNamespace(update=nothing), "directory": None}
+    store = SimpleNamespace(settled_bundle=settled_bundle, touch=nothing, get=lambda digest: None)
+    keeper = SimpleNamespace(view=nothing, request=requested.append)
+    rest: Any = {"keeper": keeper, "links": SimpleNamespace(update=nothing), "directory": None}
     api = LeaseApi(runtime=SimpleNamespace(store=store), leases=leases, **rest)  # type: ignore[arg-type]
     asyncio.run(api._kept(HostBundleView(id=ID, digest=DIGEST, state=HostState.DONE)))
 
     assert [frozenset({DIGEST})] == known
+    assert [ID] == requested

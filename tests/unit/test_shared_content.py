@@ -42,7 +42,11 @@ def test_a_plugin_leaves_the_swarm_of_what_no_other_bundle_has(
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
         store = SimpleNamespace(
-            names=lambda digest: names, get=lambda digest: here or None, may_link=lambda may: None, data_dir=None
+            names=lambda digest: names,
+            get=lambda digest: here or None,
+            may_link=lambda may: None,
+            hear_deletions=lambda told: None,
+            data_dir=None,
         )
         engine = SimpleNamespace(remove=remove)
         parts: Any = SimpleNamespace(store=store, engine=engine, events=None, tell_masters=lambda within: None)
@@ -82,6 +86,7 @@ def test_a_plugin_that_fails_to_forget_a_bundle_is_asked_again(
             get=lambda digest: None,
             lookup=lambda bundle: DIGEST if comes_again else None,
             may_link=lambda may: None,
+            hear_deletions=lambda told: None,
             data_dir=tmp_path,
         )
         parts: Any = SimpleNamespace(store=store, engine=None, events=None, tell_masters=lambda within: None)

@@ -229,6 +229,22 @@ def test_a_block_that_versions_share_counts_once_for_the_mark(tmp_path: Path) ->
     assert [0, 1] == goes
 
 
+def test_a_store_below_its_mark_asks_for_no_claims() -> None:
+    """If this fails, each look at the mark costs a look at all locks of programs, for each bundle,
+    and everybody who asks for a bundle waits meanwhile."""
+
+    def unwanted(digest: Digest) -> Collection[KeepReason]:
+        raise AssertionError(digest)
+
+    state = state_of(stored(A, MIB, 1.0), stored(B, MIB, 1.0))
+    plans = [
+        state.plan_to_low(StoreMarks(high), taken=2 * MIB, own={}, now=10 * IDLE_SECS, claims=unwanted)
+        for high in (0, 2 * MIB)
+    ]
+
+    assert [[], []] == plans
+
+
 def test_own_bytes_follow_what_is_published_and_removed(with_reflinks: Path, tmp_path: Path) -> None:  # noqa: F811
     """`bundle ls` would show the room that a version took on the day of its publication."""
     here = Site(tmp_path, disk=with_reflinks)

@@ -161,15 +161,19 @@ class HostRuntime:
         A damaged bundle is set aside at once, and so is each bundle that shares a damaged file with
         it. The daemon's plan fetches them again.
         """
-        if self.store.get(digest) is None:
+        before = self.store.get(digest)
+        if before is None:
             return []
         damage = await self.store.verify(digest)
         paths = [item.path for item in damage]
+        sharers = await self.store.sharers(digest, paths) if damage else []
+        now = self.store.get(digest)
+        if now is None or now.published_at != before.published_at:
+            return []  # It was deleted meanwhile, and with it what was read.
         if damage:
-            sharers = await self.store.sharers(digest, paths)
             await self.set_aside(digest, f"{damage[0].path}: {damage[0].reason}")
-            for sharer in sharers:
-                await self.verify(sharer)
+        for sharer in sharers:
+            await self.verify(sharer)
         return paths
 
     async def set_aside(self, digest: Digest, reason: str) -> None:

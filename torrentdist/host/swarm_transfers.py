@@ -235,7 +235,10 @@ class SwarmTransfers:
 
     async def _end_seeding_deleted(self, digest: Digest) -> None:
         transfer = self._engine.transfer(digest)
-        if transfer is not None and transfer.phase is TransferPhase.SEEDING and self._store.get(digest) is None:
+        if transfer is None or self._store.get(digest) is not None:
+            return
+        # One that has just begun to seed is checked first.
+        if transfer.phase is TransferPhase.SEEDING or digest not in self._fetching:
             await self._engine.remove(digest)
 
     @contextmanager

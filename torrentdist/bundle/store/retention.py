@@ -102,6 +102,10 @@ def room_for(usage: StoreUsage, marks: StoreMarks, taken: int) -> int:
     return max(0, min(rooms) - usage.arriving_bytes)
 
 
+def is_above(marks: StoreMarks, used: int) -> bool:
+    return bool(marks.high) and used > marks.high
+
+
 IDLE_SECS = 600.0
 """A bundle that was used more recently is not removed for a mark: a reader may still be at it."""
 
@@ -112,7 +116,7 @@ def plan_to_low(entries: Sequence[Entry], *, used: int, marks: StoreMarks, now: 
     Large bundles that are idle for long go first, so that few have to go. If all unclaimed idle
     bundles are not enough, all of them are chosen.
     """
-    if not marks.high or used <= marks.high:
+    if not is_above(marks, used):
         return []
     need = used - (marks.low or marks.high)
     idle = [entry for entry in _by_last_use(entries) if now - entry.used_at >= IDLE_SECS and entry.size]

@@ -210,6 +210,8 @@ class StoreState:
         freed = {digest: max(1, size) for digest, size in own.items()}
         with self._changed:
             used = sum(self._arriving.values()) + taken
+            if not retention.is_above(marks, used):
+                return []  # Claims cost something.
             doomed = retention.plan_to_low(self._entries(claims, freed), used=used, marks=marks, now=now)
             return [self._published[digest] for digest in doomed]
 

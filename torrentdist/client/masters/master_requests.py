@@ -105,6 +105,11 @@ class MasterRequests:
         """The URLs of every known master: the configured ones, then those learned from answers."""
         return list(dict.fromkeys((*self._configured, *self._learned)))
 
+    @property
+    def zxid(self) -> int:
+        """The newest transaction that this user has seen."""
+        return self._seen.zxid
+
     def learn(self, masters: Iterable[str]) -> None:
         """Adopts the list of live masters in a master's answer."""
         self._learned = list(leader_search.learned(masters)) or self._learned

@@ -7,11 +7,12 @@ Never: decide what happens to a bundle that is refused; callers get an error.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
-from torrentdist.bundle.files.durability import write_durably
+from torrentdist.bundle.files.durability import remove_begun, write_durably
 from torrentdist.log import get_logger
 from torrentdist.model.access.envelope import Envelope, SigningKeyText
 from torrentdist.model.configuration.config import TrustConfig
@@ -39,6 +40,8 @@ class BundleSignatures:
             log.info("signatures are checked by [trust] as it is now; a change needs a restart", rules=rules)
         self._trust = trust
         self._folder = folder
+        with suppress(OSError):  # There is none before the first signature.
+            remove_begun(folder)
         self._ask = ask
         self._judged: dict[BundleId, tuple[Digest, tuple[Envelope, ...]]] = {}
         """Contents that may be used under these ids while this process lives."""

@@ -18,7 +18,6 @@ import msgspec
 from torrentdist.bundle.files.durability import as_failure
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.store.store import KeepReason, StoredBundle
-from torrentdist.distributor.plugin_files import PLUGIN_DIR, kept_bundles
 from torrentdist.host.host_parts import AT_ONCE
 from torrentdist.host.process.host_daemon import HostDaemon
 from torrentdist.log import get_logger
@@ -31,6 +30,7 @@ from torrentdist.model.wire.fleet_messages import HostBundleView, HostState
 from torrentdist.model.wire.transfer_messages import TransferView
 from torrentdist.supervisor.bundles import keeping_plan
 from torrentdist.supervisor.bundles.bundle_signatures import BundleSignatures
+from torrentdist.supervisor.bundles.forgetting import NO_MASTER, Forgetting
 from torrentdist.supervisor.bundles.holds import Holds
 from torrentdist.supervisor.bundles.keeping_plan import (
     BeginSeeding,
@@ -45,8 +45,6 @@ log = get_logger()
 
 LOOK_SECS = 10.0
 """Longest time between two rounds."""
-UNCLEAR_SECS = 600.0
-"""How long masters are asked whether a bundle is removed of which the plug-in still knows."""
 MOST_FAILURES = 500
 """Failures that are remembered of bundles that are not assigned to this host."""
 GIVE_UP_SECS = 10.0
@@ -95,11 +93,7 @@ class Keeper:
         """Contents that masters call removed."""
         self._given: dict[Digest, _Given] = {}
         """Contents that a master gave a moment ago."""
-        self._gone: dict[BundleId, Digest] = {}
-        """Ids that are not bound any more, and of which signatures and the plug-in still know."""
-        self._gone_since: dict[BundleId, float] = {}
-        self._ask_again_at = 0.0
-        """When masters are asked again whether those are removed."""
+        self._forgetting = Forgetting(host, signatures)
         self._marks: frozenset[str] = frozenset()
         """Marks of the removals that were heard last."""
         self._fetches: dict[BundleId, asyncio.Task[None]] = {}
@@ -119,15 +113,14 @@ class Keeper:
         """Whether a program of this host uses a bundle. Called in any thread."""
         self.leased_digests: Callable[[], frozenset[Digest]] = frozenset
         """Returns the contents that programs use, removed ones too."""
+        self.is_content_leased: Callable[[Digest], bool] = lambda digest: False
+        """Whether a program uses this content. Called in any thread."""
         self.after_round: Callable[[], None] = lambda: None
 
     async def open(self) -> None:
         """Reads what an earlier process held here. Until then, nothing may be removed."""
         await asyncio.to_thread(self.holds.load)
-        store = self._runtime.store
-        for bundle, digest in (await asyncio.to_thread(kept_bundles, store.data_dir / PLUGIN_DIR)).items():
-            if store.lookup(bundle) is None:  # The process ended before the plug-in had forgotten it.
-                self._note_gone(bundle, digest)
+        await self._forgetting.open()
         self._assign()
 
     def assign(self, bundles: frozenset[BundleId], terms: Mapping[BundleId, BundleTerms]) -> None:
@@ -279,7 +272,7 @@ class Keeper:
         elif not self.knows_assignment:
             claims.add(KeepReason.ASSIGNMENT_UNKNOWN)
         # A removed bundle has no name, and a program may use it.
-        if names & self._requested or any(map(self.is_leased, names)) or digest in self.leased_digests():
+        if names & self._requested or any(map(self.is_leased, names)) or self.is_content_leased(digest):
             claims.add(KeepReason.IN_USE)
         if digest in self.holds.digests():
             claims.add(KeepReason.MOUNTED)
@@ -298,7 +291,7 @@ class Keeper:
             for fetch in fetches:
                 fetch.cancel()
             # The tasks use resources that are closed after this.
-            await asyncio.gather(*fetches, return_exceptions=True)
+            await asyncio.gather(self._forgetting.close(), *fetches, return_exceptions=True)
 
     async def _keep(self) -> None:
         while True:
@@ -322,7 +315,7 @@ class Keeper:
                             detail=error.message,
                         )
                     self._undone.add(action)
-            await self._forget_gone()
+            self._forgetting.begin()
             self.after_round()
             try:
                 pause = secs_until_retry(self._not_before.values(), planned_at, time.monotonic(), LOOK_SECS)
@@ -364,9 +357,11 @@ class Keeper:
         )
 
     def _held(self) -> frozenset[Digest]:
-        """Returns what programs use or have mounted, removed bundles too. Any thread may call
-        it."""
+        """Returns what programs use or have mounted, removed bundles too."""
         return self.holds.digests() | self.leased_digests()
+
+    def _is_held(self, digest: Digest) -> bool:
+        return digest in self.holds.digests() or self.is_content_leased(digest)
 
     def _stuck(self) -> frozenset[BundleId]:
         """Returns the bundles that are fetched and do not come."""
@@ -377,16 +372,12 @@ class Keeper:
         match action:
             case FetchBundle(bundle):
                 self._fetches[bundle] = asyncio.create_task(self._fetch(bundle), name=f"keep {bundle}")
-            case DropBundle(digest):
-                names = self._runtime.store.names(digest)
-                # Dropping first frees the room that updating the names may need.
-                if not await self._runtime.drop(digest, lambda: digest in self._held()):
-                    return
-                log.info("bundle removed", digest=digest)
-                for bundle in names:
-                    await self._unbind(bundle, digest)
-            case DropArrival(digest):
-                await self._drop_arrival(digest)
+            case DropBundle(digest) if not self._runtime.turn(digest).locked():
+                async with self._runtime.turn(digest):
+                    await self._drop_removed(digest)
+            case DropArrival(digest) if not self._runtime.turn(digest).locked():
+                async with self._runtime.turn(digest):
+                    await self._drop_arrival(digest)
             case CancelFetch(bundle):
                 await self._give_up(bundle)
             case BeginSeeding(digest):
@@ -395,53 +386,24 @@ class Keeper:
             case StopSeeding(digest):
                 await self._runtime.transfers.stop_seeding(digest)
 
+    async def _drop_removed(self, digest: Digest) -> None:
+        if digest not in self._removed:
+            return  # It was uploaded again since the plan.
+        names = self._runtime.store.names(digest)
+        # Dropping first frees the room that updating the names may need.
+        if not await self._runtime.drop(digest, lambda: self._is_held(digest)):
+            return
+        log.info("bundle removed", digest=digest)
+        for bundle in names:
+            await self._unbind(bundle, digest)
+
     async def _unbind(self, bundle: BundleId, digest: Digest) -> None:
         self._requested.discard(bundle)
         self._given.pop(digest, None)
         if self._runtime.store.lookup(bundle) == digest:
             await self._runtime.store.unbind(bundle)
-        self._note_gone(bundle, digest)
+        self._forgetting.note(bundle, digest)
         self._assign()
-
-    def _note_gone(self, bundle: BundleId, digest: Digest) -> None:
-        """Notes that a bundle is gone here. If the cluster lacks it too, the plug-in forgets it."""
-        self._gone[bundle], self._gone_since[bundle] = digest, time.monotonic()
-        self._ask_again_at = 0.0
-
-    async def _forget_gone(self) -> None:
-        """Lets the plug-in forget the removed bundles whose content is gone or has another name.
-
-        A plug-in leaves the swarm, and outside of it no master would say that the content is
-        removed.
-        """
-        store, now = self._runtime.store, time.monotonic()
-        if now < self._ask_again_at:
-            return
-        gone = {bundle for bundle, digest in self._gone.items() if store.get(digest) is None or store.names(digest)}
-        for bundle in sorted(gone):
-            if not await self._forget_in_plugin(bundle) and now - self._gone_since[bundle] < UNCLEAR_SECS:
-                gone.remove(bundle)
-                self._ask_again_at = now + LOOK_SECS
-            else:
-                del self._gone[bundle], self._gone_since[bundle]
-        if gone:
-            await asyncio.to_thread(self._signatures.forget, gone)
-
-    async def _forget_in_plugin(self, bundle: BundleId) -> bool:
-        """Lets the plug-in forget a bundle, unless a bundle of this id was uploaded meanwhile.
-
-        Returns False if that is not clear: no master answers, or one gives the content that was
-        removed. It may not have seen the removal yet.
-        """
-        try:
-            return (await self._links.metafile(bundle)).digest != self._gone[bundle]
-        except TorrentdistError as error:
-            if error.code != "bundle_not_found":
-                return False
-            if self._runtime.store.lookup(bundle) == self._gone[bundle]:
-                await self._runtime.store.unbind(bundle)  # A master that had not heard of the removal gave it again.
-            await self._runtime.fetches.clean_up(bundle, self._gone[bundle])
-            return True
 
     async def _drop_arrival(self, digest: Digest) -> None:
         """Drops what has arrived of a bundle. One that was published here once and is damaged stays
@@ -449,11 +411,13 @@ class Keeper:
         arrival = await self._runtime.store.arrival(digest)
         if arrival is None or (arrival.set_aside and not self._runtime.known.replicas_elsewhere(digest)):
             return
+        if digest in self._runtime.fetches.under_way():
+            return  # Somebody wants it since the plan.
         log.info("what has arrived of a bundle is dropped, nobody wants it any more", digest=digest)
         names = self._runtime.store.names(digest)
         await self._runtime.drop(digest)
         for bundle in names:
-            self._note_gone(bundle, digest)
+            self._forgetting.note(bundle, digest)
 
     async def _give_up(self, bundle: BundleId) -> None:
         """Ends a fetch that nobody wants any more. What has arrived is dropped, also if it was
@@ -469,8 +433,8 @@ class Keeper:
         if digest is None:
             return
         if digest not in before and not store.names(digest) & (self._assigned | self._requested):
-            await self._runtime.drop(digest, lambda: digest in self._held())
-        self._note_gone(bundle, digest)
+            await self._runtime.drop(digest, lambda: self._is_held(digest))
+        self._forgetting.note(bundle, digest)
 
     async def _fetch(self, bundle: BundleId) -> None:
         asked_at = time.monotonic()
@@ -545,7 +509,7 @@ class Keeper:
         except TorrentdistError as error:
             digest = self._runtime.store.lookup(bundle)
             own = await self._runtime.store.metafile(digest) if digest else None
-            if own is None or error.code not in ("unreachable", "not_ready", "zookeeper_unavailable"):
+            if own is None or error.code not in NO_MASTER:
                 raise
             return own
 

@@ -85,16 +85,13 @@ class BundleLinks:
 
     async def _carry_out(self, action: Action) -> tuple[str, str] | None:
         """Returns the name and the failure, or None."""
-        match action:
-            case RemoveLink(name):
-                change = asyncio.to_thread(self._directory.remove, name)
-            case PutLink(bundle, target):
-                name = bundle
-                if await self._keeper.checked(bundle) is None:
-                    return None  # It was damaged, and is fetched again.
-                change = asyncio.to_thread(self._directory.put, bundle, target)
         try:
-            await change
+            match action:
+                case RemoveLink(name):
+                    await asyncio.to_thread(self._directory.remove, name)
+                # One that is damaged is fetched again.
+                case PutLink(bundle, target) if await self._keeper.checked(bundle) is not None:
+                    await asyncio.to_thread(self._directory.put, bundle, target)
         except (OSError, TorrentdistError) as exc:
-            return name, str(exc)
+            return action.bundle if isinstance(action, PutLink) else action.name, str(exc)
         return None

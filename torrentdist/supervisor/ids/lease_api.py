@@ -62,6 +62,8 @@ class LeaseApi(DeclaredRoutes):
         assert view.digest is not None
         await asyncio.to_thread(self._leases.note, view.id, view.digest)  # What removes it from now on knows that.
         await self._runtime.store.settled_bundle(view.digest)
+        if self._runtime.store.get(view.digest) is None:
+            self._keeper.request(view.id)  # It had to make room just before the lease.
         await self._links.update()
         await self._runtime.store.touch(view.digest)
         return await self._keeper.view(view.id)

@@ -65,6 +65,10 @@ class Leases:
         """Returns what programs use."""
         return frozenset(digest for _, digests in self._held_contents() for digest in digests)
 
+    def is_content_held(self, digest: Digest) -> bool:
+        """Whether a program uses this content."""
+        return any(digest in known and self.is_held(bundle) for bundle, known in list(self._contents.items()))
+
     def _held_contents(self) -> list[tuple[BundleId, list[Digest]]]:
         return [(bundle, known) for bundle, known in list(self._contents.items()) if known and self.is_held(bundle)]
 

@@ -26,7 +26,8 @@ def ids_room(host: HostDaemon, keeper: Keeper) -> Room:
     directory.equip(gateway_url(host))
     leases = Leases(directory.leases)
     links = BundleLinks(directory, leases, host.runtime, keeper)
-    keeper.is_leased, keeper.leased_digests, keeper.after_round = leases.is_held, leases.digests, links.poke
+    keeper.is_leased, keeper.is_content_leased = leases.is_held, leases.is_content_held
+    keeper.leased_digests, keeper.after_round = leases.digests, links.poke
     api = LeaseApi(host.runtime, keeper, directory, leases, links)
     return Room(routers=(api,), loops=(Loop("ids", links.run),))
 

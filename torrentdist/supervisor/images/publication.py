@@ -78,7 +78,7 @@ class Publication:
                 return await self._opened(client, pushed.image, meta, recipe, layout), meta
 
             view, meta = await packed_if_read(opened)
-            await self._keep(view.id, meta, layout, pushed)
+            await self._keep(client, view.id, meta, layout, pushed)
         log.info("an image was pushed", bundle=view.id, digest=meta.digest, size=meta.size)
         found = await client.wait_replicas(view.id, view.min_replicas, WAIT_SECS)
         if found.replicas < view.min_replicas:
@@ -133,10 +133,11 @@ class Publication:
             "tag_taken", tag=f"{image.name}:{image.tag}", detail="it was deleted too often this week"
         )
 
-    async def _keep(self, bundle: BundleId, meta: Metafile, layout: Path, pushed: PushedImage) -> None:
+    async def _keep(
+        self, client: MasterClient, bundle: BundleId, meta: Metafile, layout: Path, pushed: PushedImage
+    ) -> None:
         """Takes the layout into this host's store, from which the masters get it."""
         runtime, digest = self._runtime, meta.digest
-        self._keeper.hear_given(digest)
         async with runtime.turn(digest):
             if digest in runtime.fetches.under_way():
                 await runtime.fetches.stop(digest)
@@ -152,6 +153,7 @@ class Publication:
                 await runtime.fetches.publish(meta)
             else:
                 await self._drop_staged(pushed)
+            self._keeper.hear_given(digest, client.zxid)
             await runtime.store.bind(bundle, digest)
 
     async def _drop_staged(self, pushed: PushedImage) -> None:
