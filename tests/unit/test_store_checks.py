@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import resource
 import shutil
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.bundle.store import store_checks
 from torrentdist.bundle.store.objects import Objects
 from torrentdist.bundle.store.store import Store
+from torrentdist.host.host_store import HostStore
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
 
@@ -227,3 +230,23 @@ def test_an_index_that_cannot_be_opened_for_want_of_descriptors_is_kept(store: S
         objects.look(meta.digest)
 
     assert objects.look(meta.digest) is not None
+
+
+def test_many_readers_of_a_bundle_in_doubt_leave_threads_to_others(store: Store, meta: Metafile) -> None:
+    """If this fails, whoever reads a large file that a backup restored keeps the host from renewing
+    its workers' leases, and they are ended."""
+    path = content(store) / "lib" / "data.bin"
+    path.with_name("copy").hardlink_to(path)
+
+    async def scenario() -> list[list[Damage]]:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2))
+        host = HostStore(store)
+        with store._state.alone(meta.digest):  # as long as one of them reads
+            readers = [asyncio.create_task(host.check(meta.digest)) for _ in range(8)]
+            for _ in range(20):
+                await asyncio.sleep(0.001)
+                async with asyncio.timeout(5.0):
+                    await asyncio.to_thread(path.stat)
+        return await asyncio.gather(*readers)
+
+    assert [[]] * 8 == asyncio.run(scenario())

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from torrentdist.bundle.content_check import Damage
 from torrentdist.bundle.metafile import Metafile
@@ -44,6 +45,8 @@ from torrentdist.model.ids import BundleId, Digest
 
 FILLS_AT_ONCE = 2
 """More would not be faster, since each hashes with all processors."""
+READS_AT_ONCE = 4
+"""Bundles in doubt that are read at the same time."""
 NOBODY = "nobody"
 """Stands for the uploader of a fill that none waits for. One such fill leaves others a thread."""
 FREEING_SECS = 1.0
@@ -69,6 +72,9 @@ class HostStore(StoreView):
         self._settling = asyncio.Event()
         self._fills: dict[asyncio.Future[Filling], threading.Event] = {}
         """Each with what stops it."""
+        self._readers = ThreadPoolExecutor(READS_AT_ONCE, thread_name_prefix="check")
+        self._reading: WeakValueDictionary[Digest, asyncio.Lock] = WeakValueDictionary()
+        """Held while files of a bundle in doubt are read."""
         self._filling = ThreadPoolExecutor(FILLS_AT_ONCE, thread_name_prefix="fill")
         self._turns = SharedSlots(FILLS_AT_ONCE, 1)
         self.waiting_for: Callable[[Digest], str | None] = lambda digest: None
@@ -253,7 +259,15 @@ class HostStore(StoreView):
         return await asyncio.to_thread(self._store.check_quick, digest)
 
     async def check(self, digest: Digest, paths: Collection[str] | None = None) -> list[Damage]:
-        return await asyncio.to_thread(self._store.check, digest, paths)
+        found = await asyncio.to_thread(self._store.look, digest, paths)
+        if found is not None:
+            return found
+        # Many may ask for a bundle in doubt. Only one of them takes a thread, until it has ended.
+        async with self._reading.setdefault(digest, asyncio.Lock()):
+            loop = asyncio.get_running_loop()
+            work = loop.run_in_executor(self._readers, self._store.check, digest, paths)
+            await until_ended(work)
+            return work.result()
 
     async def is_file(self, digest: Digest, path: str) -> bool:
         return await asyncio.to_thread(self._store.is_file, digest, path)

@@ -313,6 +313,11 @@ class Store(StoreView):
         self._require_published(digest)
         return self._checks.check(digest, paths)
 
+    def look(self, digest: Digest, paths: Collection[str] | None = None) -> list[Damage] | None:
+        """Like `check`, but reads no file. None: a file has to be read."""
+        self._require_published(digest)
+        return self._checks.look(digest, paths)
+
     def note_links(self, digest: Digest, paths: Collection[str], sharers: Iterable[Digest] = ()) -> None:
         """Takes over the new times of files that were checked and then linked into another bundle
         of this store, also for the other bundles that may share them."""

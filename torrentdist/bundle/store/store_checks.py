@@ -62,21 +62,22 @@ class StoreChecks:
 
     def check_files(self, digest: Digest) -> list[Damage]:
         """Checks every file, but no symlink."""
-        return self._check(digest, lambda known: (known.marks.values(), False))
+        return self._check(digest, None, links=False)
 
     def check(self, digest: Digest, paths: Collection[str] | None) -> list[Damage]:
         """Checks these files (None: all).
 
         A path that is not a file may lead through symlinks, so then all symlinks are checked too.
         """
+        return self._check(digest, paths, links=True)
 
-        def choose(known: _Known) -> tuple[Iterable[FileMark], bool]:
-            if paths is None:
-                return known.marks.values(), True
-            files = [known.marks[path] for path in paths if path in known.marks]
-            return files, len(files) < len(paths)
-
-        return self._check(digest, choose)
+    def look(self, digest: Digest, paths: Collection[str] | None) -> list[Damage] | None:
+        """Like `check`, but reads no file. None: a file has to be read."""
+        try:
+            damage, doubtful = self._look(digest, paths, links=True)
+        except TorrentdistError as exc:
+            return [_damaged_head(exc)]
+        return damage if damage or not doubtful else None
 
     def is_file(self, digest: Digest, path: str) -> bool:
         return not path.startswith("../") and path in self._recall(digest).marks
@@ -158,25 +159,27 @@ class StoreChecks:
             self._save(digest, known, new)
         return {mark.inode for mark in new.values()}
 
-    def _check(self, digest: Digest, choose: Callable[[_Known], tuple[Iterable[FileMark], bool]]) -> list[Damage]:
-        content = self._objects.arriving_content(digest)
+    def _check(self, digest: Digest, paths: Collection[str] | None, *, links: bool) -> list[Damage]:
         try:
-            known = self._recall(digest)
-            marks, with_links = choose(known)
-            damage = self._link_damage(digest, known, content) if with_links else []
-            doubtful = []
-            for change in changed_files(content, marks):
-                if change.certain:
-                    damage.append(Damage(change.path, change.reason))
-                else:
-                    doubtful.append(change.path)
-            return damage if damage or not doubtful else self._read(digest, content, doubtful)
+            damage, doubtful = self._look(digest, paths, links=links)
+            return damage if damage or not doubtful else self._read(digest, doubtful)
         except TorrentdistError as exc:
             return [_damaged_head(exc)]
 
-    def _read(self, digest: Digest, content: Path, doubtful: Collection[str]) -> list[Damage]:
+    def _look(self, digest: Digest, paths: Collection[str] | None, *, links: bool) -> tuple[list[Damage], list[str]]:
+        """Returns the damage that is certain, and the doubtful files."""
+        content, known = self._objects.arriving_content(digest), self._recall(digest)
+        marks = [known.marks[path] for path in (known.marks if paths is None else paths) if path in known.marks]
+        links = links and (paths is None or len(marks) < len(paths))
+        damage = self._link_damage(digest, known, content) if links else []
+        changes = list(changed_files(content, marks))
+        damage += [Damage(change.path, change.reason) for change in changes if change.certain]
+        return damage, [change.path for change in changes if not change.certain]
+
+    def _read(self, digest: Digest, doubtful: Collection[str]) -> list[Damage]:
         """Reads the doubtful files, one thread at a time. Other threads with the same doubt then
         see the new marks."""
+        content = self._objects.arriving_content(digest)
         with self._state.alone(digest):
             if self._state.get(digest) is None:
                 return [Damage(".", "it was set aside")]
