@@ -24,8 +24,9 @@ class Chunked:
         self._base = cluster.url(cluster.leader())
         self._http = http or cluster.http
 
-    def open(self, bundle: str) -> int:
-        return self._http.post(f"{self._base}/v1/bundles/{bundle}", content=self.meta.raw).status_code
+    def open(self, bundle: str, **params: str) -> int:
+        url = f"{self._base}/v1/bundles/{bundle}"
+        return self._http.post(url, content=self.meta.raw, params=params).status_code
 
     def offset(self) -> int:
         return int(self._http.get(f"{self._base}/v1/uploads/{self.meta.digest}").json()["offset"])

@@ -94,6 +94,18 @@ def test_a_removed_bundle_is_sent_again_from_its_beginning(cluster: Cluster, tmp
     held_everywhere(cluster, "sent-twice")
 
 
+def test_a_removal_ends_an_upload_that_goes_on(cluster: Cluster, tmp_path: Path) -> None:
+    """An upload that gets no further opens again every few seconds. It would bring back a bundle
+    that somebody has removed, with no copy of it."""
+    upload = Chunked(cluster, make_source(tmp_path / "source", 3, 1000))
+    before = upload.open("ended"), upload.open("ended", again="true")
+    cluster.run("bundle", "rm", "ended").ok()
+    after = upload.open("ended", again="true"), upload.open("ended")
+
+    assert (200, 200) == before
+    assert (404, 200) == after
+
+
 def test_a_former_leader_gets_the_bundle_too(cluster: Cluster, tmp_path: Path) -> None:
     """A master that led while an upload began would never hold that bundle until its restart."""
     source = make_source(tmp_path / "source", 4, 900_000)

@@ -38,6 +38,7 @@ def test_a_wait_for_none_or_for_what_is_gone_is_over() -> None:
     """A wait for a removed bundle would last until its deadline."""
     assert replicated(snapshot([bundle("b", state=BundleState.UPLOADING)]), B, 0)
     assert replicated(snapshot([]), B, 2)
+    assert replicated(snapshot([bundle("b", state=BundleState.REMOVED)]), B, 2)
 
 
 def test_what_an_upload_waits_for_is_named_by_master() -> None:

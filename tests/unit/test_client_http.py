@@ -300,3 +300,17 @@ def test_a_stranger_on_a_masters_port_is_passed_over() -> None:
         assert ETL == pinned.id == read.id
 
     run(test())
+
+
+def test_an_upload_that_is_opened_again_says_so() -> None:
+    """If this failed, an upload that is under way would bring back a bundle that was removed."""
+
+    async def test() -> None:
+        one = Master()
+        async with cluster(one), client(one.url) as ours:
+            await ours.open_upload(ETL, b"raw", 2)
+            await ours.open_upload(ETL, b"raw", 2, again=True)
+
+        assert ["again=true" in heard.path for heard in one.heard] == [False, True]
+
+    run(test())

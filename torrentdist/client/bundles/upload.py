@@ -182,8 +182,7 @@ class _Upload:
     async def _until_replicated(self, transfer: Transfer, announce: Callable[[], None]) -> BundleView:
         clock = asyncio.get_running_loop().time
         opened_at = moved_at = heard_at = clock()
-        moved = (0, 0)
-        arrived = 0
+        moved, arrived = (0, 0), 0
         waiting = asyncio.create_task(
             self.client.wait_replicas(self.id, self.needed, self.deadline - opened_at, self._note, self.replicas)
         )
@@ -205,7 +204,7 @@ class _Upload:
                         announce()
                         if opening is not None:
                             self._check_opened(opening)
-                        opening = asyncio.create_task(self._open())
+                        opening = asyncio.create_task(self._open(again=True))
                     if self.arrived > arrived:  # A master is busy with what it has already.
                         arrived, heard_at = self.arrived, clock()
                     if clock() - heard_at > self.wanted.unreachable_secs and self._nobody_came(transfer):
@@ -219,9 +218,10 @@ class _Upload:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _open(self) -> BundleView:
+    async def _open(self, *, again: bool = False) -> BundleView:
         recipe = await self.client.offer_recipe(self.id, self.recipe) if self.recipe else ""
-        return await self.client.open_upload(self.id, self.meta.raw, self.wanted.min_replicas, recipe, self.traceparent)
+        wanted = self.wanted.min_replicas
+        return await self.client.open_upload(self.id, self.meta.raw, wanted, recipe, self.traceparent, again=again)
 
     def _check_opened(self, opening: asyncio.Task[BundleView]) -> None:
         """Raises the error of a failed attempt if the disk is full, which does not pass. Otherwise

@@ -175,11 +175,13 @@ class MasterClient(MasterRequests):
         min_replicas: int | None,
         recipe: str = "",
         traceparent: str = "",
+        *,
+        again: bool = False,
     ) -> BundleView:
         """`recipe`: the hash of the recipe that was offered before. `traceparent`: names the span
-        of the upload."""
+        of the upload. `again`: it was opened before, and ends if the bundle was removed since."""
         params = {} if min_replicas is None else {"min_replicas": str(min_replicas)}
-        params |= {"recipe": recipe} if recipe else {}
+        params |= ({"recipe": recipe} if recipe else {}) | ({"again": "true"} if again else {})
         headers = {"Content-Type": "application/x-bittorrent"}
         headers |= {TRACEPARENT: traceparent} if traceparent else {}
         path = f"/v1/bundles/{bundle_id}"

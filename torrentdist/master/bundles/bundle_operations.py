@@ -46,6 +46,8 @@ class Uploader:
     reads: tuple[str, ...] = ("*",)
     has_proven: bool = False
     """Whether it has shown that it has the content."""
+    goes_on: bool = False
+    """Whether it goes on with an upload that it opened before."""
 
 
 ANYBODY = Uploader()
@@ -88,10 +90,13 @@ class BundleOperations:
 
     def check_may_open(self, snapshot: ClusterSnapshot, bundle: BundleId, digest: Digest, uploader: Uploader) -> None:
         """Raises `too_many_uploads` if the uploader or the cluster has as many open ones as it may,
-        and `proof_needed` for hidden content that it has not shown."""
+        `proof_needed` for hidden content that it has not shown, and `bundle_not_found` if it goes
+        on with an upload whose bundle was removed."""
         self._index.follow(snapshot)
         if not opens(snapshot, bundle):
             return
+        if uploader.goes_on and (entry := snapshot.bundles.get(bundle)) is not None:
+            raise not_found(bundle, entry)
         check_uploads(self._uploads.of(snapshot), uploader.name)
         if not uploader.has_proven and must_prove(snapshot, self._index.bundles_of(digest), uploader.reads):
             raise TorrentdistError("proof_needed", id=bundle)

@@ -111,7 +111,7 @@ def replicated(snapshot: ClusterSnapshot, bundle: BundleId, replicas: int) -> bo
     upload that was acknowledged.
     """
     entry = snapshot.bundles.get(bundle)
-    if entry is None or replicas == 0:
+    if entry is None or entry.record.state is BundleState.REMOVED or replicas == 0:
         return True
     return entry.record.state is not BundleState.UPLOADING and len(snapshot.holders(bundle)) >= replicas
 

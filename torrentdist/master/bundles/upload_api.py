@@ -11,7 +11,7 @@ from starlette.responses import Response
 from torrentdist.bundle.metafile import parse_metafile
 from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.operation import body_of
-from torrentdist.host.http.web import json_response, number_parameter
+from torrentdist.host.http.web import flag_parameter, json_response, number_parameter
 from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.master.bundles.bundle_operations import Uploader
 from torrentdist.master.bundles.intake import Intake
@@ -65,7 +65,7 @@ class UploadApi(Routes):
         recipe = request.query_params.get("recipe", "")[:64]
         meta = await in_heavy_thread(parse_metafile, asked.raw)
         proven = self.proofs.is_given(asked.by, meta.digest)
-        uploader = Uploader(asked.by, principal_of(request).reads, proven)
+        uploader = Uploader(asked.by, principal_of(request).reads, proven, flag_parameter(request, "again"))
         sender = request.headers.get(TRACEPARENT, "")
         try:
             return await self.intake.open(asked.mutation, bundle, meta, wanted or None, recipe, uploader, sender)
