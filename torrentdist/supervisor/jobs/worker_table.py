@@ -1,12 +1,14 @@
 """Combines local state, runs and barriers into the workers that the plan and the reports see.
 
-Always: a snapshot shows all three at the same moment.
+Always: a snapshot shows all three at the same moment. Heartbeat files are read in a thread of their
+own: the lease is renewed after that, and must not wait until other work leaves a thread.
 Never: change any of them.
 """
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,6 +73,7 @@ class WorkerTable:
         self._barriers = barriers
         self._heartbeats = heartbeats
         self._services = services
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="heartbeats")
 
     def keys(self) -> frozenset[Key]:
         return frozenset(place.key for place in self.local.state.places)
@@ -118,7 +121,7 @@ class WorkerTable:
                 found[handle.run.id] = handle, facts.spec
         if found:
             homes = {run: handle.home for run, (handle, _) in found.items()}
-            stamps = await asyncio.to_thread(self._heartbeats.read, homes)
+            stamps = await asyncio.get_running_loop().run_in_executor(self._thread, self._heartbeats.read, homes)
             for run, (_, spec) in found.items():
                 self._heartbeats.note(run, stamps[run], spec, time.monotonic())
 

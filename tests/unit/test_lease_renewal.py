@@ -1,0 +1,85 @@
+"""The lease of a host's workers is renewed, whatever else the host does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from zookeeper_fixtures import eventually
+
+from torrentdist.launcher.launcher_client import OwnStarter
+from torrentdist.launcher.run.run_lease import clock, read_lease
+from torrentdist.model.ids import BundleId, JobId
+from torrentdist.model.jobs.job import JobSpec
+from torrentdist.supervisor.exclusivity.barriers import Barriers
+from torrentdist.supervisor.exclusivity.lease_file import ToProve
+from torrentdist.supervisor.exclusivity.lease_keeper import LeaseKeeper
+from torrentdist.supervisor.jobs.local_state import JobFacts, LocalState, LocalStateFile, RunRecord, WorkerPlace
+from torrentdist.supervisor.jobs.worker_loop import WorkerLoop
+from torrentdist.supervisor.jobs.worker_starts import WorkerEnds, WorkerStarts
+from torrentdist.supervisor.jobs.worker_table import WorkerTable
+from torrentdist.supervisor.process.guardian_processes import GuardianStatus
+from torrentdist.supervisor.process.launching import new_run
+from torrentdist.supervisor.process.running import Running
+from torrentdist.supervisor.process.worker_homes import Homes
+from torrentdist.supervisor.worker.heartbeat_files import HeartbeatWatch
+
+KEY = JobId("etl"), 0
+FACTS = JobFacts(
+    incarnation="1", bundle=BundleId("b"), workers=1, spec=JobSpec(name="etl", command=("run.sh",), heartbeat_secs=60.0)
+)
+
+
+async def unexpected(key: tuple[JobId, int], run: RunRecord, status: GuardianStatus | None) -> None:
+    pytest.fail(f"the run of {key} ended")
+
+
+def loop_of(directory: Path, run: RunRecord) -> WorkerLoop:
+    """Returns the loop of a host that runs one worker, while masters say that they see no
+    ZooKeeper either."""
+    place = WorkerPlace(job=KEY[0], worker=KEY[1], slot=0, run=run)
+    local = LocalStateFile(directory, LocalState(places=(place,), jobs={KEY[0]: FACTS}), lambda: None)
+    running = Running(OwnStarter(), unexpected, lambda: None)
+    running.begin(KEY, run, directory)
+    handle = running.get(KEY)
+    assert handle is not None
+    handle.pid = 1
+    zk: Any = SimpleNamespace(identity=SimpleNamespace(host="s1", host_user="s1"))
+    isolation: Any = SimpleNamespace(proven=clock() + 1000.0, for_next_process=lambda barriers: ToProve())
+    nothing: Any = None
+    services: Any = SimpleNamespace(content=lambda bundle: None)
+    barriers, heartbeats, homes = Barriers(zk, nothing, nothing, nothing), HeartbeatWatch(), Homes(directory, nothing)
+    table = WorkerTable(local, running, barriers, heartbeats, services)
+    leases = LeaseKeeper(barriers, isolation, directory / "lease", table.runs)
+    starts = WorkerStarts(table, leases, homes, services, nothing, nothing)
+    return WorkerLoop(table, leases, starts, WorkerEnds(local, homes, heartbeats), asyncio.Event())
+
+
+def test_a_lease_is_renewed_while_all_threads_are_busy(tmp_path: Path) -> None:
+    """If this fails, a host that reads large files ends its workers."""
+    run, go_on = new_run(FACTS, session=1), threading.Event()
+
+    def lease() -> float:
+        return read_lease(str(tmp_path / "lease"), run.id)[0]
+
+    async def scenario() -> float:
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        busy = loop.run_in_executor(None, go_on.wait, 30.0)
+        rounds = asyncio.create_task(loop_of(tmp_path, run).run())
+        try:
+            with contextlib.suppress(TimeoutError):
+                await eventually(lambda: lease() > clock(), 5.0)
+            return lease()
+        finally:
+            go_on.set()
+            rounds.cancel()
+            await asyncio.gather(busy, rounds, return_exceptions=True)
+
+    assert asyncio.run(scenario()) > clock()
