@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import httpx
 import pytest
 from cluster_fixtures import Cluster
 from image_layouts import INDEX, MANIFEST, finish, put_image
@@ -107,6 +109,26 @@ def test_a_tag_never_moves_and_a_deleted_one_is_free(registry: Registry, tmp_pat
     assert ["1"] == registry.ask("GET", f"{name}/tags/list").json()["tags"]
     assert 202 == registry.ask("DELETE", f"{name}/manifests/{two['digest']}").status_code
     assert 201 == registry.push_layout(name, layout, two, "1").status_code
+
+
+def test_images_that_share_a_layer_are_pushed_at_once(registry: Registry, tmp_path: Path) -> None:
+    """If this fails, a build that pushes two tags at once is told that it pushed no layer."""
+    layout, name, shared = tmp_path / "layout", new_name(), os.urandom(2_000_000)
+    images = [put_image(layout, [{"shared": shared}, {"own": number}]) for number in (b"1", b"2", b"3")]
+    manifests = [(layout / "blobs" / image["digest"].replace(":", "/")).read_bytes() for image in images]
+    for blob in (layout / "blobs" / "sha256").iterdir():
+        registry.push_blob(name, blob.read_bytes())
+
+    def push(number: int) -> httpx.Response:
+        return registry.push_manifest(name, str(number), manifests[number], MANIFEST)
+
+    with ThreadPoolExecutor(3) as threads:
+        pushed = list(threads.map(push, range(3)))
+
+    assert [201] * 3 == [answer.status_code for answer in pushed], [answer.text for answer in pushed]
+    for number, manifest in enumerate(manifests):
+        assert manifest == registry.ask("GET", f"{name}/manifests/{number}").content
+        assert 200 == registry.ask("HEAD", f"{name}/blobs/{json.loads(manifest)['layers'][0]['digest']}").status_code
 
 
 def test_an_index_and_what_refers_to_an_image_are_pushed(registry: Registry, tmp_path: Path) -> None:

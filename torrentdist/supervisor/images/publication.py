@@ -10,7 +10,7 @@ import asyncio
 import os
 import secrets
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -69,23 +69,26 @@ class Publication:
         return path
 
     async def publish(self, client: MasterClient, pushed: PushedImage, layout: Path) -> BundleView:
-        """Publishes an image whose layout is made in this directory."""
-        async with self._staged.alone(pushed.content.blobs):
-            await self._lay_out(pushed, layout)
+        """Publishes an image whose layout is made in this directory. The caller keeps its blobs
+        alone. Returns when this host has its bundle."""
+        await self._lay_out(pushed, layout)
 
-            async def opened(packed: bool) -> tuple[BundleView, Metafile]:
-                meta, recipe = await asyncio.to_thread(make_metafile_and_recipe, layout, packed=packed)
-                return await self._opened(client, pushed.image, meta, recipe, layout), meta
+        async def opened(packed: bool) -> tuple[BundleView, Metafile]:
+            meta, recipe = await asyncio.to_thread(make_metafile_and_recipe, layout, packed=packed)
+            return await self._opened(client, pushed.image, meta, recipe, layout), meta
 
-            view, meta = await packed_if_read(opened)
-            await self._keep(client, view.id, meta, layout, pushed)
+        view, meta = await packed_if_read(opened)
+        await self._keep(client, view.id, meta, layout, pushed)
         log.info("an image was pushed", bundle=view.id, digest=meta.digest, size=meta.size)
+        return view
+
+    async def wait(self, client: MasterClient, view: BundleView) -> None:
+        """Returns when enough masters hold a bundle."""
         found = await client.wait_replicas(view.id, view.min_replicas, WAIT_SECS)
         if found.replicas < view.min_replicas:
             raise TorrentdistError(
                 "timed_out", what=f"copying {view.id} to {view.min_replicas} masters", seconds=WAIT_SECS
             )
-        return found
 
     async def _lay_out(self, pushed: PushedImage, layout: Path) -> None:
         """Brings the image's blobs to their places in a layout."""
@@ -136,8 +139,9 @@ class Publication:
     async def _keep(
         self, client: MasterClient, bundle: BundleId, meta: Metafile, layout: Path, pushed: PushedImage
     ) -> None:
-        """Takes the layout into this host's store, from which the masters get it."""
-        runtime, digest = self._runtime, meta.digest
+        """Takes the layout into this host's store, from which the masters get it. Manifests stay
+        staged until they are found in the bundle: another index may need them."""
+        runtime, digest, content = self._runtime, meta.digest, pushed.content
         async with runtime.turn(digest):
             if digest in runtime.fetches.under_way():
                 await runtime.fetches.stop(digest)
@@ -149,16 +153,16 @@ class Publication:
                     moving.result()
                     for copy in pushed.elsewhere.values():
                         await asyncio.to_thread(copy.unlink, missing_ok=True)
-                await self._drop_staged(pushed)
+                # Nothing outside the store leads to the files of a bundle.
+                await self._drop_staged(content.blobs)
                 await runtime.fetches.publish(meta)
-            else:
-                await self._drop_staged(pushed)
             self._keeper.hear_given(digest, client.zxid)
+            # Until it has its id, nobody wants it: the lock keeps it here.
             await runtime.store.bind(bundle, digest)
+        await self._drop_staged((*content.blobs, *content.manifests))
 
-    async def _drop_staged(self, pushed: PushedImage) -> None:
-        """Nothing outside the store leads to the files of a bundle."""
-        for digest in (*pushed.content.blobs, *pushed.content.manifests):
+    async def _drop_staged(self, digests: Iterable[str]) -> None:
+        for digest in digests:
             await self._staged.drop(digest)
 
 

@@ -80,7 +80,9 @@ class Pushes:
         return found is not None
 
     async def keep_manifest(self, name: str, data: bytes, digest: str, pusher: Pusher, caller: Principal) -> None:
-        await self._content(name, data, caller)
+        content = await self._content(name, data, caller)
+        async with self._staged.alone(content.blobs):
+            await self._check_blobs(name, content, caller)
         sender = pusher.principal.name
         self._staged.check_count(sender)
         await self.uploads.check_room(len(data), sender)
@@ -97,12 +99,17 @@ class Pushes:
                 await client.wait_replicas(live.id, live.min_replicas, WAIT_SECS)
                 return
             content = await self._content(image.name, data, caller)
-            there = sum(size for one, size in content.blobs.items() if self._staged.get(one) is not None)
-            await self.uploads.check_room(content.size - there, pusher.principal.name)
             layout = await asyncio.to_thread(self._publication.workplace)
             try:
-                copies = await self._copies(image.name, content, layout, caller)
-                await self._publication.publish(client, PushedImage(image, digest, content, copies), layout)
+                # Another image with one of these blobs takes it before this one looks, or later.
+                async with self._staged.alone(content.blobs):
+                    await self._check_blobs(image.name, content, caller)
+                    there = sum(size for one, size in content.blobs.items() if self._staged.get(one) is not None)
+                    await self.uploads.check_room(content.size - there, pusher.principal.name)
+                    copies = await self._copies(image.name, content, layout, caller)
+                    made = PushedImage(image, digest, content, copies)
+                    view = await self._publication.publish(client, made, layout)
+                await self._publication.wait(client, view)
             finally:
                 for folder in (layout, layout.with_suffix(".copies")):
                     await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
@@ -139,8 +146,7 @@ class Pushes:
         return True
 
     async def _content(self, name: str, data: bytes, caller: Principal) -> ImageContent:
-        """Returns what an image consists of. Raises an error if a part of it is not here, or has
-        another size than its descriptor says."""
+        """Returns what an image consists of. Raises an error if a manifest is not here."""
         known: dict[str, bytes] = {}
         together = len(data)
         for _ in range(DEEPEST):
@@ -157,6 +163,11 @@ class Pushes:
                     raise TorrentdistError("invalid_request", detail=detail)
         else:
             raise TorrentdistError("invalid_request", detail=f"its indexes are nested more than {DEEPEST} deep")
+        return content
+
+    async def _check_blobs(self, name: str, content: ImageContent, caller: Principal) -> None:
+        """Raises an error if a blob of an image is not here, or has another size than its
+        descriptor says."""
         for digest, size in content.blobs.items():
             if await self._images.blob(name, digest, caller, size) is not None:
                 continue
@@ -165,7 +176,6 @@ class Pushes:
                 raise _unknown(digest)
             detail = f"{digest} has {found.size} bytes, and its descriptor says {size}"
             raise TorrentdistError("invalid_request", detail=detail)
-        return content
 
     async def _copies(self, name: str, content: ImageContent, layout: Path, caller: Principal) -> dict[str, Path]:
         """Copies the blobs that are in other images of this host."""
