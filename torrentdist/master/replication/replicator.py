@@ -1,7 +1,7 @@
 """Carries out the replication plan of one master: fetch, announce, withdraw and drop bundles.
 
-Always: it looks again at once when the records change or a fetch ends, and after `sync_secs` in any
-case.
+Always: it looks again at once when the records change or a fetch ends, soon after a step that
+failed, and after `sync_secs` in any case.
 Never: decide. replication_plan.py says what to do.
 """
 
@@ -32,11 +32,16 @@ from torrentdist.master.replication.replication_plan import (
     is_unrecorded,
     plan,
 )
+from torrentdist.model.backoff import Retry, kind_of
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.records import BundleState, ReplicaRecord, encode
 
 log = get_logger()
+
+FIRST_RETRY_SECS = 0.5
+LONGEST_RETRY_SECS = 5.0
+"""Pauses before a step that failed is tried again."""
 
 
 class Replicator:
@@ -51,6 +56,7 @@ class Replicator:
         self._fetches = fetches
         self._attempts = attempts
         self._config = core.config.replication
+        self._failed = Retry(FIRST_RETRY_SECS, LONGEST_RETRY_SECS)
         self._follower = Follower()
         self._index = RecordIndex()
         self._open: set[BundleId] = set()
@@ -64,8 +70,8 @@ class Replicator:
         self._mirror.on_change.append(self._attempts.poke)
         try:
             while True:
-                planned_at = await self.round()
-                await self._attempts.wait(self._attempts.secs_until_next(planned_at, self._config.sync_secs))
+                planned_at, longest = await self.round()
+                await self._attempts.wait(self._attempts.secs_until_next(planned_at, longest))
         finally:
             self._fetches.cancel()
 
@@ -116,9 +122,9 @@ class Replicator:
             self._open &= snapshot.bundles.keys()
         self._published_before, self._arriving_before = local.published, local.arriving
 
-    async def round(self) -> float:
+    async def round(self) -> tuple[float, float]:
         """Makes a plan from what is known now, and carries it out. Returns the time.monotonic() of
-        the plan."""
+        the plan, and the seconds until the next round at most."""
         stale = await self._stale()
         snapshot = self._mirror.snapshot
         local = self._local(stale)
@@ -126,12 +132,18 @@ class Replicator:
         planned_at = time.monotonic()
         actions = plan(snapshot, local, planned_at, self._open, self._index)
         self._open = {bundle for bundle in self._open if not is_settled(snapshot, local, bundle)}
+        failures = 0
         for action in actions:
             try:
                 await self._act(snapshot, action)
             except TorrentdistError as error:
-                log.warning("replication step failed", action=type(action).__name__, error=error.message)
-        return planned_at
+                failures += 1
+                if self._failed.failed(f"{type(action).__name__}: {kind_of(error)}"):
+                    log.warning("replication step failed", action=type(action).__name__, error=error.message)
+        if failures:
+            return planned_at, self._failed.pause_secs
+        self._failed.succeeded()
+        return planned_at, self._config.sync_secs
 
     async def _act(self, snapshot: ClusterSnapshot, action: Action) -> None:
         match action:

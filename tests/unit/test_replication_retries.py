@@ -1,0 +1,103 @@
+"""What a master does after a step of its replication failed, on a simulated ZooKeeper."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from types import SimpleNamespace
+from typing import Any
+
+from contenders import master_record
+from records_of import bundle
+from simulation.host_process import NOBODY
+from simulation.kazoo_connection import ZK
+from simulation.operating_system import simulated
+from simulation.virtual_loop import VirtualLoop
+from zookeeper_fixtures import eventually_async
+
+from torrentdist.cluster import paths
+from torrentdist.cluster.records.mirror import Mirror
+from torrentdist.cluster.session.founding import found_cluster
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.master.master_session import MasterSession
+from torrentdist.master.replication.fetch_attempts import FetchAttempts
+from torrentdist.master.replication.replicator import LONGEST_RETRY_SECS, Replicator
+from torrentdist.model.configuration.config import ReplicationConfig, ZooKeeperConfig
+from torrentdist.model.ids import MasterId
+from torrentdist.model.records import BundleState, encode
+
+ETL = bundle("etl", state=BundleState.UPLOADING)
+SILENT_SECS = 17.0
+"""The connection is lost after that time, and the session lives on."""
+
+
+class PublishedStore:
+    """A store that has the whole bundle."""
+
+    id = "store-m1"
+
+    def published_digests(self) -> frozenset[str]:
+        return frozenset({ETL.record.digest})
+
+    def arriving(self) -> list[str]:
+        return []
+
+    def names(self, digest: str) -> list[str]:
+        return [ETL.record.id]
+
+    async def bind(self, *_: object) -> None:
+        pass
+
+
+def test_a_replica_record_that_could_not_be_written_is_written_soon() -> None:
+    """An upload would wait for up to two minutes for a copy that is there, because ZooKeeper did
+    not answer for a moment."""
+    loop = VirtualLoop(random.Random(1))
+    with simulated(loop, 1):
+        waited = loop.run_until_complete(_secs_until_recorded(loop))
+
+    assert waited < LONGEST_RETRY_SECS + 1.0
+
+
+async def _secs_until_recorded(loop: VirtualLoop) -> float:
+    """Returns how long after ZooKeeper answers again the master has recorded its copy."""
+    zk = ZooKeeper(ZooKeeperConfig(servers=["zookeeper:2181"], chroot="/cluster", session_timeout_secs=20.0))
+    await zk.start(10.0)
+    await found_cluster(zk)
+    for parent in (*paths.PARENTS, *paths.LATER_PARENTS):
+        await zk.ensure(parent)
+    await zk.create(paths.master(MasterId("m1")), encode(master_record("m1")), ephemeral=True)
+    await zk.create(paths.bundle(ETL.record.id), encode(ETL.record))
+    mirror = Mirror(zk)
+    await mirror.start(10.0)
+    replicating = asyncio.create_task(_replicator(zk, mirror).run())
+    link = {(NOBODY.address, ZK)}
+    loop.network.cut(link)
+    await asyncio.sleep(SILENT_SECS)
+    loop.network.uncut(link)
+    mended_at = loop.time()
+    replica = paths.replica(ETL.record.id, MasterId("m1"))
+    await eventually_async(lambda: _exists(zk, replica))
+    waited = loop.time() - mended_at
+    replicating.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await replicating
+    await mirror.close()
+    await zk.close()
+    return waited
+
+
+async def _exists(zk: ZooKeeper, path: str) -> bool:
+    return await zk.exists(path) is not None
+
+
+def _replicator(zk: ZooKeeper, mirror: Mirror) -> Replicator:
+    core: Any = SimpleNamespace(
+        session=MasterSession(MasterId("m1"), zk, mirror),
+        host=SimpleNamespace(runtime=SimpleNamespace(store=PublishedStore())),
+        config=SimpleNamespace(replication=ReplicationConfig()),
+    )
+    fetches: Any = SimpleNamespace(under_way=frozenset, joins_uploads=True, cancel=lambda: None)
+    leadership: Any = SimpleNamespace(is_leader=lambda: False)
+    return Replicator(core, leadership, fetches, FetchAttempts())
