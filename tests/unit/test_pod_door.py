@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from base64 import b64encode
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import httpx
 import pytest
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.types import Message
 
 from torrentdist.host.http.declared_routes import DeclaredRoutes, operation
 from torrentdist.host.http.web import PRINCIPAL
@@ -16,7 +19,8 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.events import AccessAudited
 from torrentdist.security.authorization import Role
 from torrentdist.security.capabilities import Capability
-from torrentdist.supervisor.gateway.pod_door import pod_app
+from torrentdist.supervisor.gateway import pod_door
+from torrentdist.supervisor.gateway.pod_door import Verify, pod_app
 
 pytestmark = pytest.mark.anyio
 GOOD = {
@@ -36,6 +40,17 @@ class GatewayRoutes(DeclaredRoutes):
     async def file(self, request: Request) -> Response:
         """A file."""
         return await self._said(request)
+
+    @operation("GET", "/bundles/{id}/{name}", None, Role.JOB)
+    async def archive(self, request: Request) -> Response:
+        """An answer that takes long."""
+
+        async def parts() -> AsyncIterator[bytes]:
+            yield b"first "
+            request.app.state.later()
+            yield b"second"
+
+        return StreamingResponse(parts())
 
     @operation("GET", "/bundles/{id}/other/door", None, Role.JOB)
     async def other(self, request: Request) -> Response:
@@ -143,6 +158,64 @@ async def test_each_protocol_is_refused_in_its_own_words() -> None:
     assert "url_expired" in plain.text
     assert ("<Code>AccessDenied</Code>" in s3.text, "<Error>" in lacking.text) == (True, True)
     assert "UNAUTHORIZED" in registry.text or "DENIED" in registry.text
+
+
+async def streamed(judged: Verify, later: Callable[[], object]) -> tuple[bytes, list[object]]:
+    """Returns what comes of an answer in two parts, and the connections that are cut off. `later`
+    runs between the parts."""
+    cut: list[object] = []
+    audit: Any = HeardAudit()
+    app: Any = pod_app([GatewayRoutes()], judged, cut.append, audit)
+    app._app._app.state.later = later
+    parts: list[bytes] = []
+
+    async def receive() -> Message:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def send(message: Message) -> None:
+        parts.append(message.get("body", b""))
+
+    scope = {
+        "type": "http", "method": "GET", "path": "/bundles/etl-1/etl-1.tar", "headers": [], "client": ("10.0.0.1", 5),
+        "query_string": b"capability=all", "http_version": "1.1", "server": ("h", 80), "scheme": "http",
+    }  # fmt: skip
+    await app(scope, receive, send)
+    return b"".join(parts), cut
+
+
+@pytest.mark.parametrize(("code", "whole"), [("url_revoked", False), ("url_expired", True), ("", True)])
+async def test_a_long_answer_ends_with_its_revocation(monkeypatch: pytest.MonkeyPatch, code: str, whole: bool) -> None:
+    """A tenant whose capability was revoked would read the rest of a bundle of any size."""
+    monkeypatch.setattr(pod_door, "RECHECK_SECS", 0.0)
+    codes: list[str] = []
+
+    def judged(_: str) -> Capability:
+        if any(codes):
+            raise TorrentdistError(codes[0], name="u")
+        return GOOD["all"]
+
+    text, cut = await streamed(judged, lambda: codes.append(code))
+
+    assert (whole, [] if whole else [("10.0.0.1", 5)]) == (text == b"first second", cut)
+
+
+async def test_nobody_rechecks_each_part_of_an_answer() -> None:
+    """Verifying a signature for each part would take a processor from a host that serves much."""
+    checks: list[str] = []
+
+    def judged(text: str) -> Capability:
+        checks.append(text)
+        return GOOD["all"]
+
+    text, _ = await streamed(judged, list)
+
+    assert (b"first second", ["all"]) == (text, checks)
+
+
+async def test_a_capability_in_the_url_comes_before_another_proof() -> None:
+    """A client that always shows a token of its own could not use the URL that it was given."""
+    assert 200 == (await asked("/v2/x/tags/list?capability=all", "Bearer wrong")).status_code
 
 
 async def test_a_refusal_is_told_to_the_audit_without_the_capability() -> None:
