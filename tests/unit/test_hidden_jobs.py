@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode
@@ -13,6 +14,7 @@ from records_of import bundle, job, snapshot
 from starlette.requests import Request
 
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
+from torrentdist.host.http.operation import Operation
 from torrentdist.host.http.web import PRINCIPAL
 from torrentdist.master.access.audit_trail import may_see
 from torrentdist.master.http.routes import RequestedChange
@@ -23,8 +25,9 @@ from torrentdist.master.presence.presence_api import asked_for
 from torrentdist.master.reads.readable_records import readable
 from torrentdist.model.access.audit_messages import AuditView
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import JobId
+from torrentdist.model.ids import BundleId, JobId
 from torrentdist.model.records import JobStatus
+from torrentdist.model.wire.job_messages import JobView
 from torrentdist.security.authorization import TOKEN_HOLDER, Principal, Proof, Role
 
 pytestmark = [pytest.mark.anyio, pytest.mark.case("I1")]
@@ -55,6 +58,7 @@ def asked(wanted: str, sender: Principal = TEAM, **query: str) -> Request:
         {
             "type": "http",
             "method": "DELETE",
+            "raw_path": b"",
             "path_params": {"job": wanted},
             "headers": [],
             "query_string": urlencode(query).encode(),
@@ -63,20 +67,19 @@ def asked(wanted: str, sender: Principal = TEAM, **query: str) -> Request:
     )
 
 
-def jobs_api(changed: list[str]) -> JobApi:
-    seen = namesakes()
+def jobs_api(changed: list[str], seen: Callable[[], ClusterSnapshot] = namesakes, kept: bytes | None = None) -> JobApi:
+    async def recall(mutation: object) -> bytes | None:
+        return kept
 
     async def happen(mutation: object, wanted: str, event: object) -> bytes:
         changed.append(wanted)
         return b""
 
-    requests: Any = SimpleNamespace(happen=happen, server_now=lambda: 0.0)
+    requests: Any = SimpleNamespace(happen=happen, recall=recall, server_now=lambda: 0.0)
     secrets = SimpleNamespace(new_pass=lambda *_: "a pass")
-    records: Any = SimpleNamespace(
-        snapshot=lambda: seen, readable_by=lambda sender: readable(seen, sender), secrets=secrets
-    )
-    unused: Any = None
-    return JobApi(requests, unused, records)
+    records: Any = SimpleNamespace(snapshot=seen, readable_by=lambda sender: readable(seen(), sender), secrets=secrets)
+    leads: Any = SimpleNamespace(fence=lambda: None)
+    return JobApi(requests, leads, records)
 
 
 @pytest.mark.parametrize(("wanted", "changed"), [("nightly", "mine"), ("theirs", "trap"), ("mine", "mine")])
@@ -143,3 +146,44 @@ async def test_why_a_leader_gave_way_names_no_bundle() -> None:
     LeaderRounds(session, unused, copies, unused, told.append)._give_way_if_behind(office, seen, None)  # type: ignore[arg-type]
 
     assert ["gave way: it lacks a bundle of a live job"] == told
+
+
+def kill_of(api: JobApi) -> Operation:
+    return next(op for op in api.operations() if (op.method, op.path) == ("DELETE", "/v1/jobs/{job}"))
+
+
+async def test_the_job_that_was_checked_is_the_one_that_is_killed() -> None:
+    """A job that is submitted under the name in between would be killed by who may not touch it."""
+    seen, killed = snapshot(jobs=[named("mine", "nightly", ["etl-1"], JobStatus.FINISHED)]), list[str]()
+    later = snapshot(jobs=[*seen.jobs.values(), named("theirs", "nightly", ["secret"], JobStatus.ACTIVE)])
+    shown = iter([seen, later, later])
+    api, request = jobs_api(killed, lambda: next(shown)), asked("nightly", dataclasses.replace(TEAM, reads=("*",)))
+    kill = kill_of(api)
+    assert kill.target is not None
+    bundles = await kill.target(request)
+    await kill.handler(request)
+
+    assert (("etl-1",), ["mine"]) == (bundles, killed)
+
+
+@pytest.mark.parametrize(("reads", "answer"), [(("etl-*",), b"kept"), (("other-*",), "job_not_found")])
+async def test_a_kill_that_is_repeated_when_the_job_is_gone_gets_its_answer(
+    reads: tuple[str, ...], answer: bytes | str
+) -> None:
+    """A user whose answer was lost would be told that there is no such job. Who may not see the job
+    is told just that."""
+    view = JobView(
+        id=JobId("mine"), name="nightly", status=JobStatus.KILLED, bundle=BundleId("etl-1"), dependencies=[], wanted=1,
+        workers=[], created_at=0.0,
+    )  # fmt: skip
+    kept = msgspec.json.encode(view)
+    api, request = jobs_api([], snapshot, kept), asked("nightly", dataclasses.replace(TEAM, reads=reads))
+    kill = kill_of(api)
+    assert kill.target is not None
+    if isinstance(answer, str):
+        with pytest.raises(TorrentdistError, match="there is no job") as refused:
+            await kill.target(request)
+        assert answer == refused.value.code
+    else:
+        assert ("etl-1",) == await kill.target(request)
+        assert kept == (await kill.handler(request)).body

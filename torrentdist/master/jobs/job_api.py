@@ -5,6 +5,7 @@ instead.
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -17,6 +18,7 @@ from torrentdist.master.http.routes import (
     RequestedChange,
     Routes,
     change,
+    mutation_of,
     operation,
     page_of,
     records_for,
@@ -37,9 +39,14 @@ from torrentdist.model.ids import BundleId, SupervisorId
 from torrentdist.model.records import JobRecord
 from torrentdist.model.wire.ha_views import OutageView
 from torrentdist.model.wire.job_messages import HeartbeatAnswer, HeartbeatBody, JobView, SubmitBody
-from torrentdist.security.authorization import Principal, Role, reads_everything
+from torrentdist.security.authorization import Principal, Role, may_read, reads_everything
 from torrentdist.security.certificate_identity import CertificateRole
 from torrentdist.security.passes import OUTPUT_SECS
+
+_JOB: Final = "torrentdist.job"
+"""The key in a request's scope of the job whose bundle was checked."""
+_KEPT: Final = "torrentdist.kept_answer"
+"""The key of the answer to an earlier attempt, if the job is gone since."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +60,26 @@ class JobApi(Routes):
         return (ids.bundle_id(decode_body(await body_of(request), SubmitBody).bundle),)
 
     async def _bundle_of_job(self, request: Request) -> tuple[BundleId]:
+        """Returns the bundle of the job that the path names, and notes the job for the handler: by
+        then the name may lead to another one. A job that is gone is that of the kept answer."""
         self.leadership.fence()
-        return (self._found(request).bundle,)
+        try:
+            request.scope[_JOB] = job = self._found(request)
+            return (job.bundle,)
+        except TorrentdistError as error:
+            kept = await self.requests.recall(await mutation_of(request)) if error.code == "job_not_found" else None
+            bundle = None if kept is None else decode_body(kept, JobView).bundle
+            if bundle is None or not may_read(principal_of(request), bundle):
+                raise
+            request.scope[_KEPT] = kept
+            return (bundle,)
 
     def _found(self, request: Request) -> JobRecord:
-        """Returns the job that the path names, among those that the sender may see. A name may be
-        that of another's job too."""
+        """Returns the job that was checked, else the one that the path names, among those that the
+        sender may see. A name may be that of another's job too."""
+        if _JOB in request.scope:
+            job: JobRecord = request.scope[_JOB]
+            return job
         return find_job(records_for(request, self.records), ids.job_id(request.path_params["job"])).record
 
     @operation("GET", "/v1/jobs", list[JobView], Role.READER, paged=True)
@@ -116,11 +137,14 @@ class JobApi(Routes):
     @change("DELETE", "/v1/jobs/{job}", JobView, Role.SUBMITTER, target="_bundle_of_job")
     async def kill(self, asked: RequestedChange) -> bytes:
         """Deactivate now, remove after ?wait=."""
-        spec = self._found(asked.request).spec
+        spec = None if _KEPT in asked.request.scope else self._found(asked.request).spec
         wait = seconds_of(asked.request, "wait", spec.kill_wait_secs if spec is not None else 30.0)
         return await self._happen(asked, Kill(self.requests.server_now(), wait))
 
     async def _happen(self, asked: RequestedChange, event: Event) -> bytes:
+        if _KEPT in asked.request.scope:
+            kept: bytes = asked.request.scope[_KEPT]
+            return kept
         return await self.requests.happen(asked.mutation, self._found(asked.request).id, event)
 
     def _only_leader_unless_any(self, request: Request) -> None:

@@ -106,6 +106,10 @@ class JobRequests:
     async def happen(self, mutation: Mutation | None, wanted: str, event: Event) -> bytes:
         return await self._changes.make(mutation, lambda s: event_ops(s, wanted, event), lambda s: self.view(s, wanted))
 
+    async def recall(self, mutation: Mutation | None) -> bytes | None:
+        """Returns the kept answer to this mutation, if there is one."""
+        return await self._changes.recall(mutation)
+
     async def drain(self, mutation: Mutation | None, supervisor: SupervisorId, draining: bool) -> bytes:
         def decide(snapshot: ClusterSnapshot) -> list[Op]:
             if supervisor not in snapshot.supervisors and supervisor not in snapshot.assignments:
