@@ -245,6 +245,8 @@ async def test_whoever_stops_waiting_ends_the_connection() -> None:
 async def test_whoever_stops_waiting_for_a_connection_leaves_no_socket() -> None:
     """If this failed, a socket would stay open until Python collects it."""
     async with served(answers) as (server, client):
+        gc.collect()
+        gc.freeze()  # What other tests have left is not looked through again and again.
         for steps in range(30):
             with warnings.catch_warnings(record=True, category=ResourceWarning) as left:
                 warnings.simplefilter("always")
