@@ -141,7 +141,7 @@ def _prune_cluster(session: Session, older_than: float) -> None:
     request = Request("POST", "/v1/prune", params={"older_than": f"{older_than:g}"}, timeout=_SECS)
     view = ask_masters(session, lambda client: client.mutate(request, UnusedView))
     verb = session.told("removed", "would remove")
-    sentence = f"{verb} {counted(len(view.removed), 'bundle')}, {size(view.bytes)}; kept: {view.kept}"
+    sentence = f"{verb} {counted(len(view.removed) + view.more, 'bundle')}, {size(view.bytes)}; kept: {view.kept}"
     show(session, view, value=str(view.bytes), table=lambda: "\n".join([sentence, *_unused(view), *_kept(view)]))
 
 
@@ -151,7 +151,8 @@ def _unused(view: UnusedView) -> list[str]:
     table = (
         [grid(("GOES: NOBODY USES IT", "SIZE", "UNCHANGED FOR"), rows, right=("SIZE", "UNCHANGED FOR"))] if rows else []
     )
-    return [*table, *(id_ for id_ in view.removed if id_ not in told)]
+    more = [f"and {view.more} more"] if view.more else []
+    return [*table, *(id_ for id_ in view.removed if id_ not in told), *more]
 
 
 def _kept(view: UnusedView) -> list[str]:

@@ -37,13 +37,21 @@ class Pruning:
             kept.update({id_: reasons for id_, reasons in why.items() if reasons})
             return prune_ops(snapshot, now, older_than)
 
-        def view(_: ClusterSnapshot) -> UnusedView:
+        def view(snapshot: ClusterSnapshot) -> UnusedView:
+            """Tells what is removed now: what an earlier decision would have removed may stay."""
+            for id_ in [id_ for id_ in removed if is_there(snapshot, id_)]:
+                del removed[id_]
             stays = tuple(UnprunedView(id=id_, reasons=list(reasons)) for id_, reasons in kept.items())
             goes = tuple(removed[id_] for id_ in sorted(removed))
             size = sum(bundle.size for bundle in goes)
             return UnusedView(removed=sorted(removed), bytes=size, kept=len(kept), stays=stays, goes=goes)
 
-        return await self._changes.make_alone(mutation, decide, view, batch=BATCH)
+        return await self._changes.make_alone(mutation, decide, view, batch=BATCH, shorten=UnusedView.shortened)
+
+
+def is_there(snapshot: ClusterSnapshot, bundle: BundleId) -> bool:
+    entry = snapshot.bundles.get(bundle)
+    return entry is not None and entry.record.state is not BundleState.REMOVED
 
 
 def _unused(entry: BundleEntry, now: float) -> UnusedBundle:

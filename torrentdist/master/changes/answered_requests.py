@@ -29,8 +29,8 @@ from torrentdist.model.ids import RequestId
 from torrentdist.model.records import RequestRecord, decode, encode
 
 MAX_ANSWER_BYTES = 64 * 1024
-"""Largest answer that is kept. A retry of a request with a larger one gets a new answer, made from
-the records of that time."""
+"""Largest answer that is kept. A retry of a request with a larger one gets a shorter answer, or a
+new one, made from the records of that time."""
 
 
 @dataclass(frozen=True)
@@ -78,10 +78,14 @@ def note(mutation: Mutation | None, kept: Kept | None, answer: bytes | None) -> 
         return []
     record = RequestRecord(content=mutation.content)
     if answer is not None:
-        body = answer.decode() if len(answer) <= MAX_ANSWER_BYTES else ""
+        body = answer.decode() if can_be_kept(answer) else ""
         record = RequestRecord(content=mutation.content, status=200, body=body)
     path = paths.request(mutation.id)
     return [Create(path, encode(record)) if kept is None else Set(path, encode(record), kept.version)]
+
+
+def can_be_kept(answer: bytes) -> bool:
+    return len(answer) <= MAX_ANSWER_BYTES
 
 
 async def make_buckets(zookeeper: ZooKeeper, fence: Fence) -> None:

@@ -21,7 +21,7 @@ from torrentdist.cluster.records.mirror import Mirror
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.cluster.session.znode_operations import Op, TransactionFailed, fitting
 from torrentdist.host.telemetry.metrics import Metrics
-from torrentdist.master.changes.answered_requests import Kept, Mutation, Requests, note
+from torrentdist.master.changes.answered_requests import Kept, Mutation, Requests, can_be_kept, note
 from torrentdist.master.changes.predicted_records import predicted
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.policies.quotas import has_quota
@@ -35,6 +35,8 @@ READABLE_SECS = 5.0
 Decision = Callable[[ClusterSnapshot], Sequence[Op]]
 Render = Callable[[ClusterSnapshot], Any]
 """Makes the answer from a snapshot that shows the change."""
+Shorten = Callable[[Any], Any]
+"""Makes the answer that a retry gets, from one that is too large to keep."""
 
 
 class LeaderChanges:
@@ -52,14 +54,19 @@ class LeaderChanges:
         return self._leadership.me
 
     async def make_alone(
-        self, mutation: Mutation | None, decide: Decision, render: Render, batch: int = WHOLE
+        self,
+        mutation: Mutation | None,
+        decide: Decision,
+        render: Render,
+        batch: int = WHOLE,
+        shorten: Shorten = lambda answer: answer,
     ) -> bytes:
         """Makes one such change at a time. Use it for a decision on something that does not exist,
         such as a free name or a bundle that no job needs: it has no version that a transaction
         could check."""
         began = time.monotonic()
         async with self._alone:
-            return await self._make(began, mutation, decide, render, batch)
+            return await self._make(began, mutation, decide, render, batch, shorten)
 
     async def make(self, mutation: Mutation | None, decide: Decision, render: Render, batch: int = WHOLE) -> bytes:
         """Commits what `decide` wants, at most `batch` operations at a time. Decides again after
@@ -75,7 +82,13 @@ class LeaderChanges:
         return await (self.make_alone if limited else self.make)(mutation, decide, render, batch)
 
     async def _make(
-        self, began: float, mutation: Mutation | None, decide: Decision, render: Render, batch: int
+        self,
+        began: float,
+        mutation: Mutation | None,
+        decide: Decision,
+        render: Render,
+        batch: int,
+        shorten: Shorten = lambda answer: answer,
     ) -> bytes:
         if mutation is not None and mutation.dry_run:
             self._leadership.fence()
@@ -92,10 +105,14 @@ class LeaderChanges:
                 snapshot = self._mirror.snapshot
                 ops = decide(snapshot)
                 count = len(ops) if batch == WHOLE else fitting(ops, batch)
-                answer = _json(render(predicted(snapshot, ops))) if count == len(ops) else None
+                answer = to_keep = None
+                if count == len(ops):
+                    view = render(predicted(snapshot, ops))
+                    answer = _json(view)
+                    to_keep = answer if can_be_kept(answer) else _json(shorten(view))
                 if answer is not None and not ops and kept is None:
                     return answer
-                if not await self._commit(fence, [*ops[:count], *note(mutation, kept, answer)], mutation):
+                if not await self._commit(fence, [*ops[:count], *note(mutation, kept, to_keep)], mutation):
                     failures += 1
                 elif answer is not None:
                     return answer

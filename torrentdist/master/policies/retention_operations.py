@@ -61,7 +61,7 @@ class RetentionOperations:
             before[:] = [rule_view(snapshot, entry.record, self._now())]
             return [Delete(paths.retention(pattern), entry.version)]
 
-        return await self._changes.make_alone(mutation, decide, lambda _: before[0])
+        return await self._changes.make_alone(mutation, decide, lambda _: before[0], shorten=RetentionView.shortened)
 
     async def remove_doomed(self, seen: ClusterSnapshot, turns: RecordLoop) -> None:
         """Removes what the rules let go, as the leader: all at once, or one by one if one of them

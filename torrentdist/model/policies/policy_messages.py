@@ -5,6 +5,8 @@ Always: a key may be added.
 Never: change the meaning of a key.
 """
 
+from typing import Self
+
 import msgspec
 
 from torrentdist.model.ids import BundleId
@@ -56,6 +58,11 @@ class RetentionView(View, frozen=True, kw_only=True):
     stays: dict[BundleId, list[str]] = msgspec.field(default_factory=dict)
     """The bundles that stay, and why: newest, young, pinned, unavailable, needed, distributed,
     standing, promised, last_copy, other_rule."""
+    more: int = 0
+    """Bundles in neither list. The answer was too large to be kept for a retry."""
+
+    def shortened(self) -> Self:
+        return msgspec.structs.replace(self, goes={}, stays={}, more=self.bundles)
 
 
 class RoomView(View, frozen=True, kw_only=True):

@@ -7,6 +7,8 @@ Always: a key may be added.
 Never: change the meaning of a key.
 """
 
+from typing import Self
+
 import msgspec
 
 from torrentdist.model.access.envelope import Envelope
@@ -145,6 +147,10 @@ class UnusedBundle(View, frozen=True, kw_only=True):
     """Since its record was last written."""
 
 
+LISTED_AGAIN = 100
+"""Removed bundles that a shortened answer names."""
+
+
 class UnusedView(View, frozen=True, kw_only=True):
     """The answer of `bundle prune --cluster`: the bundles that were removed, or would be."""
 
@@ -155,3 +161,9 @@ class UnusedView(View, frozen=True, kw_only=True):
     """The bundles that stay, and why."""
     goes: tuple[UnusedBundle, ...] = ()
     """The bundles that go, and for how long nobody has changed them."""
+    more: int = 0
+    """Removed bundles that are not named. The answer was too large to be kept for a retry."""
+
+    def shortened(self) -> Self:
+        more = self.more + max(0, len(self.removed) - LISTED_AGAIN)
+        return msgspec.structs.replace(self, removed=self.removed[:LISTED_AGAIN], stays=(), goes=(), more=more)
