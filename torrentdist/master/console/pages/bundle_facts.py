@@ -94,7 +94,7 @@ def bundle_facts(view: BundlePageView) -> Markup:
 
 
 def new_bytes(earlier: EarlierView | None) -> Markup:
-    """Returns words such as `24.8 MiB (6 %); the rest is in env-42`."""
+    """Returns words such as `24.8 MiB (6%); the rest is in env-42`."""
     if earlier is None:
         return m.UNKNOWN
     named, parts = _names(earlier.reused_from), []
