@@ -39,7 +39,7 @@ def evicted_counts_as_verified() -> None:
             return
         await fetch(self, meta, home, **kwargs)
 
-    SwarmTransfers._note_deleted = lambda self, digest: None  # type: ignore[method-assign]
+    SwarmTransfers.end_seeding = lambda self, digest: None  # type: ignore[method-assign]
     SwarmTransfers.fetch = trusting  # type: ignore[method-assign]
 
 

@@ -122,6 +122,7 @@ class Fetches:
             self._store.index_soon()
         else:
             self._failures[meta.digest] = (meta.size, as_failure(error, self._store.data_dir))
+            self._transfers.end_seeding(meta.digest)
         self._tell_masters(AT_ONCE)
 
     async def _fetch(self, bundle_id: BundleId, meta: Metafile, plugin_metafile: bytes | None) -> StoredBundle:

@@ -69,7 +69,7 @@ class SwarmTransfers:
         self._leaving: set[asyncio.Task[None]] = set()
         self._staying: list[Digest] = []
         """Swarms that this host does not leave now."""
-        self._store.hear_deletions(self._note_deleted)
+        self._store.hear_deletions(self.end_seeding)
 
     @property
     def joining(self) -> Mapping[Digest, Joining]:
@@ -142,7 +142,7 @@ class SwarmTransfers:
             await asyncio.wait(tasks, timeout=LEAVE_SECS)
 
     async def _fetch(self, meta: Metafile, home: Path, stall_secs: float) -> None:
-        await self._end_seeding_deleted(meta.digest)  # The files that are there now are others.
+        await self._end_seeding_unpublished(meta.digest)  # The files that are there now are others.
         transfer = self._engine.transfer(meta.digest)
         if transfer is None:
             have = self._have.pop(meta.digest, None)
@@ -227,13 +227,14 @@ class SwarmTransfers:
             self._engine.seed(meta, directory, ready)
             self._tell_masters(AT_ONCE)
 
-    def _note_deleted(self, digest: Digest) -> None:
-        """Ends the seeding of a bundle that was deleted. It may be fetched again meanwhile."""
-        task = asyncio.create_task(self._end_seeding_deleted(digest), name=f"leave {digest[:12]}")
+    def end_seeding(self, digest: Digest) -> None:
+        """Ends the seeding of a bundle that was deleted, or that could not be published. It may be
+        fetched again meanwhile."""
+        task = asyncio.create_task(self._end_seeding_unpublished(digest), name=f"leave {digest[:12]}")
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
 
-    async def _end_seeding_deleted(self, digest: Digest) -> None:
+    async def _end_seeding_unpublished(self, digest: Digest) -> None:
         transfer = self._engine.transfer(digest)
         if transfer is None or self._store.get(digest) is not None:
             return
