@@ -167,6 +167,8 @@ def _merge(known: CoverageMap, checksums: dict[str, int | None], sources: dict[s
     parts = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(PARTS.glob("*.json"))]
     lines: defaultdict[str, defaultdict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
     fresh = {context for part in parts for context in part["lines"]}
+    ran = {test.partition("::")[0] for part in parts for test in (*part["costs"], *part["lines"])}
+    recorded = {file: checksum if file in ran else known.checksums.get(file) for file, checksum in checksums.items()}
     for part in parts:
         known.costs |= part["costs"]
         for context, files in part["lines"].items():
@@ -182,7 +184,7 @@ def _merge(known: CoverageMap, checksums: dict[str, int | None], sources: dict[s
     numbers_of = {test: number for number, test in enumerate(sorted(known.costs))}
     data = {
         "tests": sorted(known.costs),
-        "test_files": checksums,
+        "test_files": recorded,
         "costs": {test: round(secs, 3) for test, secs in known.costs.items()},
         "files": {
             file: {

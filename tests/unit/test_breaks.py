@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
 
+from scripts.breaks import coverage_map
 from scripts.breaks.break_choice import (
     Equivalent,
     Kind,
@@ -180,6 +182,22 @@ def test_slower_tests_and_stories_are_kept_for_what_fast_tests_miss() -> None:
     known.checksums.clear()
     assert importing_tests(file) == list(chosen_tests(known, broken, 30.0)[0][1:]), "tests that may be newer"
     assert (slow,) == chosen_tests(known, broken, 30.0)[1], "the number of a parameter may be another one"
+
+
+def test_what_was_not_run_again_stays_as_old_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """New tests of a file would be forgotten once another ring has been recorded."""
+    ran, other = "tests/unit/test_gate.py", "tests/unit/test_ids.py"
+    part = {"costs": {f"{ran}::test_x": 0.5}, "lines": {f"{ran}::test_x": {"a.py": [10]}}}
+    (tmp_path / "1.json").write_text(json.dumps(part))
+    monkeypatch.setattr(coverage_map, "MAP", tmp_path / "map.json")
+    monkeypatch.setattr(coverage_map, "PARTS", tmp_path)
+    known = CoverageMap(checksums={ran: 1, other: 2})
+    coverage_map._merge(known, {ran: checksum_of(ran), other: checksum_of(other)}, {"a.py": SOURCE})
+    merged = coverage_map.load()
+    assert merged is not None
+
+    assert (False, True) == (merged.is_older_than(ran), merged.is_older_than(other))
+    assert [f"{ran}::test_x"] == merged.covering("a.py", SOURCE, 10)
 
 
 def test_without_a_map_the_tests_are_those_that_import_the_module() -> None:
