@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
 
-from torrentdist.api.transfer_display import paced, sentence
+from torrentdist.api.transfer_display import Progress, paced, sentence, shown
 from torrentdist.client.bundles.transfer_progress import TransferProgress, TransferStage, UploadProgress
 from torrentdist.model.ids import BundleId, Digest, SupervisorId
 from torrentdist.model.wire.fleet_messages import FleetView, HostProgress, HostState
@@ -146,3 +147,37 @@ def test_quiet_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None:
         show(TransferProgress(phase=TransferStage.FETCHING, done=1, size=2))
 
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("progress", "terminal", "is_shown"),
+    [(None, True, True), (None, False, False), (True, True, True), (False, True, False), (False, False, False)],
+)
+def test_a_call_shows_a_bar_where_somebody_looks(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    progress: bool | None,
+    terminal: bool,
+    is_shown: bool,
+) -> None:
+    """A notebook would show nothing for an hour, or a log be full of a bar's control characters."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    wanted: Progress[TransferProgress] = progress
+    with shown(wanted) as show:
+        show(TransferProgress(phase=TransferStage.FETCHING, done=1, size=2))
+
+    assert is_shown is bool(capsys.readouterr().err)
+
+
+def test_a_function_gets_every_report() -> None:
+    """A program that draws its own bar would miss the end."""
+    heard: list[int] = []
+
+    def hear(picture: TransferProgress) -> None:
+        heard.append(picture.done)
+
+    with shown(hear) as show:
+        for done in range(3):
+            show(TransferProgress(phase=TransferStage.FETCHING, done=done, size=2))
+
+    assert [0, 1, 2] == heard
