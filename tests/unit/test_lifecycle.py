@@ -29,7 +29,7 @@ from torrentdist.master.jobs.lifecycle import (
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, JobId, SupervisorId
 from torrentdist.model.jobs.job import JobSpec, Restart, RestartPolicy
-from torrentdist.model.records import JobRecord, JobStatus, Pending, PendingStep
+from torrentdist.model.records import JobRecord, JobStatus, Pending, PendingStep, encode
 
 S = JobStatus
 
@@ -265,3 +265,19 @@ def test_the_table_in_the_documentation_is_this_one() -> None:
     rows = [f"| {state.value} | {event.__name__} | {step.value} |" for (state, event), step in TABLE.items()]
 
     assert "\n".join(rows) in text
+
+
+def test_the_record_of_a_job_with_very_many_ended_workers_can_be_written() -> None:
+    """If this fails, the end of a worker is refused again and again, and the job never ends."""
+    long = "h" * 128
+    numbers = [str(k) for k in range(9_999)]
+    record = job(S.ACTIVE, workers=10_001, exits=dict.fromkeys(numbers, -128))
+    known = 0
+    for k in range(0, 9_999, 101):
+        hosts = dict.fromkeys(numbers[:k], SupervisorId(long))
+        full = msgspec.structs.replace(record, ended_on=hosts, applications=hosts)
+        ended = after(full, WorkerEnded(0, 9_999, 1, application=long, supervisor=SupervisorId(long)))
+        if "9999" in ended.ended_on:
+            known = k
+            assert len(encode(ended)) < 700_000
+    assert known > 1_500

@@ -182,7 +182,7 @@ class JobRecord(Record, frozen=True, kw_only=True):
     """Exit codes of workers that have ended for good, by worker number."""
     ended_on: dict[str, SupervisorId] = msgspec.field(default_factory=dict)
     """Supervisors that ran the workers of `exits`, by worker number. Unknown for workers that ended
-    under schema 1."""
+    under schema 1, and where all of them would be too much for the record."""
     applications: dict[str, str] = msgspec.field(default_factory=dict)
     """Ids that Spark assigned to their latest runs."""
     reason: str = ""

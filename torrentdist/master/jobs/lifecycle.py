@@ -17,6 +17,12 @@ from torrentdist.model.ids import SupervisorId
 from torrentdist.model.jobs.job import RestartPolicy
 from torrentdist.model.records import ENDED, JobRecord, JobStatus, Pending, PendingStep
 
+MOST_TEXT_BYTES = 250_000
+"""Most bytes of the hosts of ended workers in a job's record, and of their applications. A record
+has to fit into one write."""
+ENTRY_BYTES = 10
+"""Bytes of an entry beside its text: the number of the worker, and punctuation."""
+
 
 @dataclass(frozen=True)
 class Event:
@@ -194,13 +200,20 @@ def _changes(step: Step, job: JobRecord, event: Event) -> dict[str, Any]:
 
 
 def _noted(job: JobRecord, event: WorkerEnded) -> dict[str, Any]:
-    known = {str(event.worker): event.application} if event.application else {}
-    place = {str(event.worker): event.supervisor} if event.supervisor is not None else {}
     return {
         "exits": {**job.exits, str(event.worker): event.exit_code},
-        "ended_on": {**job.ended_on, **place},
-        "applications": {**job.applications, **known},
+        "ended_on": _bounded(job.ended_on, event.worker, event.supervisor),
+        "applications": _bounded(job.applications, event.worker, event.application),
     }
+
+
+def _bounded(known: Mapping[str, str], worker: int, text: str | None) -> Mapping[str, str]:
+    """Adds what is known of one worker, unless all of it would be too much for the record."""
+    if not text:
+        return known
+    others = {k: said for k, said in known.items() if k != str(worker)}
+    size = sum(len(said) + ENTRY_BYTES for said in (*others.values(), text))
+    return others if size > MOST_TEXT_BYTES else {**others, str(worker): text}
 
 
 def _outcome(job: JobRecord, last: WorkerEnded | None = None) -> dict[str, Any]:
