@@ -78,5 +78,8 @@ class Watcher:
     def __call__(self) -> None:
         if self._client.is_cut_off():
             return  # It is told when it is connected again.
+        self._client._reply(self._fired, self._client.server.zxid)
+
+    def _fired(self) -> None:
         self._client._watchers.pop(self, None)
-        self._client._reply(lambda: self.call(None), self._client.server.zxid)
+        self.call(None)

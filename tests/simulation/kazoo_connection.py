@@ -53,6 +53,10 @@ class KazooConnection:
         self._session: ServerSession | None = None
         self._pending: list[Answer] = []
         self._watchers: dict[Watcher, None] = {}
+        """The watches whose answer came. Only these fire when the connection is lost."""
+        self._set: list[Watcher] = []
+        """The watches that the server has just set for the request that it executes."""
+        self._unheard: dict[Watcher, None] = {}
         self._epoch = 0
         """Counts connections, so that what belongs to an older one is dropped."""
         self._arrives = self._returns = 0.0
@@ -139,7 +143,8 @@ class KazooConnection:
         if not reads and not self._process.dies_unsent:
             with suppress(Died):
                 self._process.count_write()
-        self._reply(lambda: self._answered(answer, value, failed), self.server.seen_by(self.address).zxid)
+        watchers, self._set = self._set, []
+        self._reply(lambda: self._answered(answer, value, failed, watchers), self.server.seen_by(self.address).zxid)
 
     def _reply(self, act: Callable[[], None], zxid: int = 0) -> None:
         """Sends what the server has to say, after everything that it said before."""
@@ -155,7 +160,10 @@ class KazooConnection:
             self.last_zxid = max(self.last_zxid, zxid)
             act()
 
-    def _answered(self, answer: Answer, value: Any, failed: Exception | None) -> None:
+    def _answered(self, answer: Answer, value: Any, failed: Exception | None, watchers: list[Watcher]) -> None:
+        for watcher in watchers:
+            del self._unheard[watcher]
+            self._watchers[watcher] = None
         if answer in self._pending:
             self._pending.remove(answer)
             answer.end(value, failed)
@@ -163,7 +171,8 @@ class KazooConnection:
     def _watch(self, table: Any, path: str, watch: Any) -> None:
         if watch is not None:
             watcher = Watcher(self, watch)
-            self._watchers[watcher] = None
+            self._set.append(watcher)
+            self._unheard[watcher] = None
             self.server.watch(table, path, watcher)
 
     def _later(self, secs: float, act: Callable[..., object], *args: Any) -> None:
@@ -228,7 +237,7 @@ class KazooConnection:
     def _leave(self) -> None:
         if self._session is not None and self._session.connection is self:
             self._session.connection = None
-        for watcher in self._watchers:
+        for watcher in (*self._watchers, *self._unheard):
             self.server.forget_watches(watcher)
         self._session = None
         self._epoch += 1
@@ -246,8 +255,10 @@ class KazooConnection:
         if state == KazooState.SUSPENDED:
             self._change(state)
         watchers, self._watchers = self._watchers, {}
-        for watcher in watchers:
+        unheard, self._unheard = self._unheard, {}
+        for watcher in (*watchers, *unheard):
             self.server.forget_watches(watcher)
+        for watcher in watchers:
             watcher.call(None)
 
     def _change(self, state: str) -> None:
