@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+import msgspec
 import pytest
 from masters_in_process import Enter, InProcess
 from records_of import digest_of, master, store_of, supervisor
@@ -36,6 +37,7 @@ from torrentdist.model.access.host_record import HostRecord
 from torrentdist.model.access.token_messages import TokenRecord
 from torrentdist.model.access.zookeeper_identity import host_user
 from torrentdist.model.configuration.config import Config
+from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, JobId, MasterId, SupervisorId
 from torrentdist.model.policies.distribution_record import DistributionRecord
 from torrentdist.model.policies.retention_record import RetentionRecord
@@ -283,6 +285,28 @@ async def test_a_write_that_fails_holds_up_no_other_record(
         if name != "grants":  # they are no records
             await eventually(lambda: all(step.done(leader.mirror.snapshot, each) for each in (BAD, GOOD)))
         assert [False, False] == [loop.done(), leader.task.done()]
+
+
+async def test_an_assignment_that_zookeeper_refuses_holds_up_no_other_host(
+    enter: Enter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If this fails, a foreign ACL on the assignment of one host keeps every worker of every job
+    from starting."""
+    leader, bad, good = await leading(enter), SupervisorId(BAD), SupervisorId(GOOD)
+    refused = TorrentdistError("forbidden", detail="its ACL", extra={"znode": paths.assignment(bad)})
+    writes = FailingWrites(leader, paths.assignment(bad), lambda ops, index: refused)
+    writes.left = ALWAYS
+    monkeypatch.setattr(leader.zk, "commit", writes.commit)
+    async with at_work(jobs(leader)) as loop:
+        for name in (BAD, GOOD):
+            host = msgspec.structs.replace(supervisor(name), slots=1)
+            await leader.zk.create(paths.supervisor(host.id), encode(host))
+        job = JobRecord(id=JobId("j"), name="j", status=JobStatus.ACTIVE, bundle=BundleId("none"), workers=2)
+        await leader.zk.create(paths.job(job.id), encode(job))
+        await eventually(lambda: good in leader.mirror.snapshot.assignments or loop.done())
+        writes.left = 0
+        await eventually(lambda: bad in leader.mirror.snapshot.assignments or loop.done())
+        assert not loop.done()
 
 
 def failing_for(bad: Callable[..., bool], real: Callable[..., Any]) -> Callable[..., Any]:

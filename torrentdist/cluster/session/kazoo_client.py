@@ -411,5 +411,6 @@ def _translated(exc: Exception, path: str) -> Exception:
     if isinstance(exc, kazoo_errors.SessionExpiredError):
         return SessionExpired()
     if isinstance(exc, _REFUSED):
-        return TorrentdistError("forbidden", detail=f"ZooKeeper refuses {path}: see zookeeper.auth_file and its ACL")
+        detail = f"ZooKeeper refuses {path}: see zookeeper.auth_file and its ACL"
+        return TorrentdistError("forbidden", detail=detail, extra={"znode": path})
     return TorrentdistError("zookeeper_unavailable", detail=f"{type(exc).__name__} at {path}")

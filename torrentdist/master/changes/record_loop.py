@@ -8,7 +8,7 @@ no other: it is left out until its own pause is over. A record is known by its p
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final, TypeVar
@@ -133,6 +133,15 @@ class RecordLoop:
                     raise
                 made &= None not in [await self.attempt(op.path, partial(fence.commit, [op])) for op in batch]
         return made
+
+    def refused(self, ops: Sequence[Op], error: Exception) -> None:
+        """Lets the record rest because of which ZooKeeper refused these changes. Raises all other
+        errors."""
+        path = error.op.path if isinstance(error, TransactionFailed) else None
+        path = error.extra.get("znode") if isinstance(error, TorrentdistError) else path
+        if path is None or path not in {op.path for op in ops}:
+            raise error
+        self.failed(path, error)
 
     def failed(self, record: str, error: Exception) -> None:
         """Lets a record rest after a failure. Raises what concerns every record."""

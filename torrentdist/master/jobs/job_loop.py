@@ -257,9 +257,10 @@ class JobLoop:
         """Writes assignments. One that is refused rests, so that the next round does the others."""
         try:
             await self._commit(ops)
-        except TransactionFailed as exc:
-            self._turns.failed(exc.op.path, exc)
-            raise
+        except Exception as error:
+            self._turns.refused(ops, error)
+            if isinstance(error, TransactionFailed):
+                raise
 
     async def _commit(self, ops: Sequence[Op]) -> bool:
         whole: list[Op] = []
