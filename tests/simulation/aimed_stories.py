@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+from simulation.corner_stories import corners
 from simulation.fault_maker import FAULTS, faults
 from simulation.quiet_stories import quiet
 from simulation.steps import Step
@@ -207,5 +208,5 @@ STORIES = {
     "mixed": mixed, "thread": thread, "night": night, "storm": storm, "retries": retries, "jobs": jobs,
     "operators": operators, "upgrades": upgrades, "restores": restores, "crowds": crowds, "rooms": rooms,
     "caches": caches, "programs": programs, "signed": signed, "identities": identities, "packed": packed,
-    "quiet": quiet,
+    "quiet": quiet, "corners": corners,
 }  # fmt: skip

@@ -90,6 +90,7 @@ class Ending:
                 continue
             if node is None or bundle not in json.loads(node.data)["bundles"]:
                 yield f"{name} got {bundle} by an order of its own, and is not told to keep it any more"
+        yield from self._standing()
         for host in self._cluster.supervisors:
             node = self._cluster.zookeeper.nodes.get(f"{ROOT}/assignments/{host.name}")
             for bundle in [] if node is None else json.loads(node.data)["bundles"]:
@@ -100,6 +101,18 @@ class Ending:
                     wrong = self._invariants.wrong_on_disk(host, record["digest"])
                     if wrong is not None:
                         yield f"{host.name} keeps {bundle}, but {wrong}"
+
+    def _standing(self) -> Iterator[str]:
+        """A standing order is for every host that is registered, whenever it joined."""
+        if any(host.room for host in self._cluster.hosts):
+            return
+        for bundle in self._children("distributions"):
+            if json.loads(self._cluster.zookeeper.nodes[f"{ROOT}/distributions/{bundle}"].data)["state"] != "standing":
+                continue
+            for name in self._children("supervisors"):
+                node = self._cluster.zookeeper.nodes.get(f"{ROOT}/assignments/{name}")
+                if node is None or bundle not in json.loads(node.data)["bundles"]:
+                    yield f"{bundle} is for every host, and {name} is not told to keep it"
 
     def _jobs(self) -> Iterator[str]:
         living = Counter[str](run.key[0] for run in SimulatedRunning.all_runs.living())

@@ -72,6 +72,8 @@ class Faults:
             self._later(secs, self._network.uncut, links)
         elif step.kind in ("zookeeper down", "zookeeper frozen", "wipe zookeeper", "set back"):
             self._on_zookeeper(step)
+        elif step.kind == "join":
+            self.cluster.add(step.who).start()
         elif step.kind == "small requests":
             self.cluster.zookeeper.take_less(step.number)
         elif step.kind == "snapshot":
@@ -103,7 +105,7 @@ class Faults:
     def _on_zookeeper(self, step: Step) -> None:
         zookeeper = self.cluster.zookeeper
         if step.kind != "zookeeper frozen":
-            zookeeper.up = False
+            zookeeper.up, zookeeper.gone_at = False, self.cluster.loop.time()
             for session in list(zookeeper.sessions.values()):
                 if session.connection is not None:
                     session.connection.session_ended()

@@ -26,7 +26,7 @@ class Call:
     number: int = 0
     """That of its step."""
     told: Any = None
-    """What the user was shown, if it only looked."""
+    """What the user was shown, if it went well."""
 
     @property
     def succeeded(self) -> bool:
@@ -47,6 +47,10 @@ class History:
         call = Call(kind, bundle, now, number=number)
         self.calls.append(call)
         return call
+
+    def content_of(self, bundle: str) -> int:
+        """Returns the number of the content that was last uploaded under this id. 0: none was."""
+        return next((call.number for call in reversed(self.calls) if (call.kind, call.bundle) == ("upload", bundle)), 0)
 
     def sent(self) -> set[tuple[str, str]]:
         """Returns the bundles that one host was to get, and got, with that host. No later order
@@ -84,7 +88,7 @@ def _replaces(other: Call, sent: Call) -> bool:
     that are under way."""
     if other is sent or other.bundle != sent.bundle:
         return False
-    if other.kind in ("remove", "distribute", "wave"):
+    if other.kind in ("remove", "distribute", "stand", "wave"):
         return True
     under_way = other.kind == "cancel" and other.began <= sent.ended
     return under_way or (other.kind == "send" and other.number == sent.number)

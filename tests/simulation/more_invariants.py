@@ -24,6 +24,8 @@ class MoreInvariants:
         self._cluster, self._invariants = cluster, invariants
         self._barriers: dict[str, str] = {}
         """The path of each worker's barrier, by its resource."""
+        self._workers: dict[str, set[tuple[str, int]]] = {}
+        """The workers that each assignment names, by its path."""
         self._gone: set[str] = set()
         self._trouble_at = 0.0
         """When something else than ZooKeeper was last seen to be in trouble."""
@@ -35,6 +37,8 @@ class MoreInvariants:
     def _on_change(self, kind: str, path: str) -> None:
         if path == f"{ROOT}/epoch" and kind == "set":
             self._look_at_new_leader()
+        if path.startswith(f"{ROOT}/assignments/") and kind != "delete":
+            self._look_at_drained(path)
         zookeeper = self._cluster.zookeeper
         owner = zookeeper.gone_owner if kind == "delete" else zookeeper.nodes[path].owner
         if owner and (resource := barrier_in(path)):
@@ -59,6 +63,16 @@ class MoreInvariants:
                 continue
             if (wrong := self._invariants.wrong_on_disk(leader, record["digest"])) is not None:
                 self._invariants.say("4", f"{leader.name} leads, a live job needs {bundle}, and {wrong}")
+
+    # no work for a host that is drained
+
+    def _look_at_drained(self, path: str) -> None:
+        record = json.loads(self._cluster.zookeeper.nodes[path].data)
+        workers = {(one["job"], one["worker"]) for one in record["workers"]}
+        before, self._workers[path] = self._workers.get(path, set()), workers
+        if record.get("draining") and workers - before:
+            writer, host = self._cluster.zookeeper.writer_name(), path.rpartition("/")[2]
+            self._invariants.say("drain", f"{writer} gives a worker to {host}, which is drained")
 
     def _needed(self) -> set[str]:
         """Returns the bundles that live jobs need."""

@@ -9,15 +9,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from itertools import chain
+from typing import Any
 
 from simulation.ending import Ending
 from simulation.faults import Faults
-from simulation.hurt_waves import HURT_SECS, HURT_SIZES, hurt_wave
+from simulation.hurt_waves import HURT_SIZES
+from simulation.scenes import SCENES
 from simulation.simulated_cluster import SimulatedCluster
 from simulation.simulated_host import Host
 from simulation.simulated_runs import SimulatedRunning
 from simulation.steps import USERS, Step
 from simulation.told_overviews import wrong_jobs, wrong_order, wrong_overview, wrong_return, wrong_summary
+from simulation.told_results import wrong_result
 from simulation.users import Users
 
 LOOK_SECS = 0.1
@@ -40,13 +43,15 @@ HISTORY_SECS = 1.5
 LATER = (" is busy: ", " is kept for ")
 """Parts of complaints that count in the end only."""
 DEATHS = ("kill", "wipe")
-ORDERS = ("distribute", "send", "wave")
+ORDERS = ("distribute", "stand", "send", "wave")
+UPSETS = ("stop", "kill", "kill leader", "wipe", "transfer", "lose masters")
 MOST_SECS = {
     "upload": 3.0, "distribute": 3.0, "send": 2.1, "wave": 7.0, "remove": 0.6, "open": 1.7, "submit": 1.6,
-    "transfer": 1.6, "rebalance": 5.0, "kill job": 2.6, "deactivate": 2.6, "activate": 2.6, "drain": 2.6,
+    "transfer": 1.6, "rebalance": 5.0, "kill job": 2.6, "deactivate": 3.0, "activate": 2.6, "drain": 3.2,
     "undrain": 0.6, "download": 3.0,
     **dict.fromkeys(("read", "sign", "make token", "use token", "revoke token"), 3.0),
-    **dict.fromkeys(HURT_SIZES, HURT_SECS + 40.0),
+    **dict.fromkeys(HURT_SIZES, 60.0), **dict.fromkeys(SCENES.keys() - HURT_SIZES, 3.0), "join": 3.0, "stand": 3.0,
+    "lose masters": 12.0, **dict.fromkeys(("rule", "young rule"), 16.0),
     "stop": 3.0, "kill": 6.5, "kill leader": 6.5, "wipe": 7.0,
 }  # fmt: skip
 """Until each kind of step has its effect: a quarter more than the longest of a hundred stories. A
@@ -57,7 +62,7 @@ UPSET_SECS = 16.0
 """How long a new leader, or one that has started again, may know less of hosts than they do."""
 MORE_SECS = {
     **dict.fromkeys(("submit", "rebalance", "kill job", "deactivate", "activate", "drain", "undrain"), 6.0),
-    **dict.fromkeys(("distribute", "send", "wave"), 15.0),
+    **dict.fromkeys(("distribute", "stand", "send", "wave"), 15.0),
 }
 """How much longer these take meanwhile: it waits until it has heard what runs on all hosts, and a
 host that has a bundle tells it with its next announce."""
@@ -68,6 +73,8 @@ class Promptness:
         self, cluster: SimulatedCluster, users: Users, ending: Ending, faults: Faults, note: Callable[[str], None]
     ) -> None:
         self._cluster, self._users, self._ending, self._faults, self._note = cluster, users, ending, faults, note
+        self._has_history = True
+        """Whether the masters still know what all orders did."""
         self._upset_at = 0.0
         """When a step last may have changed who leads."""
 
@@ -84,25 +91,32 @@ class Promptness:
         loop = self._cluster.loop
         began = loop.now
         away = self._who_dies(step)
-        if step.kind in HURT_SIZES:
-            if wrong := await hurt_wave(self._cluster, self._users, self._faults, step):
+        if step.kind in SCENES:
+            if wrong := await SCENES[step.kind](self._cluster, self._users, self._faults, step):
                 return wrong
+            began = loop.now
         elif step.kind not in USERS:
             if wrong := await self._restart(step):
                 return wrong
-        elif error := (await self._users.call(step)).error:
-            return f"is told {error}"
+        else:
+            call = await self._users.call(step)
+            if wrong := f"is told {call.error}" if call.error else self._wrong_result(step, call.told):
+                return wrong
         while missing := self._missing(step):
             if loop.now - began > self._most(step):
                 return f"{loop.now - began:.1f} s later {missing}"
             await asyncio.sleep(LOOK_SECS)
         took = loop.now - began
-        if step.kind not in USERS or step.kind == "transfer":
+        if step.kind in UPSETS:
             self._upset_at = loop.now
         self._note(f"had its effect after {took:.2f} s")
         if took > self._most(step):
             return f"that takes {took:.1f} s"
         return await self._untrue(step, away)
+
+    def _wrong_result(self, step: Step, told: Any) -> str:
+        may_be_old = step.kind == "read" and self._is_upset()
+        return "" if may_be_old else wrong_result(step, told, len(self._cluster.supervisors))
 
     def _starts(self) -> int:
         return sum(host.starts for host in self._cluster.hosts)
@@ -156,7 +170,10 @@ class Promptness:
         """Returns what records and overviews say of a step that has had its effect, and is not
         true."""
         wrong = "" if away is None else wrong_return(self._cluster, away, step.secs)
-        if step.kind in ORDERS:
+        self._has_history &= step.kind != "lose masters"
+        if step.kind in ORDERS and not self._has_history:
+            wrong = wrong_order(self._cluster, step)
+        elif step.kind in ORDERS:
             wrong = wrong_order(self._cluster, step) or await self._wrong_for(HISTORY_SECS, lambda: self._history(step))
         later = ROOM_TOLD_SECS if step.kind in HURT_SIZES else LOOK_LATER_SECS
         return wrong or await self._wrong_for(later, self._overview)

@@ -18,7 +18,7 @@ JOBS = ("j1", "j2")
 
 
 @dataclass
-class _Planned:
+class Planned:
     """What there is when the next step begins."""
 
     rng: random.Random
@@ -38,7 +38,7 @@ class _Planned:
         if self.bundles:
             kinds += ["distribute", "distribute", "send", "send", "wave", "remove", "pins", "retain", "open"]
             kinds += ["download", "sign", "swap"]
-        if self.hosts > 1 and not self.job and self._unused():
+        if self.hosts > 1 and not self.job and self.unused():
             kinds.append("hurt wave")
         if self.job:
             kinds += ["rebalance", "kill job", "rest", "drain"]
@@ -107,13 +107,13 @@ class _Planned:
         self.used.add(content)
         return Step(0.0, "upload", user, f"b{self.count}", number=content)
 
-    def _unused(self) -> list[int]:
+    def unused(self) -> list[int]:
         """Returns the contents that no host has."""
         return sorted({1, 2, 3, 4} - self.used)
 
     def _hurt_wave(self, user: str) -> list[Step]:
         """A host that cannot write, in any wave but the last."""
-        upload = self.upload(user, self.rng.choice(self._unused()))
+        upload = self.upload(user, self.rng.choice(self.unused()))
         size = self.rng.choice([1, 2]) if self.hosts > 2 else 1
         waves = -(-self.hosts // size)
         kind = "hurt pairs" if size == 2 else "hurt wave"
@@ -123,8 +123,14 @@ class _Planned:
 def quiet(seed: int) -> Story:
     """Users and operators change one thing after the other, and daemons stop and die between."""
     rng = random.Random(seed)
-    planned = _Planned(rng, rng.choice([2, 3, 3, 4]), rng.choice([1, 2, 3, 5]))
+    planned = Planned(rng, rng.choice([2, 3, 3, 4]), rng.choice([1, 2, 3, 5]))
+    return play(planned, "quiet", seed)
+
+
+def play(planned: Planned, name: str, seed: int) -> Story:
+    """Makes a story of one change after the other."""
+    rng, hosts = planned.rng, planned.hosts
     steps = [planned.upload("ann", rng.randint(1, 4))]
     for _ in range(rng.randint(FEWEST_CHANGES, MOST_CHANGES)):
         steps += planned.next_steps()
-    return Story(seed, "quiet", planned.masters, planned.hosts, tuple(steps), in_turn=True)
+    return Story(seed, name, planned.masters, hosts, tuple(steps), in_turn=True)

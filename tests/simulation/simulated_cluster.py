@@ -6,6 +6,7 @@ Always: a daemon that was killed leaves its disk as it was, and starts again fro
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import shutil
@@ -16,6 +17,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from simulation.host_process import NOBODY, HostProcess
 from simulation.kazoo_connection import ZK
+from simulation.kept_records import KeptRecords
 from simulation.simulated_host import API_PORT, Host
 from simulation.simulated_zookeeper import SimulatedZooKeeper
 from simulation.virtual_loop import VirtualLoop
@@ -45,6 +47,11 @@ from torrentdist.model.configuration.config import (
 from torrentdist.security.signing.signing_keys import Signer
 
 SESSION_SECS = 6.0
+LOOK_SECS = 0.25
+SILENT_SECS = 15.0
+"""A host that the leader has not heard for so long loses its workers."""
+LOST_SECS = 20.0
+"""A bundle that nobody has had for so long is lost."""
 SIGNER = Signer(Ed25519PrivateKey.from_private_bytes(bytes(range(32))), "story")
 TRUST = TrustConfig(
     cluster=SIGNER.cluster,
@@ -70,6 +77,9 @@ class SimulatedCluster:
         self.scrub_secs = StoreConfig().scrub_secs
         self.answers_secs = 150.0
         """How long masters keep their answers to changes: longer than any user tries again."""
+        self.kept = KeptRecords()
+        self.one_known = False
+        """Whether each user knows one master, and hears of the others from it."""
         self.token_file = str(place / "token")
         Path(self.token_file).write_text(f"{'t' * 40}\n")
         Path(self.token_file).chmod(0o600)
@@ -157,10 +167,15 @@ class SimulatedCluster:
             supervisor=SupervisorConfig() if host.is_master else of_host,
             client=self.client_config(),
             store=StoreConfig(reserve_bytes=0, scrub_secs=self.scrub_secs, limit_bytes=host.room),
-            jobs=JobsConfig(isolation="none", silent_secs=15.0),
+            jobs=JobsConfig(isolation="none", silent_secs=SILENT_SECS, keep_secs=self.kept.ended_job),
             trust=self.trust,
             requests=RequestsConfig(keep_secs=self.answers_secs),
-            replication=ReplicationConfig(lost_secs=20.0, sync_secs=30.0),
+            replication=ReplicationConfig(
+                lost_secs=LOST_SECS,
+                sync_secs=30.0,
+                abandon_secs=self.kept.silent_upload,
+                tombstone_secs=self.kept.removed,
+            ),
         )
 
     # ends of processes
@@ -207,11 +222,25 @@ class SimulatedCluster:
         shutil.rmtree(host.data_dir, ignore_errors=True)
         host.data_dir.mkdir(parents=True, exist_ok=True)
 
+    async def until(self, is_so: Callable[[], object], secs: float) -> bool:
+        """Waits until something is so, for this long at most. Returns whether it is."""
+        latest = self.loop.now + secs
+        while not is_so():
+            if self.loop.now >= latest:
+                return False
+            await asyncio.sleep(LOOK_SECS)
+        return True
+
     # users
 
     def client_config(self) -> ClientConfig:
+        known = (
+            [self.rng.choice([one for one in self.masters if one.up] or self.masters)]
+            if self.one_known
+            else self.masters
+        )
         return ClientConfig(
-            masters=[master.url for master in self.masters],
+            masters=[master.url for master in known],
             supervisor="",
             token_file=self.token_file,
             token_in_the_clear=True,

@@ -34,6 +34,8 @@ class SimulatedZooKeeper:
         self.sessions: dict[int, ServerSession] = {}
         self.zxid = 0
         self.up, self.frozen = True, False
+        self.gone_at: float | None = None
+        """Since when it is down. None: it is not."""
         self.largest_request = LARGEST_REQUEST
         self.senders_of_too_much: dict[str, None] = {}
         self.followers: dict[str, Follower] = {}
@@ -113,13 +115,14 @@ class SimulatedZooKeeper:
 
     def restart(self) -> None:
         """The servers come back. They keep sessions, whose time begins anew."""
-        self.up = True
+        self.up, self.gone_at = True, None
         for session in self.sessions.values():
             session.heard = self.loop.time()
 
     def wipe(self) -> None:
         """The servers come back with empty disks."""
-        self.nodes, self.zxid, self.up = {"": Znode(b"", [], 0, 0, 0, 0.0)}, 0, True
+        self.nodes, self.zxid = {"": Znode(b"", [], 0, 0, 0, 0.0)}, 0
+        self.up, self.gone_at = True, None
         self.sessions.clear()
         self.data_watches.clear()
         self.child_watches.clear()

@@ -23,8 +23,10 @@ from simulation.faults import Faults
 from simulation.history import History
 from simulation.host_process import HERE
 from simulation.invariants import LOOK_SECS, Invariants, Tree
+from simulation.kept_records import KeptRecords
 from simulation.more_invariants import MoreInvariants
 from simulation.operating_system import simulated
+from simulation.outdated_records import OutdatedRecords
 from simulation.promptness import Promptness
 from simulation.simulated_cluster import SimulatedCluster
 from simulation.simulated_runs import SimulatedRunning
@@ -46,6 +48,7 @@ CALM_SECS = 150.0
 REST_SECS = 3.0
 QUIET_ANSWERS_SECS = 24.0
 """How long masters keep their answers where no user has to try again for long."""
+QUIET_KEPT = KeptRecords(removed=30.0, silent_upload=15.0, ended_job=25.0)
 LAST = 5
 """Number of the content that is uploaded after the calm, and not before."""
 
@@ -93,9 +96,10 @@ class StoryRunner:
             write_tree(jobs[name], tree)
             digests[make_metafile(jobs[name]).digest] = tree
         if self.story.in_turn:
-            cluster.answers_secs = QUIET_ANSWERS_SECS
+            cluster.answers_secs, cluster.kept, cluster.one_known = QUIET_ANSWERS_SECS, QUIET_KEPT, True
         invariants = Invariants(cluster, {str(digest): tree for digest, tree in digests.items()})
         more, work = MoreInvariants(cluster, invariants), WorkRate(cluster, invariants)
+        outdated = OutdatedRecords(cluster, invariants)
         history = History()
         faults = Faults(cluster, invariants, self.note)
         aimed = AimedFaults(cluster, faults, self.note)
@@ -106,13 +110,13 @@ class StoryRunner:
         for number in range(self.story.supervisors):
             cluster.add(f"supervisor-{number + 1}")
         faults.prepare(self.story.steps)
-        desk = Desk(cluster.client_config(), sources, jobs, {}, self.place, cluster.zookeeper_config(), [])
+        desk = Desk(sources, jobs, {}, cluster.token_file, cluster.zookeeper_config(), [])
         users = Users(cluster, history, invariants, desk, trees, self.note)
         await cluster.found()
         for host in cluster.hosts:
             host.start()
         await asyncio.sleep(SETTLED_SECS)
-        looking = asyncio.create_task(self._look(invariants, more, work))
+        looking = asyncio.create_task(self._look(invariants, more, work, outdated))
         ending = Ending(cluster, invariants, history)
         late: list[str] = []
         if self.story.in_turn:
@@ -129,7 +133,7 @@ class StoryRunner:
         return [*invariants.findings, *users.findings, *late, *complaints, *_bugs(cluster, self.loop)]
 
     @staticmethod
-    async def _look(*looking: Invariants | MoreInvariants | WorkRate) -> None:
+    async def _look(*looking: Invariants | MoreInvariants | WorkRate | OutdatedRecords) -> None:
         while True:
             await asyncio.sleep(LOOK_SECS)
             for each in looking:

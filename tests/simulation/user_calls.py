@@ -53,12 +53,11 @@ class Listing:
 class Desk:
     """What users have at hand."""
 
-    config: ClientConfig
     sources: dict[int, Path]
     jobs: dict[str, Path]
     tokens: dict[str, str]
     """The texts of the tokens that were made, by their names."""
-    place: Path
+    token_file: str
     zookeeper: ZooKeeperConfig
     backups: list[bytes]
 
@@ -72,6 +71,10 @@ async def _upload(desk: Desk, api: AsyncClient, _: MasterClient, step: Step, __:
 
 async def _distribute(_: Desk, api: AsyncClient, __: MasterClient, step: Step, ___: Path) -> Any:
     return await api.distribute(step.what, timeout=CALL_SECS)
+
+
+async def _stand(_: Desk, api: AsyncClient, __: MasterClient, step: Step, ___: Path) -> Any:
+    return await api.distribute(step.what, everywhere=True, timeout=CALL_SECS)
 
 
 async def _wave(_: Desk, api: AsyncClient, __: MasterClient, step: Step, ___: Path) -> Any:
@@ -138,7 +141,7 @@ async def _prune(desk: Desk, _: AsyncClient, __: MasterClient, ___: Step, ____: 
 
 
 def _operator(desk: Desk) -> str:
-    return Path(desk.config.token_file).read_text(encoding="ascii").strip()
+    return Path(desk.token_file).read_text(encoding="ascii").strip()
 
 
 async def _read(_: Desk, __: AsyncClient, masters: MasterClient, ___: Step, ____: Path) -> Listing:
@@ -155,7 +158,7 @@ async def _unpin(_: Desk, __: AsyncClient, masters: MasterClient, step: Step, __
 
 
 async def _retain(_: Desk, __: AsyncClient, masters: MasterClient, step: Step, ___: Path) -> Any:
-    return await policy_client.put_retention(masters, PATTERN, step.number, 0.0)
+    return await policy_client.put_retention(masters, PATTERN, step.number, step.secs)
 
 
 async def _unretain(_: Desk, __: AsyncClient, masters: MasterClient, step: Step, ___: Path) -> Any:
@@ -176,10 +179,11 @@ async def _revoke(_: Desk, __: AsyncClient, masters: MasterClient, step: Step, _
     return await access_client.revoke_token(masters, step.what)
 
 
-async def _use_token(desk: Desk, _: AsyncClient, __: MasterClient, step: Step, dest: Path) -> Listing:
+async def _use_token(desk: Desk, _: AsyncClient, masters: MasterClient, step: Step, dest: Path) -> Listing:
     """Lists the bundles with a token that was made in the story."""
     write_private(dest, f"{desk.tokens.get(step.what, 'none')}\n".encode())
-    async with MasterClient(msgspec.structs.replace(desk.config, token_file=str(dest))) as masters:
+    config = msgspec.structs.replace(masters.config, token_file=str(dest))
+    async with MasterClient(config) as masters:
         found = await masters.bundles()
         return Listing(tuple(found), masters.stale is not None)
 
@@ -242,7 +246,8 @@ async def _history(_: Desk, __: AsyncClient, masters: MasterClient, step: Step, 
 
 CALLS: dict[str, Call] = {
     "look": _look, "history": _history,
-    "upload": _upload, "distribute": _distribute, "wave": _wave, "send": _send, "cancel": _cancel, "remove": _remove,
+    "upload": _upload, "distribute": _distribute, "stand": _stand, "wave": _wave, "send": _send, "cancel": _cancel,
+    "remove": _remove,
     "hurt wave": _hurt_wave, "hurt pairs": _hurt_wave,
     "download": _download, "read": _read, "open": _open, "objects": _open, "untar": _untar,
     "lease": _lease, "mount": _mount, "prune": _prune,
@@ -254,7 +259,9 @@ CALLS: dict[str, Call] = {
 }  # fmt: skip
 
 
-async def make_call(desk: Desk, api: AsyncClient, step: Step, dest: Path) -> Any:
-    """Does what the step says. Returns what the user was told."""
-    async with MasterClient(desk.config) as masters:
+async def make_call(
+    desk: Desk, api: AsyncClient, config: ClientConfig, step: Step, dest: Path, on_wait: Callable[[str], None]
+) -> Any:
+    """Does what the step says. Returns what the user was told. `on_wait`: hears why it waits."""
+    async with MasterClient(config, on_wait=on_wait) as masters:
         return await CALLS[step.kind](desk, api, masters, step, dest)

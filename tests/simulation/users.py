@@ -17,12 +17,20 @@ from simulation.steps import READS, USES, Step
 from simulation.told_changes import wrong_listing
 from simulation.user_calls import Desk, make_call
 
+from torrentdist.api.async_client import AsyncClient
 from torrentdist.model.errors import TorrentdistError
 
 LONGEST_SECS = 130.0
 READERS = 3
 """How many users list the bundles at once."""
-LOOKS = ("look", "history")
+TELL_SECS = 2.0
+"""Whoever waits for so long for a master that can answer is told why, and nobody earlier."""
+TOLD_SECS = 12.0
+"""A change that takes so long was tried at more than one master."""
+CHANGES = ("pin", "unpin")
+"""Calls that are one change each, and that no master works on for long."""
+OLD_SECS = 3.0
+"""How long after ZooKeeper is gone masters say that their answers are old."""
 REVOKED_SECS = 5.0
 """A revoked token is refused within seconds, where masters reach ZooKeeper."""
 READ_SECS = 2.5
@@ -40,7 +48,7 @@ class Users:
         note: Callable[[str], None],
     ) -> None:
         self._cluster, self._history, self._invariants = cluster, history, invariants
-        self._desk, self._trees, self._note = desk, trees, note
+        self.desk, self._trees, self._note = desk, trees, note
         self._records = invariants.records_of_zookeeper
         self._revoked: dict[str, float] = {}
         """When each token was told to be revoked."""
@@ -71,6 +79,9 @@ class Users:
     def has_restored(self) -> bool:
         return any(call.kind == "restore" and call.succeeded for call in self._history.calls)
 
+    def content_of(self, bundle: str) -> int:
+        return self._history.content_of(bundle)
+
     def waiting(self) -> list[str]:
         return list(self._tasks.values())
 
@@ -79,11 +90,13 @@ class Users:
         call = self._history.begin(step.kind, step.what, self._cluster.loop.now, step.number)
         self._count += 1
         dest = self._cluster.place / f"download-{self._count}"
+        waits: list[float] = []
         slow = any(host.process.disk == "slow" for host in self._cluster.hosts)
         try:
             async with asyncio.timeout(LONGEST_SECS):
-                result = await self._cluster.as_user(step.who, lambda client: make_call(self._desk, client, step, dest))
-            call.told = result if step.kind in LOOKS else None
+                call.told = result = await self._cluster.as_user(
+                    step.who, lambda api: self._make(api, step, dest, waits)
+                )
             self._check(step, call, result, dest)
         except TorrentdistError as error:
             call.error = error.code
@@ -100,10 +113,15 @@ class Users:
         took = call.ended - call.began
         if step.kind == "read" and took > READ_SECS and not slow:
             self._invariants.say("16", f"a read was answered after {took:.1f} s ({call.error or 'ok'})")
+        self._check_waits(step, call, waits)
         self._note(f"{step.who} {step.kind} {step.what}: {call.error or 'ok'} after {took:.3f} s")
         shutil.rmtree(dest, ignore_errors=True)
         dest.unlink(missing_ok=True)
         return call
+
+    async def _make(self, api: AsyncClient, step: Step, dest: Path, waits: list[float]) -> Any:
+        config, now = self._cluster.client_config(), self._cluster.loop.time
+        return await make_call(self.desk, api, config, step, dest, lambda _: waits.append(now()))
 
     def _check(self, step: Step, call: Call, result: Any, dest: Path) -> None:
         """Checks what a user was told by a call that went well."""
@@ -115,6 +133,9 @@ class Users:
             told = {str(view.id): str(view.state) for view in result.bundles}
             now = self._cluster.loop.now
             self.findings += wrong_listing(told, call.began, now, self._history, self._records)
+        gone_at = self._cluster.zookeeper.gone_at
+        if step.kind == "read" and gone_at is not None and call.began - gone_at > OLD_SECS and not result.is_old:
+            self._invariants.say("16", "an answer is not called old, and ZooKeeper is down")
         if step.kind == "use token" and not result.is_old:
             revoked = self._revoked.get(step.what)
             if revoked is not None and call.began - revoked > REVOKED_SECS:
@@ -123,6 +144,15 @@ class Users:
             self._history.restored_at = self._cluster.loop.now
         if step.kind == "revoke token":
             self._revoked[step.what] = self._cluster.loop.now
+
+    def _check_waits(self, step: Step, call: Call, waits: list[float]) -> None:
+        """Checks when the user of a call was told why it takes long."""
+        if waits and waits[0] - call.began < TELL_SECS:
+            self.findings.append(f"{step.who} is told after {waits[0] - call.began:.1f} s why {step.kind} takes long")
+        if step.kind in CHANGES and call.ended - call.began > TOLD_SECS and not waits:
+            self.findings.append(
+                f"{step.who} waits for {step.kind} for {call.ended - call.began:.1f} s, and is not told why"
+            )
 
     def _must_be_signed(self, bundle: str) -> bool:
         return bool(self._cluster.trust.bundles) and bundle.startswith("b")
