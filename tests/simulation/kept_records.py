@@ -12,7 +12,7 @@ class KeptRecords:
     """How long masters keep each kind of record, in seconds."""
 
     removed: float = ReplicationConfig().tombstone_secs
-    """Of a bundle that was removed."""
+    """The tombstone of a bundle."""
     silent_upload: float = ReplicationConfig().abandon_secs
-    """Of an upload whose uploader is silent."""
+    """The record of an upload whose uploader is silent."""
     ended_job: float = JobsConfig().keep_secs

@@ -36,8 +36,9 @@ LONGEST_WORK = (1e6, 1e6)
 """Workers do not end by themselves meanwhile."""
 LOOK_LATER_SECS = 1.5
 """Overviews and lists are true by then."""
-ROOM_TOLD_SECS = 11.0
-"""The same for what they say of the room on disks."""
+TOLD_SECS = {**dict.fromkeys(HURT_SIZES, 11.0), "rebalance": 4.0}
+"""The same where they say how much room disks have, and where a worker that moves has two seconds
+to stop."""
 HISTORY_SECS = 1.5
 """The leader has noted what a distribution did by then."""
 LATER = (" is busy: ", " is kept for ")
@@ -45,13 +46,17 @@ LATER = (" is busy: ", " is kept for ")
 DEATHS = ("kill", "wipe")
 ORDERS = ("distribute", "stand", "send", "wave")
 UPSETS = ("stop", "kill", "kill leader", "wipe", "transfer", "lose masters")
+RULES = ("rule", "young rule")
+NEXT_LOOK_SECS = 16.0
+"""A host that has content of an id that is gone, which another id still had, asks that often
+whether it is removed."""
 MOST_SECS = {
     "upload": 3.0, "distribute": 3.0, "send": 2.1, "wave": 7.0, "remove": 0.6, "open": 1.7, "submit": 1.6,
     "transfer": 1.6, "rebalance": 5.0, "kill job": 2.6, "deactivate": 3.0, "activate": 2.6, "drain": 3.2,
     "undrain": 0.6, "download": 3.0,
     **dict.fromkeys(("read", "sign", "make token", "use token", "revoke token"), 3.0),
     **dict.fromkeys(HURT_SIZES, 60.0), **dict.fromkeys(SCENES.keys() - HURT_SIZES, 3.0), "join": 3.0, "stand": 3.0,
-    "lose masters": 12.0, **dict.fromkeys(("rule", "young rule"), 16.0),
+    "lose masters": 12.0, **dict.fromkeys(RULES, NEXT_LOOK_SECS),
     "stop": 3.0, "kill": 6.5, "kill leader": 6.5, "wipe": 7.0,
 }  # fmt: skip
 """Until each kind of step has its effect: a quarter more than the longest of a hundred stories. A
@@ -73,6 +78,8 @@ class Promptness:
         self, cluster: SimulatedCluster, users: Users, ending: Ending, faults: Faults, note: Callable[[str], None]
     ) -> None:
         self._cluster, self._users, self._ending, self._faults, self._note = cluster, users, ending, faults, note
+        self._has_ruled = False
+        """Whether a rule may have left hosts with content that they have no id for."""
         self._has_history = True
         """Whether the masters still know what all orders did."""
         self._upset_at = 0.0
@@ -170,12 +177,13 @@ class Promptness:
         """Returns what records and overviews say of a step that has had its effect, and is not
         true."""
         wrong = "" if away is None else wrong_return(self._cluster, away, step.secs)
+        self._has_ruled |= step.kind in RULES
         self._has_history &= step.kind != "lose masters"
         if step.kind in ORDERS and not self._has_history:
             wrong = wrong_order(self._cluster, step)
         elif step.kind in ORDERS:
             wrong = wrong_order(self._cluster, step) or await self._wrong_for(HISTORY_SECS, lambda: self._history(step))
-        later = ROOM_TOLD_SECS if step.kind in HURT_SIZES else LOOK_LATER_SECS
+        later = TOLD_SECS.get(step.kind, LOOK_LATER_SECS)
         return wrong or await self._wrong_for(later, self._overview)
 
     async def _history(self, step: Step) -> str:
@@ -185,6 +193,8 @@ class Promptness:
 
     def _most(self, step: Step) -> float:
         most = MOST_SECS.get(step.kind, MOST) + step.secs
+        if step.kind == "remove" and self._has_ruled:
+            most = NEXT_LOOK_SECS
         return most + self._is_upset() * MORE_SECS.get(step.kind, 0.0)
 
     def _is_upset(self) -> bool:

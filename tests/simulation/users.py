@@ -24,7 +24,7 @@ LONGEST_SECS = 130.0
 READERS = 3
 """How many users list the bundles at once."""
 TELL_SECS = 2.0
-"""Whoever waits for so long for a master that can answer is told why, and nobody earlier."""
+"""A user who waits for this long for a master that can answer is told why, and nobody earlier."""
 TOLD_SECS = 12.0
 """A change that takes so long was tried at more than one master."""
 CHANGES = ("pin", "unpin")

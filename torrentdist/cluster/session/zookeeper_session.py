@@ -293,6 +293,10 @@ class ZooKeeper:
             if exc.index < ahead:
                 raise TorrentdistError("no_cluster", chroot=self._root) from None
             raise within(exc, ops, ahead) from None
+        except TorrentdistError as error:
+            if (refused := error.extra.get("znode")) is not None:
+                error.extra["znode"] = self._inner(refused)
+            raise
         return [self._inner(result) if isinstance(result, str) else result for result in results[ahead:]]
 
     async def secure(self, path: str, acls: Sequence[Acl]) -> None:

@@ -96,6 +96,8 @@ class ReplicaFetches:
     async def _fetch_upload(self, bundle: BundleId, meta: Metafile) -> None:
         if not self._intake.awaits(meta.digest):
             return  # it was removed or finished meanwhile, or its bytes come over HTTP, in order
+        if bundle not in self._intake.bundles_of(meta.digest):
+            return  # it was forgotten, and another upload of its content has begun
         fetches = self._runtime.fetches
         await (fetches.fetch if self.joins_uploads else fetches.fetch_from_uploader)(bundle, meta)
 

@@ -429,6 +429,8 @@ class Keeper:
         before = store.published_digests()
         fetch.cancel()
         await asyncio.wait({fetch}, timeout=GIVE_UP_SECS)
+        if fetch.done() and self._fetches.get(bundle) is fetch:
+            del self._fetches[bundle]  # It was cancelled before it began.
         digest = store.lookup(bundle)
         if digest is None:
             return
