@@ -104,6 +104,7 @@ async def test_a_file_that_was_only_touched_is_verified_once(tmp_path: Path) -> 
     bundle = CachedContent(tmp_path)
     content = await bundle.get()
     mark = content.parent / "metafile"
+    await asyncio.sleep(0.03)  # The clock of a file system ticks every few milliseconds only.
     (content / "data").chmod(0o400)
     marked = mark.stat().st_mtime_ns
 
