@@ -18,6 +18,7 @@ from torrentdist.model.removals import removal_mark
 from torrentdist.model.wire.headers import DIGEST, ZXID
 from torrentdist.supervisor.bundles import keeper as keeper_module
 from torrentdist.supervisor.bundles import keeping_plan
+from torrentdist.supervisor.bundles.keeping_plan import CancelFetch, FetchBundle
 from torrentdist.testing.sample_trees import SMALL, write_tree
 
 pytestmark = pytest.mark.anyio
@@ -47,6 +48,16 @@ async def test_what_the_store_deletes_leaves_its_swarm(tmp_path: Path) -> None:
         assert await host.runtime.store.discard(meta.digest)
         await eventually(lambda: host.runtime.engine.transfer(meta.digest) is None)
         assert await host.runtime.transfers.seed(meta.digest) is None
+
+
+async def test_a_fetch_that_is_given_up_before_it_began_can_be_made_again(tmp_path: Path) -> None:
+    """If this fails, a host that is told to keep a bundle, and in the same moment not to, does not
+    fetch it any more until it is restarted."""
+    async with keeping(tmp_path / "data") as (_, keeper):
+        await keeper._carry_out(FetchBundle(ETL))
+        await keeper._carry_out(CancelFetch(ETL))
+
+        assert not keeper.fetching(ETL)
 
 
 async def test_the_only_copy_of_a_bundle_is_not_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -341,32 +341,11 @@ def test_tokens_say_what_their_holders_use() -> None:
     ]  # fmt: skip
     page = tokens_html(VISIT, views)
 
+    ann = ["ann", "uploader", "etl-*", "etl-*", "usable", "never"]
     assert [
-        [
-            "ann",
-            "uploader",
-            "etl-*",
-            "etl-*",
-            "usable",
-            "never",
-            "1.0 GiB of 2.0 GiB",
-            "3 of any number",
-            "ops",
-            "quota revoke",
-        ],
+        [*ann, "1.0 GiB of 2.0 GiB", "3 of any number", "ops", "quota revoke"],
         ["bob", "uploader", "etl-*", "everything", "expired", EPOCH, "", "", "ops", ""],
-        [
-            "ann",
-            "uploader",
-            "etl-*",
-            "etl-*",
-            "usable",
-            "never",
-            "1.0 GiB of any number",
-            "3 of 5",
-            "ops",
-            "quota revoke",
-        ],
+        [*ann, "1.0 GiB of any number", "3 of 5", "ops", "quota revoke"],
     ] == [row for row in rows(page) if row]
     assert "Next page" in tokens_html(VISIT, views[:1] * 100)
     assert "revoke" not in words(tokens_html(READERS_VISIT, views))
