@@ -48,10 +48,6 @@ class History:
         self.calls.append(call)
         return call
 
-    def content_of(self, bundle: str) -> int:
-        """Returns the number of the content that was last uploaded under this id. 0: none was."""
-        return next((call.number for call in reversed(self.calls) if (call.kind, call.bundle) == ("upload", bundle)), 0)
-
     def sent(self) -> set[tuple[str, str]]:
         """Returns the bundles that one host was to get, and got, with that host. No later order
         named it, and its bundle was never removed."""

@@ -18,6 +18,9 @@ from simulation.simulated_runs import SimulatedRunning
 from simulation.steps import Step
 from simulation.users import Users
 
+from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.model.ids import Digest
+
 HEARTBEAT_SECS = 6.0
 """The leader last heard from a host at most so long before it was cut off."""
 MOVED_SECS = 8.0
@@ -83,9 +86,10 @@ async def lose_masters(cluster: SimulatedCluster, users: Users, faults: Faults, 
 
     if not await cluster.until(lambda: lost() == gone, LOST_SECS + TOLD_LOST_SECS):
         return f"no host has {sorted(gone)}, and {sorted(lost())} are called lost"
+    numbers = {make_metafile(source).digest: number for number, source in users.desk.sources.items()}
     for bundle in sorted(gone):
-        again = Step(0.0, "upload", "ann", bundle, number=users.content_of(bundle))
-        if again.number and (error := (await users.call(again)).error):
+        again = Step(0.0, "upload", "ann", bundle, number=numbers[Digest(records[bundle][0])])
+        if error := (await users.call(again)).error:
             return f"{bundle} was lost and is uploaded again, and its user is told {error}"
     return ""
 

@@ -79,9 +79,6 @@ class Users:
     def has_restored(self) -> bool:
         return any(call.kind == "restore" and call.succeeded for call in self._history.calls)
 
-    def content_of(self, bundle: str) -> int:
-        return self._history.content_of(bundle)
-
     def waiting(self) -> list[str]:
         return list(self._tasks.values())
 
