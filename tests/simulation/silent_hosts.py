@@ -41,7 +41,7 @@ async def silence_host(cluster: SimulatedCluster, users: Users, _: Faults, step:
     moves = len(cluster.supervisors) > 1
     cluster.loop.network.cut(links)
     try:
-        if await cluster.until(lambda: _workers_on(host) != ran_there, SILENT_SECS - HEARTBEAT_SECS):
+        if await cluster.until(lambda: not ran_there <= _workers_on(host), SILENT_SECS - HEARTBEAT_SECS):
             return f"its workers are taken away {cluster.loop.now - began:.1f} s after it was last heard"
         await asyncio.sleep(began + SILENT_SECS + MOVED_SECS - cluster.loop.now)
         if moves and _workers_on(host):
@@ -55,8 +55,8 @@ async def silence_host(cluster: SimulatedCluster, users: Users, _: Faults, step:
     return f"it is heard again, and {told} are said to be silent" if told else ""
 
 
-def _workers_on(host: Host) -> list[object]:
-    return [run.key for run in SimulatedRunning.all_runs.living() if run.host.name == host.name]
+def _workers_on(host: Host) -> set[object]:
+    return {run.key for run in SimulatedRunning.all_runs.living() if run.host.name == host.name}
 
 
 async def _silent_ones(users: Users) -> list[str]:
