@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -21,6 +22,7 @@ from torrentdist.security.authorization import Role
 from torrentdist.security.capabilities import Capability
 from torrentdist.supervisor.gateway import pod_door
 from torrentdist.supervisor.gateway.pod_door import Verify, pod_app
+from torrentdist.supervisor.objects.object_api import ObjectApi
 
 pytestmark = pytest.mark.anyio
 GOOD = {
@@ -95,11 +97,16 @@ def verify(text: str) -> Capability:
 
 
 async def asked(
-    path: str, authorization: str = "", *, method: str = "GET", audit: HeardAudit | None = None
+    path: str,
+    authorization: str = "",
+    *,
+    method: str = "GET",
+    audit: HeardAudit | None = None,
+    routes: DeclaredRoutes | None = None,
 ) -> httpx.Response:
     heard: Any = audit or HeardAudit()
     headers = {"authorization": authorization} if authorization else {}
-    app = pod_app([GatewayRoutes()], verify, lambda _: None, heard)
+    app = pod_app([routes or GatewayRoutes()], verify, lambda _: None, heard)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://h") as pod:
         return await pod.request(method, path, headers=headers)
 
@@ -141,6 +148,35 @@ async def test_nothing_else_is_open(path: str, authorization: str, status: int) 
 
     assert status == found.status_code
     assert "who" not in found.text
+
+
+class AskedBundles:
+    """Bundles without any file, which remember the paths that were looked for."""
+
+    def __init__(self) -> None:
+        self.paths: list[str] = []
+
+    async def content(self, bundle: str) -> object:
+        return bundle
+
+    async def tree(self, _: object) -> AskedBundles:
+        return self
+
+    def find(self, path: str) -> None:
+        self.paths.append(path)
+
+
+@pytest.mark.parametrize("path", ["/s3/etl-1%2Fdir/secret", "/s3%2Fetl-1/dir/secret", "/%73%33/etl-1/dir%2Fsecret"])
+async def test_the_object_that_is_read_is_the_one_that_was_checked(path: str) -> None:
+    """A capability for one path would open every file of its bundle: a slash that is written as %2F
+    moves the place where the object's key begins."""
+    bundles: Any = AskedBundles()
+    host: Any = SimpleNamespace(store=None)
+    cluster: Any = None
+    routes = ObjectApi(host, bundles, cluster)
+
+    assert 404 == (await asked(f"{path}?capability=path", routes=routes)).status_code
+    assert ["dir/secret"] == bundles.paths
 
 
 async def test_a_pod_changes_nothing() -> None:

@@ -141,10 +141,10 @@ def _asked(request: Request) -> frozenset[str]:
 
 
 def _key(request: Request) -> str:
-    """Returns the object's key. Starlette's path would have no byte that is not UTF-8, but another
-    one in its place."""
+    """Returns the object's key, which is the rest of the path as routes split it: decoded first.
+    Starlette's path would have no byte that is not UTF-8, but another one in its place."""
     raw: bytes = request.scope.get("raw_path") or request.url.path.encode()
-    return unquote_to_bytes(raw.split(b"/", 3)[3]).decode("utf-8", "surrogateescape")
+    return unquote_to_bytes(raw).split(b"/", 3)[3].decode("utf-8", "surrogateescape")
 
 
 def _unfit(request: Request, answer: Response, file: FileEntry) -> Response:
