@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from starlette.requests import Request
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 from zookeeper_fixtures import eventually
 
 from torrentdist.host.http.file_answers import SENT_BYTES, path_response
@@ -20,6 +20,7 @@ from torrentdist.host.http.http_conditions import Representation
 from torrentdist.host.http.uvicorn_adapter import WebServer
 from torrentdist.host.http.web import CutShort
 from torrentdist.host.process.listening_sockets import bind_socket
+from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
 
 pytestmark = pytest.mark.anyio
@@ -36,14 +37,20 @@ def path(tmp_path: Path) -> Path:
 
 
 @asynccontextmanager
-async def served(path: Path, ways: list[bool]) -> AsyncIterator[Callable[[], Awaitable[Streams]]]:
+async def served(
+    path: Path, ways: list[bool], judge: Callable[[], None] = lambda: None
+) -> AsyncIterator[Callable[[], Awaitable[Streams]]]:
     """Serves the file. Gives a function that connects. `ways`: whether each answer can be sent by
-    the kernel."""
+    the kernel. `judge`: called for each part that is sent."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        async def judged(message: Message) -> None:
+            judge()
+            await send(message)
+
         ways.append(SEND_FILE in scope["state"])
         response = path_response(Request(scope), path, Representation("tag", SIZE), Digest("0" * 64), "text/plain")
-        await response(scope, receive, send)
+        await response(scope, receive, judged)
 
     web = WebServer(
         CutShort(answer, lambda client: web.cut(client)), bind_socket("127.0.0.1", 0, what="the test"), grace_secs=0.5
@@ -121,6 +128,24 @@ async def test_a_file_that_becomes_shorter_is_cut_off(path: Path) -> None:
         os.truncate(path, SIZE // 2)
         with pytest.raises(ConnectionResetError):
             await streams[0].readexactly(SIZE - 1000)
+        streams[1].close()
+
+
+async def test_a_sender_that_is_revoked_gets_no_more_of_a_long_file(path: Path) -> None:
+    """If this fails, a pod whose capability was revoked reads the rest of a file of any size."""
+    revoked: list[str] = []
+
+    def judge() -> None:
+        if revoked:
+            raise TorrentdistError("url_revoked", name="u")
+
+    async with served(path, [], judge) as connect:
+        streams = await connect()
+        await ask(streams)
+        await streams[0].readexactly(1000)
+        revoked.append("u")
+        with pytest.raises(ConnectionResetError):
+            await streams[0].readexactly(SIZE - SIZE // 4)
         streams[1].close()
 
 

@@ -14,12 +14,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from email.utils import formatdate
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from torrentdist.host.http.file_sending import SEND_FILE, SendFile
 from torrentdist.host.http.http_conditions import (
@@ -42,6 +43,7 @@ CHUNK = 1024 * 1024
 """Bytes per read. Each read costs a thread switch."""
 SENT_BYTES = 256 * 1024
 """Bytes of the shortest part that the kernel sends. A shorter one costs less to read."""
+_NOTHING_YET: Final[Message] = {"type": "http.response.body", "body": b"", "more_body": True}
 HELD_BACK = 4096
 """Bytes at the end of a part that are sent once nobody has written to the others."""
 
@@ -169,7 +171,8 @@ class FileAnswer(StreamedAnswer):
         start, last = self._chosen.start, self._chosen.end - HELD_BACK
         async with _opened(self._path) as stream:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            await self._send_file(stream.fileno(), start, last)
+            # Empty parts go the way of all others, where the sender is looked at again.
+            await self._send_file(stream.fileno(), start, last, partial(send, _NOTHING_YET))
             data = await stream.read(last, HELD_BACK)
             await send({"type": "http.response.body", "body": data, "more_body": False})
 

@@ -21,7 +21,9 @@ SEND_FILE: Final = "torrentdist.send_file"
 """The key of a connection's SendFile in the `state` of each scope. One with TLS has none."""
 _AT_ONCE: Final = 4 * 1024 * 1024
 
-SendFile = Callable[[int, int, int], Awaitable[None]]
+Pulse = Callable[[], Awaitable[None]]
+"""Called whenever the connection has taken some bytes. Its error ends the answer."""
+SendFile = Callable[[int, int, int, Pulse], Awaitable[None]]
 """Sends the bytes of an open file from a place to another, as a part of the answer under way.
 Returns early if the client is gone."""
 
@@ -35,7 +37,7 @@ def sending_files(protocol: type[H11Protocol]) -> type[H11Protocol]:
                 self.app_state: dict[str, Any] = {**self.app_state, SEND_FILE: self._send_file}
             super().connection_made(transport)
 
-        async def _send_file(self, file: int, start: int, end: int) -> None:
+        async def _send_file(self, file: int, start: int, end: int, pulse: Pulse) -> None:
             self.send_head()
             self.transport.set_write_buffer_limits(0)
             await self.flow.drain()  # until the head of the answer has gone
@@ -46,7 +48,7 @@ def sending_files(protocol: type[H11Protocol]) -> type[H11Protocol]:
             # The event loop lets nobody else wait for a descriptor of its transports.
             own = os.dup(self.transport.get_extra_info("socket").fileno())
             try:
-                await _send_all(own, file, start, end)
+                await _send_all(own, file, start, end, pulse)
             except ConnectionError:
                 self.transport.abort()
                 await asyncio.sleep(0)  # the server hears of it before we return
@@ -66,7 +68,7 @@ class _Length:
         return self._length
 
 
-async def _send_all(connection: int, file: int, start: int, end: int) -> None:
+async def _send_all(connection: int, file: int, start: int, end: int, pulse: Pulse) -> None:
     while start < end:
         work = asyncio.ensure_future(asyncio.to_thread(_sent, connection, file, start, min(_AT_ONCE, end - start)))
         await until_ended(work)  # its descriptors are open until then
@@ -75,6 +77,7 @@ async def _send_all(connection: int, file: int, start: int, end: int) -> None:
             await _writable(connection)
         elif count:
             start += count
+            await pulse()
         else:
             raise TorrentdistError("corrupt", path="a file that is sent", detail=f"it ends at {start}")
 
