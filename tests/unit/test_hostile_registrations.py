@@ -75,6 +75,19 @@ def test_a_registration_without_measure_is_no_registration(fields: Mapping[str, 
     assert registered(with_fields(fields)) is None
 
 
+@pytest.mark.parametrize("url", ["https://[10.0.0.2:7071", "https://10.0.0.2]/", "https://[h]:1"])
+def test_a_registration_with_a_broken_url_stops_no_other_record(url: str) -> None:
+    """One host could keep every master from all changes of records that come with its own."""
+    nodes = {
+        "/supervisors/s": with_fields({"url": url}), paths.host("s"): encode(CERTIFIED),
+        "/supervisors/t": encode(replace(SOUND, id=SupervisorId("t"))),
+    }  # fmt: skip
+    tree = ReadTree({path: (data, STAT) for path, data in nodes.items()})
+    found = updated(ClusterSnapshot(), tree, nodes, lambda path, error: None).supervisors
+
+    assert {"s": "", "t": SOUND.url} == {id_: record.url for id_, record in found.items()}
+
+
 def heard(principal: Principal, pattern: str = "") -> list[str]:
     """Returns the first digit of each swarm in which a master counts the sender, which claims to
     have everything."""

@@ -303,7 +303,14 @@ def as_certified(record: SupervisorRecord, host: HostEntry | None) -> Supervisor
         return record
     known = host.record.addresses
     place = record.host if record.host in known else ""
-    return msgspec.structs.replace(record, host=place, url=record.url if urlsplit(record.url).hostname in known else "")
+    return msgspec.structs.replace(record, host=place, url=record.url if _hostname(record.url) in known else "")
+
+
+def _hostname(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:  # such as an address whose bracket does not end
+        return ""
 
 
 @dataclass(frozen=True)
