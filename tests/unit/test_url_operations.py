@@ -6,8 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as replace_struct
 from records_of import snapshot
 
+from torrentdist.cluster import paths
 from torrentdist.cluster.records.snapshot import ClusterSnapshot, TokenEntry
 from torrentdist.cluster.session.znode_operations import Create, Delete, Set
 from torrentdist.master.access.token_operations import MOST_TOKENS, creation_ops, revocation_ops
@@ -115,6 +117,17 @@ def test_the_number_of_urls_is_bounded(count: tuple[int, str]) -> None:
         url_ops(full, asked())
 
     assert "too_large" == refused.value.code
+
+
+def test_urls_that_have_ended_keep_nobody_from_making_one() -> None:
+    """A maker of a thousand URLs for a second each would lock everybody out for an hour."""
+    ended = [url(f"url-{n:03}", expires_at=NOW - 1 - n) for n in range(MOST_OF_ONE)]
+    made, *gone = url_ops(with_tokens(*ended), asked())
+
+    assert (Create, [Delete(paths.token(f"url-{MOST_OF_ONE - 1}"), 7)]) == (type(made), gone)
+    assert 1 == len(url_ops(with_tokens(*ended), asked(bundles="b", maker=LOCAL)))
+    with pytest.raises(TorrentdistError):
+        url_ops(with_tokens(*(replace_struct(one, revoked_at=NOW - 2) for one in ended)), asked())
 
 
 def test_urls_take_no_room_from_tokens() -> None:

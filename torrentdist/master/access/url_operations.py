@@ -22,9 +22,10 @@ from torrentdist.security.capabilities import LONGEST_SECS, checked_path, is_one
 
 MOST_URLS = 1000
 MOST_OF_ONE = 500
-"""Most URLs of one maker that have not ended."""
+"""Most URLs of one maker."""
 KEEP_SECS = 3600.0
-"""How long a URL that has ended is kept: a gateway's clock may be behind."""
+"""How long a URL that has ended is kept: a gateway's clock may be behind. Only revoked ones matter
+then, so others go earlier where their maker needs the room."""
 MOST_FORGOTTEN = 50
 
 
@@ -64,10 +65,9 @@ def wanted_url(body: UrlBody, maker: Principal, name: str, now: float) -> Wanted
 def url_ops(snapshot: ClusterSnapshot, wanted: WantedUrl) -> Sequence[Op]:
     """Writes the record of a URL, and forgets URLs that have ended."""
     record, tokens = wanted.record, snapshot.tokens
-    now = record.created_at
     urls = {name: entry for name, entry in tokens.items() if entry.record.role == URL_ROLE}
-    ended = sorted(name for name, entry in urls.items() if _end(entry) + KEEP_SECS < now)[:MOST_FORGOTTEN]
-    own = sum(_end(entry) > now and entry.record.created_by == record.created_by for entry in urls.values())
+    ended = _to_forget(urls, record)
+    own = sum(entry.record.created_by == record.created_by for name, entry in urls.items() if name not in ended)
     for size, limit, what in (
         (len(urls) - len(ended), MOST_URLS, "the list of URLs"),
         (own, MOST_OF_ONE, f"the list of {record.created_by}'s URLs"),
@@ -78,6 +78,16 @@ def url_ops(snapshot: ClusterSnapshot, wanted: WantedUrl) -> Sequence[Op]:
         raise TorrentdistError("token_exists", name=record.name)
     forgotten = [Delete(paths.token(name), tokens[name].version) for name in ended]
     return [Create(paths.token(record.name), encode(record)), *forgotten]
+
+
+def _to_forget(urls: Mapping[str, TokenEntry], record: TokenRecord) -> list[str]:
+    """Returns URLs that ended long ago, and those of the new one's maker that ended lately, as many
+    as have to go for it."""
+    now = record.created_at
+    old = sorted(name for name, entry in urls.items() if _end(entry) + KEEP_SECS < now)[:MOST_FORGOTTEN]
+    own = {n: e for n, e in urls.items() if e.record.created_by == record.created_by and n not in old}
+    lately = sorted((_end(e), n) for n, e in own.items() if _end(e) <= now and e.record.revoked_at is None)
+    return [*old, *(name for _, name in lately[: max(0, len(own) + 1 - MOST_OF_ONE)])]
 
 
 def url_view(snapshot: ClusterSnapshot, wanted: WantedUrl) -> UrlView:
