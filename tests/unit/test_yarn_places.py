@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -77,6 +80,22 @@ def test_a_site_file_that_cannot_be_used_is_named(tmp_path: Path, content: str |
         resource_managers({"YARN_CONF_DIR": str(tmp_path)})
     with pytest.raises(TorrentdistError, match="HADOOP_CONF_DIR"):
         resource_managers({})
+
+
+def test_a_pipe_instead_of_a_site_file_is_refused_at_once(tmp_path: Path) -> None:
+    """If this fails, a job that names a directory of its own takes one of the supervisor's threads
+    for ever, and a few jobs take all of them."""
+    os.mkfifo(tmp_path / "yarn-site.xml")
+
+    def release() -> None:  # if somebody does wait
+        with contextlib.suppress(OSError):
+            os.close(os.open(tmp_path / "yarn-site.xml", os.O_WRONLY | os.O_NONBLOCK))
+
+    timer = threading.Timer(5.0, release)
+    timer.start()
+    with pytest.raises(TorrentdistError, match="no regular file"):
+        resource_managers({"HADOOP_CONF_DIR": str(tmp_path)})
+    timer.cancel()
 
 
 def answers(apps: object) -> Callable[[httpx.Request], httpx.Response]:

@@ -4,7 +4,9 @@ Always: what is missing is an error that names the file or the variable.
 It blocks: call it in threads. Never: follow an XInclude, or ask anybody.
 """
 
+import os
 import re
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -41,13 +43,21 @@ def resource_managers(environ: Mapping[str, str]) -> tuple[str, ...]:
         raise TorrentdistError("config_missing", detail=detail)
     path = Path(folder) / FILE
     try:
-        with path.open("rb") as file:
-            text = file.read(MOST_BYTES + 1)
+        with open(path, "rb", opener=_without_waiting) as file:
+            is_file = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+            text = file.read(MOST_BYTES + 1) if is_file else b""
     except OSError as exc:
         raise TorrentdistError("config_invalid", origin=str(path), detail=os_sentence(exc)) from exc
+    if not is_file:
+        raise TorrentdistError("config_invalid", origin=str(path), detail="it is no regular file")
     if len(text) > MOST_BYTES:
         raise TorrentdistError("config_invalid", origin=str(path), detail=f"it has more than {MOST_BYTES} bytes")
     return urls_in(_properties(text, str(path)))
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Opens a file. A pipe of that name, which a job may have made, would wait for its writer."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def urls_in(properties: Mapping[str, str]) -> tuple[str, ...]:
