@@ -7,7 +7,7 @@ import os
 import shutil
 import threading
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -275,6 +275,23 @@ async def test_without_room_nothing_is_kept(bench: Bench, tmp_path: Path) -> Non
     cache = ArchiveCache(tmp_path / "archives", measuring(usage(free_bytes=1000)))
 
     assert await cache.get(bench.content, ArchiveFormat.TAR) is None
+
+
+async def test_an_archive_that_fails_in_any_way_keeps_nobody_waiting(bench: Bench, tmp_path: Path) -> None:
+    """An executor would wait for ever, as would all who ask for this archive later; and its room
+    would stay taken."""
+
+    def broken() -> Swarm:
+        raise RuntimeError("invalid torrent handle used")
+
+    cache = ArchiveCache(tmp_path / "archives", measuring(usage()))
+    failing = replace(bench, content=replace(bench.content, pieces=broken))
+    async with asyncio.timeout(20.0):
+        with pytest.raises(TorrentdistError, match="RuntimeError"):
+            await follow_all(cache, failing)
+
+    assert 0 == cache.held_bytes()
+    await cache.close()
 
 
 async def test_who_follows_an_archive_that_fails_is_told(bench: Bench, tmp_path: Path) -> None:

@@ -198,6 +198,9 @@ class ArchiveCache:
         except asyncio.CancelledError:
             growing.error = TorrentdistError("closing", what="the gateway")
             raise
+        except Exception as exc:  # those who follow would wait for ever, and its room would stay taken
+            log.exception("an archive failed", digest=name[0], kind=name[1])
+            growing.error = TorrentdistError("internal", detail=f"{type(exc).__name__} in an archive")
         finally:
             if growing.error is not None:
                 await self._drop(name, growing)
