@@ -207,3 +207,20 @@ def test_one_sender_opens_a_share_of_the_streams(monkeypatch: pytest.MonkeyPatch
     asyncio.run(play())
 
     assert {} == pages.feeds._streams
+
+
+def test_pages_that_open_together_are_counted_while_their_part_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader could open any number of streams at once, if all of them wait for the same part."""
+    monkeypatch.setattr(live_feeds, "MOST_STREAMS_EACH", 2)
+    pages = Pages()
+    sender = Principal("ann", Role.READER, Proof.TOKEN)
+    request = Request({"type": "http", "headers": [], "query_string": b"", PRINCIPAL: sender})
+
+    async def play() -> list[Any]:
+        opened = (pages.feeds.answer(request, "part", pages.make) for _ in range(5))
+        return await asyncio.gather(*opened, return_exceptions=True)
+
+    opened = asyncio.run(play())
+
+    assert 3 == sum(isinstance(one, TorrentdistError) for one in opened)
+    assert {} == pages.feeds._opening

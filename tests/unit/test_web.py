@@ -16,7 +16,7 @@ from starlette.types import Message, Receive, Scope, Send
 from torrentdist.host.http import web
 from torrentdist.host.http.body_room import SMALL_BYTES
 from torrentdist.host.http.declared_routes import DeclaredRoutes, operation
-from torrentdist.host.http.operation import api_app
+from torrentdist.host.http.operation import Operation, api_app
 from torrentdist.host.http.uvicorn_adapter import WebServer
 from torrentdist.host.http.web import (
     PRINCIPAL,
@@ -30,6 +30,7 @@ from torrentdist.host.http.web import (
 )
 from torrentdist.host.process.listening_sockets import bind_socket
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.events import AccessAudited
 from torrentdist.security.authorization import LOCAL, Role
 
 pytestmark = pytest.mark.anyio
@@ -269,3 +270,36 @@ async def test_every_failure_is_an_error_of_the_table(
 
     assert (status, allow) == (answer.status_code, answer.headers.get("allow", ""))
     assert not error or error == answer.json()["error"]
+
+
+async def test_a_change_that_the_end_of_its_daemon_cuts_off_is_not_told_as_made() -> None:
+    """The audit would say that a change was made, of which nobody knows whether it was."""
+    told: list[str] = []
+    begun = asyncio.Event()
+
+    class Heard:
+        def changed(self, fact: AccessAudited) -> None:
+            told.append(fact.result)
+
+        refused = changed
+
+    async def change(_: Request) -> Response:
+        begun.set()
+        await asyncio.sleep(60.0)
+        return Response()
+
+    made = Operation("POST", "/v1/thing", change, None, "a change", Role.OPERATOR, changes=True)
+    app = api_app([made], audit=Heard())
+    scope = {
+        "type": "http", "method": "POST", "path": "/v1/thing", "headers": [], "query_string": b"", PRINCIPAL: LOCAL
+    }  # fmt: skip
+
+    async def unheard(_: Message | None = None) -> Message:
+        return {"type": "http.request"}
+
+    answering = asyncio.create_task(app(scope, unheard, unheard))  # type: ignore[arg-type]
+    await begun.wait()
+    answering.cancel()
+    await asyncio.wait({answering})
+
+    assert ["interrupted"] == told

@@ -44,6 +44,8 @@ DRY_RUN: Final = "torrentdist.dry_run"
 _OPERATION: Final = "torrentdist.operation"
 """The key of the operation in a request's scope."""
 OK: Final = "ok"
+CUT_OFF: Final = "interrupted"
+"""The result of a request that the end of its daemon cut off: it may have changed something."""
 REFUSALS: Final = frozenset({"role_needed", "hosts_only", "pattern_mismatch", "forbidden", "not_for_host"})
 """Codes of requests that are refused for what their sender is."""
 ELSEWHERE: Final = frozenset({"not_leader", "no_leader", "leadership_lost", "not_ready", "closing"})
@@ -212,9 +214,11 @@ def _audited(operation: Operation, handler: Handler, audit: Audit) -> Handler:
     """Tells the audit of each change and of each refusal."""
 
     async def answer(request: Request) -> Response:
-        result = OK
+        result = CUT_OFF
         try:
-            return await handler(request)
+            response = await handler(request)
+            result = OK
+            return response
         except TorrentdistError as error:
             result = error.code
             raise

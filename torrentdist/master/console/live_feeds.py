@@ -76,6 +76,8 @@ class LiveFeeds:
         self._parts: dict[str, _Part] = {}
         self._streams: Counter[str] = Counter()
         """The open streams of each sender."""
+        self._opening: Counter[str] = Counter()
+        """Streams of which the first part is made just now."""
 
     async def answer(self, request: Request, part: str, make: Make, state: State | None = None) -> Response:
         """Answers with a stream of one part. `part` is its name, and `make` returns its content.
@@ -83,13 +85,18 @@ class LiveFeeds:
         sender = principal_of(request)
         part = f"{sender.reads} {sorted(sender.own_bundles)} {part}"
         secs = number_parameter(request, "timeout", STREAM_SECS, low=0.0, high=STREAM_SECS)
-        own, count = self._streams[sender.name], self._streams.total()
+        own = self._streams[sender.name] + self._opening[sender.name]
+        count = self._streams.total() + self._opening.total()
         if own >= MOST_STREAMS_EACH or count >= MOST_STREAMS:
             raise TorrentdistError(
                 "not_ready", detail=f"{count} pages of the console are open here, {own} of them yours"
             )
         source = _PartSource(make, state or self._state)
-        first = await self._event(part, source)  # raises what is wrong before the answer begins
+        self._opening[sender.name] += 1
+        try:
+            first = await self._event(part, source)  # raises what is wrong before the answer begins
+        finally:
+            self._opening -= Counter([sender.name])
         events = self._events(sender.name, part, source, first, secs)
         return StreamedAnswer(events, media_type="text/event-stream")
 
