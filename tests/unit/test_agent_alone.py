@@ -205,6 +205,31 @@ def test_a_master_hears_its_own_announces_without_a_request() -> None:
     assert 1 == asyncio.run(play())
 
 
+@pytest.mark.case("F6")
+@pytest.mark.parametrize("named", ["10.0.0.7", "10.0.0.5-10.0.0.9"])
+def test_an_address_that_was_shut_out_is_forgotten_at_once(named: str) -> None:
+    """If this fails, every host goes on to exchange pieces with a revoked host for two minutes."""
+    told = [
+        SwarmAnswer(interval=60.0, you="", addresses=[named, "10.0.0.20"]),
+        SwarmAnswer(interval=60.0, you="", addresses=["10.0.0.1"], shut_out=["10.0.0.7", "no address"]),
+        SwarmAnswer(interval=60.0, you="", addresses=["10.0.0.1", "10.0.0.7"], shut_out=["10.0.0.7"]),
+    ]
+    answers = iter(told)
+    peer = LocalPeer(id=PeerId("s1"), role=PeerRole.SUPERVISOR, ports=lambda: (0, 0), swarms=list)
+
+    async def play() -> list[frozenset[str]]:
+        async with Http() as http:
+            access = MasterAccess(http=http, masters=lambda: [OWN], here=lambda url, announce: next(answers))
+            one = SwarmAgent(peer, access, lambda _: None)
+            return [(await one.announce()).addresses for _ in told]
+
+    before, after, again = asyncio.run(play())
+
+    assert {named, "10.0.0.20"} == before
+    assert {"10.0.0.1", "10.0.0.20"} == after
+    assert {"10.0.0.1", "10.0.0.7", "10.0.0.20"} == again  # another host has the address now
+
+
 def test_an_announce_that_begins_meanwhile_is_not_repeated() -> None:
     """Every upload would tell each master the same twice before it begins."""
     heard: list[SwarmAnnounce] = []

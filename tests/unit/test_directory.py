@@ -249,6 +249,18 @@ def test_what_the_cluster_knows_is_in_the_answer() -> None:
     assert sorted(answer.addresses) == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
 
 
+def test_peers_are_told_for_a_while_of_an_address_that_was_shut_out() -> None:
+    """Hosts would keep a revoked host's address for as long as that of one that is restarted."""
+    here = directory()
+    here.shut_out(frozenset({"10.0.0.7", "a-name"}), 10.0)
+    here.shut_out(frozenset({"10.0.0.7", "10.0.0.8"}), 200.0)
+    told = {now: announce(here, "s1", lacks(), now=now).shut_out for now in (200.0, 400.0, 600.0)}
+    here.shut_out(frozenset({"10.0.0.7"}), 600.0)
+
+    assert {200.0: ["10.0.0.7", "10.0.0.8"], 400.0: ["10.0.0.8"], 600.0: []} == told
+    assert [] == announce(here, "s1", lacks(), now=600.0).shut_out
+
+
 def test_members_show_what_each_peer_said() -> None:
     """`bundle distribute` could not show the fleet."""
     here = directory()

@@ -16,6 +16,7 @@ from torrentdist.model.ids import Digest
 from torrentdist.model.rendezvous import rendezvous
 from torrentdist.model.wire.headers import UNKNOWN_AGE, AnswerAge
 from torrentdist.model.wire.swarm_messages import PeerAddress, SwarmAnswer, SwarmPeers
+from torrentdist.swarm.directory.peer_addresses import address_of
 
 FIRST_INTERVAL_SECS: Final = 0.5
 _NO_AGES: Final[Mapping[str, AnswerAge]] = MappingProxyType({})
@@ -28,6 +29,8 @@ class SwarmPicture(msgspec.Struct, frozen=True, kw_only=True):
     """URLs of the registered masters."""
     addresses: frozenset[str] = frozenset()
     """Addresses from which peers may connect."""
+    shut_out: frozenset[str] = frozenset()
+    """Addresses that were shut out a moment ago."""
     swarms: Mapping[Digest, SwarmPeers] = msgspec.field(default_factory=lambda: MappingProxyType({}))
     wanted: frozenset[Digest] = frozenset()
     """Digests whose metafile a master asks for."""
@@ -60,6 +63,7 @@ def merge(
     return SwarmPicture(
         masters=tuple(dict.fromkeys(url for answer in answers for url in answer.masters)),
         addresses=frozenset(host for answer in answers for host in answer.addresses),
+        shut_out=frozenset(filter(None, (address_of(out) for answer in answers for out in answer.shut_out))),
         swarms=MappingProxyType(swarms),
         wanted=frozenset(digest for answer in answers for digest in answer.wanted),
         interval=min(answer.interval for answer in answers),

@@ -62,7 +62,7 @@ class SwarmRecords:
         if news is None or news.hosts:
             for id_ in _revoked(snapshot):
                 self._directory.forget(PeerId(id_))
-            self._directory.shut_out(revoked_addresses(snapshot))
+            self._directory.shut_out(revoked_addresses(snapshot), time.monotonic())
         held = self._held.of(snapshot)
         every = news is None or news.any_bundle
         touched = {*self._recorded, *snapshot.bundles} if news is None or every else news.bundles

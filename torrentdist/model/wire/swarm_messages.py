@@ -148,6 +148,9 @@ class SwarmAnswer(View, frozen=True, kw_only=True):
     """Every address from which peers may connect, or ranges of them, such as
     `10.0.0.1-10.0.0.9`. If empty, the list that the announce's tag stands for is still valid."""
     addresses_tag: str = ""
+    shut_out: list[str] = []
+    """Addresses of hosts that were shut out a moment ago. A peer that was told of them before
+    forgets them at once."""
     masters: list[str] = []
     """The URLs of all live masters."""
     wanted: list[Digest] = []

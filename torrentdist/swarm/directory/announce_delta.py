@@ -45,6 +45,6 @@ def _tag(answer: SwarmAnswer) -> str:
         digest: replace(told, peers=sorted(told.peers, key=attrgetter("host", "port", "complete")))
         for digest, told in answer.swarms.items()
     }
-    for part in (answer.you, swarms, answer.addresses_tag, answer.masters, answer.wanted):
+    for part in (answer.you, swarms, answer.addresses_tag, answer.shut_out, answer.masters, answer.wanted):
         said.update(msgspec.json.encode(part))
     return said.hexdigest()

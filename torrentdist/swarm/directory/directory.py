@@ -35,12 +35,16 @@ from torrentdist.swarm.directory.directory_values import (
     no_facts,
 )
 from torrentdist.swarm.directory.memberships import MAX_PROBLEM_LENGTH, Memberships
+from torrentdist.swarm.directory.peer_addresses import address_of
 from torrentdist.swarm.directory.roster import Draw, Peer
 from torrentdist.swarm.plan.crowd import Crowd
 from torrentdist.swarm.plan.zoned_crowds import NOWHERE
 
 __all__ = ["MAX_PROBLEM_LENGTH", "Limits", "Periods", "SwarmDirectory", "SwarmFacts", "SwarmMember", "no_facts"]
 
+SHUT_OUT_SECS = 300.0
+"""How long peers are told of an address that was shut out. They keep what nobody names any more for
+two minutes, and announce several times in this time."""
 SEEDER_SPREAD = 0.2
 """Idle seeders announce after 80 to 100 % of their interval, each at a fixed point of that
 range."""
@@ -68,6 +72,8 @@ class SwarmDirectory:
         self.revisions = self._members.revisions
         self.conditions = self._members.conditions
         self._admission = Admission(self._members, self._limits, own_host=own_host, expire=self.expire)
+        self._shut_out: dict[str, float] = {}
+        """When each of these addresses was shut out, as this master saw it."""
         self._announces = 0
         self._refused = 0
         self._expired = 0
@@ -116,6 +122,7 @@ class SwarmDirectory:
             swarms=swarms,
             addresses=allowed.addresses,
             addresses_tag=allowed.tag,
+            shut_out=[address for address, at in self._shut_out.items() if now - at <= SHUT_OUT_SECS],
             masters=list(masters),
         )
 
@@ -223,9 +230,12 @@ class SwarmDirectory:
         the registered hosts. Host names are left out."""
         return self._members.hosts.addresses(frozenset(registered_hosts), now, ranges=True).addresses
 
-    def shut_out(self, addresses: frozenset[str]) -> None:
-        """Leaves these addresses out of the networks whose every address may connect."""
+    def shut_out(self, addresses: frozenset[str], now: float) -> None:
+        """Leaves these addresses out of the networks whose every address may connect, and tells
+        peers for a while to forget them."""
         self._members.hosts.shut_out(addresses)
+        known = filter(None, map(address_of, sorted(addresses)))
+        self._shut_out = {address: self._shut_out.get(address, now) for address in known}
 
     def knows_address(self, address: str) -> bool:
         """Whether peers may connect from this address."""

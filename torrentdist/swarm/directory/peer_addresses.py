@@ -130,6 +130,13 @@ def _numbered(address: str) -> tuple[int, int]:
     return family, int.from_bytes(inet_pton(family, address))
 
 
+def holds_one_of(text: str, addresses: Iterable[str]) -> bool:
+    """Whether a text of a list, an address or a range, admits one of these addresses."""
+    (family, first), (_, last) = map(_numbered, (text.partition("-")[0], text.rpartition("-")[2]))
+    numbers = (_numbered(address) for address in addresses)
+    return any(family == other and first <= number <= last for other, number in numbers)
+
+
 def merged(networks: Iterable[str]) -> Iterator[str]:
     """Yields those of the networks that are in no other."""
     kept: list[IPv4Network | IPv6Network] = []
