@@ -4,9 +4,11 @@ mounts."""
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
+from torrentdist.csi import mounting
 from torrentdist.csi.mount_table import Mount, mounted_at, parse_mounts, surrounding, volume_mounts
 from torrentdist.csi.namespace_rights import check_rights, patterns_for
 from torrentdist.csi.publish_plan import condition, progress
@@ -176,6 +178,19 @@ def test_the_kernels_table_is_read() -> None:
     assert around is not None
     assert ("/var/lib/kubelet", True) == (around.target, around.shared)
     assert "/" == getattr(surrounding(mounts, "/var/lib/kubelet2"), "target", None)
+
+
+@pytest.mark.parametrize("sign", ["\r", "\x0b", "\x0c", "\x1c", "\x85", "\u2028"])
+def test_a_directory_may_have_any_name(sign: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory of a bundle whose name holds such a sign would be mounted twenty times at each
+    attempt, since none of these mounts is seen, and its pod would never end."""
+    target, root = f"/pods/1/a{sign}b", f"/td/objects/{DIGEST}/content/lib{sign}x"
+    table = tmp_path / "mountinfo"
+    line = f"31 30 254:1 {root} {target} ro,nosuid shared:7 - ext4 /dev/vda rw\n"
+    table.write_text(line, encoding="utf-8", newline="\n")
+    monkeypatch.setattr(mounting, "TABLE", str(table))
+
+    assert [(target, root, DIGEST)] == [(one.target, one.root, one.digest) for one in mounting.read_mounts()]
 
 
 @pytest.mark.parametrize("store", ["/td", "/var/lib/td"])

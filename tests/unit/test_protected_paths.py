@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from torrentdist.client.bundles.protected_paths import protection, refuse_protected
+from torrentdist.client.bundles.protected_paths import mount_points_in, protection, refuse_protected
 from torrentdist.model.errors import TorrentdistError
 
 
@@ -59,3 +59,12 @@ def test_paths_of_this_machine_are_protected(kind: str, tmp_path: Path, monkeypa
 def test_an_ordinary_directory_is_not_protected(tmp_path: Path) -> None:
     """`--force` would replace nothing at all."""
     refuse_protected(tmp_path / "dest")
+
+
+@pytest.mark.parametrize("sign", ["\r", "\x0b", "\x0c", "\u2028"])
+def test_a_mount_point_may_have_any_name(sign: str) -> None:
+    """A disk that somebody has mounted at such a place would end each `download --force` as a bug,
+    or its place would not be protected."""
+    table = f"22 1 254:1 / / rw - ext4 /dev/vda rw\n31 22 8:1 / /mnt/my\\040{sign}disk rw - ext4 /dev/sda rw\n"
+
+    assert ["/", f"/mnt/my {sign}disk"] == mount_points_in(table.encode())

@@ -41,7 +41,8 @@ class Mount:
 def parse_mounts(table: str) -> list[Mount]:
     """Returns the mounts in the order of the table: of two at one place, the later one hides the
     other."""
-    return [mount for line in table.splitlines() if (mount := _mount(line.split(" "))) is not None]
+    # In names, the kernel escapes a newline, and nothing else that splitlines() splits at.
+    return [mount for line in table.split("\n") if (mount := _mount(line.split(" "))) is not None]
 
 
 def _mount(fields: Sequence[str]) -> Mount | None:

@@ -38,7 +38,7 @@ class _How(ctypes.Structure):
 
 
 def read_mounts() -> list[Mount]:
-    with open(TABLE, encoding="utf-8", errors="surrogateescape") as table:
+    with open(TABLE, encoding="utf-8", errors="surrogateescape", newline="\n") as table:
         return parse_mounts(table.read())
 
 

@@ -73,9 +73,14 @@ def _mount_points() -> list[str]:
     """Returns the kernel's list of mount points. os.path.ismount misses bind mounts within one file
     system."""
     with suppress(OSError):
-        lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
-        return [os.fsdecode(_unescaped(line.split()[4])) for line in lines]
+        return mount_points_in(Path("/proc/self/mountinfo").read_bytes())
     return []
+
+
+def mount_points_in(table: bytes) -> list[str]:
+    """Returns the mount points of a table of mounts. In names, the kernel escapes spaces, tabs and
+    newlines, and no other space or line end."""
+    return [os.fsdecode(_unescaped(line.split(b" ")[4])) for line in table.split(b"\n") if line]
 
 
 def _unescaped(field: bytes) -> bytes:
