@@ -154,6 +154,22 @@ def test_a_flow_comes_from_a_host_at_home() -> None:
     assert cluster.directory.source(DIGEST, 0, PeerId("b1"), attempt=0, able=lambda peer: False) is None
 
 
+@pytest.mark.parametrize("role", [PeerRole.CLIENT, PeerRole.STOCK])
+def test_clients_that_have_everything_are_no_zone(role: PeerRole) -> None:
+    """A few people who seed would be the zone from which all others fetch, although no host can
+    fetch from them: nothing would come for five seconds, and then everything to each host from
+    elsewhere."""
+    cluster = zoned()
+    for number in range(ENOUGH):
+        cluster.says(f"d{number}", SIZE, role)
+    home, abroad = cluster.says("a1"), cluster.says("b1")
+
+    assert cluster.ports(home) == cluster.numbers("a2", "a3", "master")
+    assert abroad.swarms[DIGEST].flows == flows_of(0, 2)
+    source = cluster.directory.source(DIGEST, 0, PeerId("b1"), attempt=0, able=cluster.expected.__contains__)
+    assert source in ("a1", "a2", "a3")
+
+
 def test_a_zone_needs_no_flow_once_a_host_has_everything() -> None:
     """What is there would come in again."""
     cluster = zoned()

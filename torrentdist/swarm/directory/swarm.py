@@ -138,7 +138,7 @@ class Swarm:
         self.leave(peer)
         self._roster(peer.role, complete=complete).add(peer)
         if complete:
-            self._counted(peer)[peer.zone] += 1
+            self._count(peer, 1)
             self.crowds.go(peer.id, complete=True)
         else:
             self.crowds.come(peer.id, plan_zone(peer), peer.heard_at)
@@ -146,13 +146,18 @@ class Swarm:
     def leave(self, peer: Peer) -> None:
         complete = self._roster(peer.role, complete=True)
         if peer.id in complete:
-            self._counted(peer)[peer.zone] -= 1
+            self._count(peer, -1)
             complete.discard(peer)
         self._roster(peer.role, complete=False).discard(peer)
         self.crowds.go(peer.id)
 
-    def _counted(self, peer: Peer) -> Counter[str]:
-        return self._holders if peer.role is PeerRole.MASTER else self._complete
+    def _count(self, peer: Peer, by: int) -> None:
+        """Counts a complete host in its zone, or no longer. Clients do not count: no zone can fetch
+        from them across its border."""
+        if peer.role is PeerRole.MASTER:
+            self._holders[peer.zone] += by
+        elif peer.role is PeerRole.SUPERVISOR:
+            self._complete[peer.zone] += by
 
     def _roster(self, role: PeerRole, *, complete: bool) -> Roster:
         return (self.masters if role is PeerRole.MASTER else self.others)[complete]
