@@ -218,6 +218,31 @@ def test_without_keys_nobody_is_believed(tmp_path: Path) -> None:
     asyncio.run(PodProofs(KubernetesConfig()).check(volume("")))
 
 
+def test_a_source_that_does_not_answer_holds_up_one_pod_at_most() -> None:
+    """Each pod that starts while the API server hangs would wait for all pods before it, although
+    the driver knows the keys."""
+    asked: list[float] = []
+
+    class Hanging(PodProofs):
+        async def _read(self) -> bytes:
+            asked.append(time.monotonic())
+            if len(asked) > 1:
+                raise TimeoutError("no answer")
+            return published("a")
+
+    proofs = Hanging(KubernetesConfig(keys="https://api", issuer="https://cluster"), clock=lambda: NOW)
+
+    async def check() -> None:
+        await proofs.check(volume(token()))
+        proofs._known_at = proofs._read_at = float("-inf")  # as after a long time
+        for _ in range(3):
+            await proofs.check(volume(token()))
+
+    asyncio.run(check())
+
+    assert 2 == len(asked)
+
+
 def test_the_keys_come_from_the_api_server_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver in a pod would find no keys, or believe those of whoever answers."""
     authority = make_authority(tmp_path / "ca")

@@ -34,7 +34,8 @@ OWN_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """The driver's own token and the cluster's CA, where the kubelet puts them."""
 KEEP_SECS = 300.0
 PAUSE_SECS = 5.0
-"""Shortest interval between two reads: anybody can name a key that does not exist."""
+"""Shortest interval between two reads, also of failed ones: anybody can name a key that does not
+exist, and all pods wait for a read of a source that does not answer."""
 MOST_BYTES = 1024 * 1024
 
 
@@ -45,6 +46,8 @@ class PodProofs:
         self._clock = clock
         self._keys: list[PublishedKey] = []
         self._read_at = float("-inf")
+        """When they were read last, or could not be."""
+        self._known_at = float("-inf")
         self._turn = asyncio.Lock()
 
     async def check(self, wanted: WantedVolume) -> None:
@@ -62,13 +65,16 @@ class PodProofs:
 
     async def _known(self, wanted: str) -> list[PublishedKey]:
         async with self._turn:
-            age = time.monotonic() - self._read_at
-            if age >= KEEP_SECS or (age >= PAUSE_SECS and not candidates(self._keys, wanted)):
+            now = time.monotonic()
+            is_due = now - self._known_at >= KEEP_SECS or not candidates(self._keys, wanted)
+            if is_due and now - self._read_at >= PAUSE_SECS:
                 try:
                     self._keys = parse_keys(await self._read())
-                    self._read_at = time.monotonic()
+                    self._known_at = time.monotonic()
                 except (OSError, ValueError, HttpError) as exc:
                     log.error("cannot read the cluster's keys", source=self._source, reason=str(exc))
+                finally:
+                    self._read_at = time.monotonic()
             if not self._keys:
                 raise VolumeRefused(Refusal.NOT_YET, "the cluster's keys cannot be read; the driver's log says why")
             return self._keys
