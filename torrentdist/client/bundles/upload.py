@@ -211,6 +211,8 @@ class _Upload:
                         sending = asyncio.create_task(send_content(self.client, self.meta, self.path, self._sent))
                 elif sending.done():
                     _check_sent(sending)
+                    if self.replicas == 0:  # another leader lacks it: it is opened and sent again
+                        sending, heard_at = None, clock()
             return waiting.result()
         finally:
             tasks = [task for task in (waiting, sending, opening) if task is not None]

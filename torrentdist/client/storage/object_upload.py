@@ -6,13 +6,14 @@ cluster has already is not sent.
 """
 
 import asyncio
+import math
 import re
 from bisect import bisect_right
 from collections.abc import Callable
 from itertools import accumulate
 
 from torrentdist.bundle.metafile import Metafile
-from torrentdist.client.bundles.chunked_upload import opened_with_proof, send_content
+from torrentdist.client.bundles.chunked_upload import Read, opened_with_proof, send_content
 from torrentdist.client.bundles.known_bundle import bundle_there
 from torrentdist.client.bundles.transfer_progress import TransferStage, UploadProgress
 from torrentdist.client.bundles.upload import AS_USUAL, OnProgress, UploadWanted
@@ -26,6 +27,8 @@ from torrentdist.model.wire.bundle_messages import BundleView
 from torrentdist.model.wire.transfer_messages import UploadView
 
 _DIGEST_DIGITS = 12
+ELSEWHERE_SECS = 5.0
+"""How long a leader that takes no bytes may need until a master has the bundle from elsewhere."""
 
 
 async def upload_objects(
@@ -48,7 +51,7 @@ async def upload_objects(
     chosen = bundle_id or _default_id(url, meta.digest)
     there, meta = await bundle_there(client, chosen, meta)
     if there is None or there.replicas < wanted.replicas(there) or there.state is not BundleState.AVAILABLE:
-        there = await _send(client, listing, meta, chosen, wanted, progress)
+        there = await _send(client, listing, meta, chosen, wanted, began + wanted.timeout, progress)
     elif wanted.signer is not None:
         await client.add_signature(chosen, wanted.signer.bundle(chosen, meta.digest))
     replicas = wanted.replicas(there)
@@ -73,9 +76,15 @@ def _default_id(url: str, digest: Digest) -> BundleId:
 
 
 async def _send(
-    client: MasterClient, listing: Listing, meta: Metafile, id_: BundleId, wanted: UploadWanted, progress: OnProgress
+    client: MasterClient,
+    listing: Listing,
+    meta: Metafile,
+    id_: BundleId,
+    wanted: UploadWanted,
+    deadline: float,
+    progress: OnProgress,
 ) -> BundleView:
-    read = reader_of(listing)
+    read, clock = reader_of(listing), asyncio.get_running_loop().time
 
     def sent(offset: int) -> None:
         progress(UploadProgress(phase=TransferStage.SENDING, done=offset, size=meta.size))
@@ -83,21 +92,39 @@ async def _send(
     async def attempt() -> BundleView:
         return await client.open_upload(id_, meta.raw, wanted.min_replicas, "", "")
 
+    async def is_sent() -> bool:
+        try:
+            async with asyncio.timeout_at(deadline if math.isfinite(deadline) else None):
+                return await _is_sent(client, listing, meta, read, sent)
+        except TimeoutError:
+            raise TorrentdistError("timed_out", what=f"sending {id_}", seconds=wanted.timeout) from None
+
     opened = await opened_with_proof(client, id_, meta, read, sent, attempt)
     if wanted.signer is not None:
         await client.add_signature(id_, wanted.signer.bundle(id_, meta.digest))
     replicas = wanted.replicas(opened)
+    while not await is_sent():
+        view = await client.wait_replicas(id_, 1, min(ELSEWHERE_SECS, deadline - clock()))
+        if view.replicas or clock() >= deadline:
+            break  # a master has had all of it from elsewhere
+        # Another leader lacks the metafile.
+        await client.open_upload(id_, meta.raw, wanted.min_replicas, "", "", again=True)
+    return await client.wait_replicas(id_, replicas, deadline - clock())
+
+
+async def _is_sent(
+    client: MasterClient, listing: Listing, meta: Metafile, read: Read, sent: Callable[[int], None]
+) -> bool:
+    """Sends what the leader lacks. Returns False if it knows of no upload that lacks anything."""
     try:
-        async with asyncio.timeout(wanted.timeout if wanted.timeout < 1e9 else None):
-            await send_content(client, meta, read, sent)
-    except TimeoutError:
-        raise TorrentdistError("timed_out", what=f"sending {id_}", seconds=wanted.timeout) from None
+        await send_content(client, meta, read, sent)
+        return True
     except TorrentdistError as error:
         if error.exit_code == EXIT_CORRUPT:
             await asyncio.to_thread(expect_unchanged, listing)
-        if error.code != "not_found":  # a master has had all of it from elsewhere
+        if error.code != "not_found":
             raise
-    return await client.wait_replicas(id_, replicas, wanted.timeout)
+        return False
 
 
 def reader_of(listing: Listing) -> Callable[[int, int], bytes]:
