@@ -29,9 +29,9 @@ from torrentdist.model.wire.headers import UNKNOWN_AGE, AnswerAge, age_in
 from torrentdist.model.wire.swarm_messages import HostCondition, PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry
 from torrentdist.swarm.announce_schedule import AnnouncedMaster, AnnounceSchedule, MasterContact
 from torrentdist.swarm.directory.announce_delta import completed
-from torrentdist.swarm.directory.peer_addresses import address_of, holds_one_of
+from torrentdist.swarm.directory.peer_addresses import address_of
 from torrentdist.swarm.round_trip import round_trip
-from torrentdist.swarm.swarm_picture import SwarmPicture, merge
+from torrentdist.swarm.swarm_picture import SwarmPicture, lingers, merge
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +39,6 @@ DEADLINE_SECS = 2.0
 """For one request to one master: longer than a busy master needs, shorter than a user waits."""
 LEAVE_SECS = 1.0
 """For the last request to one master."""
-ADDRESS_LINGER_SECS = 120.0
-"""How long an address stays known that no master names. A restarted master knows few."""
 LOOK_SECS = 5.0
 """Longest delay until a change of the configured masters is noticed without a poke."""
 _FAILURES = (HttpError, Broken, TimeoutError, OSError, TorrentdistError)
@@ -260,7 +258,7 @@ class SwarmAgent:
         picture = merge(answers, self._picture, self._schedule.ages())
         if answers:
             self._lingering.update(dict.fromkeys(picture.addresses, now))
-            self._lingering = {h: at for h, at in self._lingering.items() if _lingers(h, now - at, picture)}
+            self._lingering = {h: at for h, at in self._lingering.items() if lingers(h, now - at, picture)}
             rtt = self._nearest if math.isfinite(self._nearest) else 0.0
             picture = msgspec.structs.replace(picture, addresses=frozenset(self._lingering), rtt=rtt)
         self._picture = picture
@@ -272,11 +270,3 @@ class SwarmAgent:
         self._schedule.know(configured, named, now, announcing=self._announcing.keys())
         known = {master.url for master in self._schedule.masters()}
         self._turns = {url: turn for url, turn in self._turns.items() if url in known}
-
-
-def _lingers(addresses: str, secs: float, picture: SwarmPicture) -> bool:
-    """Whether an address or a range of them is still known, so many seconds after a master named
-    it. One that was shut out is not, unless a master names it now."""
-    if addresses in picture.addresses:
-        return True
-    return secs <= ADDRESS_LINGER_SECS and not (picture.shut_out and holds_one_of(addresses, picture.shut_out))

@@ -16,9 +16,11 @@ from torrentdist.model.ids import Digest
 from torrentdist.model.rendezvous import rendezvous
 from torrentdist.model.wire.headers import UNKNOWN_AGE, AnswerAge
 from torrentdist.model.wire.swarm_messages import PeerAddress, SwarmAnswer, SwarmPeers
-from torrentdist.swarm.directory.peer_addresses import address_of
+from torrentdist.swarm.directory.peer_addresses import address_of, holds_one_of
 
 FIRST_INTERVAL_SECS: Final = 0.5
+ADDRESS_LINGER_SECS: Final = 120.0
+"""How long an address stays known that no master names. A restarted master knows few."""
 _NO_AGES: Final[Mapping[str, AnswerAge]] = MappingProxyType({})
 
 
@@ -70,6 +72,14 @@ def merge(
         answered=len(answers),
         removed=MappingProxyType(_removed(by_master, ages)),
     )
+
+
+def lingers(addresses: str, secs: float, picture: SwarmPicture) -> bool:
+    """Whether an address or a range of them is still known, so many seconds after a master named
+    it. One that was shut out is not, unless a master names it now."""
+    if addresses in picture.addresses:
+        return True
+    return secs <= ADDRESS_LINGER_SECS and not (picture.shut_out and holds_one_of(addresses, picture.shut_out))
 
 
 def _removed(by_master: Mapping[str, SwarmAnswer], ages: Mapping[str, AnswerAge]) -> dict[Digest, int]:

@@ -4,6 +4,7 @@ once.
 Always: content that the cluster already has is not sent. Files are read in place and never written.
 The answer never counts more masters than hold the bundle.
 Never: go on seeding once enough masters hold the bundle.
+Longer than most files: it is all steps of one upload, which share its deadline.
 """
 
 import asyncio
