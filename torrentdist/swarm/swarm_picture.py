@@ -75,8 +75,8 @@ def merge(
 
 
 def lingers(addresses: str, secs: float, picture: SwarmPicture) -> bool:
-    """Whether an address or a range of them is still known, so many seconds after a master named
-    it. One that was shut out is not, unless a master names it now."""
+    """Whether an address or a range of them is still known, `secs` after a master named it. One
+    that was shut out is not, unless a master names it now."""
     if addresses in picture.addresses:
         return True
     return secs <= ADDRESS_LINGER_SECS and not (picture.shut_out and holds_one_of(addresses, picture.shut_out))
