@@ -3,15 +3,19 @@ mounts."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from pathlib import Path
 
 import pytest
 
 from torrentdist.csi import mounting
+from torrentdist.csi.host_gateway import HostGateway
 from torrentdist.csi.mount_table import Mount, mounted_at, parse_mounts, surrounding, volume_mounts
 from torrentdist.csi.namespace_rights import check_rights, patterns_for
 from torrentdist.csi.publish_plan import condition, progress
+from torrentdist.csi.volume_keeper import VolumeKeeper
 from torrentdist.csi.volume_request import (
     LONGEST_ID,
     LONGEST_PATH,
@@ -28,6 +32,7 @@ from torrentdist.csi.volume_request import (
     token_for,
     wanted_volume,
 )
+from torrentdist.http.connection_pool import Http
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.wire.fleet_messages import HostBundleView, HostState
 from torrentdist.model.wire.hold_messages import HoldView
@@ -246,3 +251,31 @@ def test_words_say_how_far_a_bundle_is_and_what_is_wrong_with_a_volume() -> None
     assert ["deleted", "does not know", "damaged"] == [
         word for word, text in zip(("deleted", "does not know", "damaged"), wrong, strict=True) if word in text
     ]
+
+
+def test_a_call_that_is_given_up_ends_after_its_mount(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If this fails, a volume is mounted after its pod has gone, and holds its bundle for ever: the
+    kubelet gives a slow call up, and unmounts while the thread of that call still mounts."""
+    begun, release, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def mount(*_: object) -> None:
+        begun.set()
+        release.wait(20)
+        ended.set()
+
+    monkeypatch.setattr(mounting, "mount_content", mount)
+
+    async def play() -> bool:
+        async with Http() as http:
+            keeper = VolumeKeeper(HostGateway(http, "http://127.0.0.1:9", "/td"), Path("/td"))
+            mounted = asyncio.create_task(keeper._mount(DIGEST, "", Path("/pods/1/mount")))
+            await asyncio.to_thread(begun.wait, 20)
+            mounted.cancel()
+            await asyncio.wait({mounted}, timeout=0.2)
+            early = mounted.done()
+            release.set()
+            with pytest.raises(asyncio.CancelledError):
+                await mounted
+            return early or not ended.is_set()
+
+    assert not asyncio.run(play())

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ParamSpec
 from weakref import WeakValueDictionary
 
 from torrentdist.csi import mounting
@@ -35,12 +36,14 @@ from torrentdist.csi.publish_plan import (
     unpublish_step,
 )
 from torrentdist.csi.volume_request import Refusal, VolumeRefused, WantedVolume
+from torrentdist.host.process.heavy_work import until_ended
 from torrentdist.log import get_logger
 from torrentdist.model.ids import Digest
 from torrentdist.model.wire.fleet_messages import HostBundleView
 from torrentdist.model.wire.hold_messages import HoldView
 
 log = get_logger()
+P = ParamSpec("P")
 
 MOST_STEPS = 20
 """Steps of one call, waiting not counted. It takes four; more mean that somebody undoes them."""
@@ -110,17 +113,17 @@ class VolumeKeeper:
         # Not the path that the gateway names: only what lies in the store is ever mounted.
         content = f"objects/{digest}/content"
         try:
-            await asyncio.to_thread(mounting.mount_content, self._data_dir, content, path, target)
+            await _to_its_end(mounting.mount_content, self._data_dir, content, path, target)
         except VolumeRefused:
             await self._gateway.end(hold_name(str(target)))
-            await asyncio.to_thread(mounting.remove_target, target)
+            await _to_its_end(mounting.remove_target, target)
             raise
         except OSError as exc:
             raise VolumeRefused(Refusal.BROKEN, f"cannot mount at {target}: {exc}") from exc
 
     async def _unmount(self, target: Path) -> None:
         try:
-            await asyncio.to_thread(mounting.unmount, target)
+            await _to_its_end(mounting.unmount, target)
         except OSError as exc:
             raise VolumeRefused(Refusal.BROKEN, f"cannot unmount {target}: {exc}") from exc
 
@@ -145,7 +148,7 @@ class VolumeKeeper:
 
     async def _remove(self, target: Path) -> None:
         try:
-            await asyncio.to_thread(mounting.remove_target, target)
+            await _to_its_end(mounting.remove_target, target)
         except OSError as exc:
             raise VolumeRefused(Refusal.BROKEN, f"cannot remove {target}: {exc}") from exc
 
@@ -228,3 +231,11 @@ class VolumeKeeper:
     async def _hold_of(self, target: str) -> HoldView | None:
         name = hold_name(target)
         return next((hold for hold in await self._gateway.holds() if hold.name == name), None)
+
+
+async def _to_its_end(step: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+    """Runs a step in a thread. When this returns, also by being cancelled, the step has ended, so
+    that the next call for the target sees what it did."""
+    work = asyncio.ensure_future(asyncio.to_thread(step, *args, **kwargs))
+    await until_ended(work)
+    work.result()
