@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,20 @@ def test_a_flood_is_cut_and_counted(tmp_path: Path) -> None:
     told = sum(line["count"] for line in written if line["event"] == "events_dropped")
 
     assert 3 * MAX_PER_SECOND + 1 == told + sum(line["event"] == "hash_failed" for line in written)
+
+
+def test_a_line_that_has_no_room_spoils_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that is full for a moment takes the beginning of a line. The next event, written once
+    there is room, would be lost with it."""
+    log, write = open_log(tmp_path), os.write
+    log.emit(FACT)
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", lambda fd, data: write(fd, data[:10]))
+        log.emit(FACT)
+    log.emit(FACT)
+    log.close()
+
+    assert [1, 3] == [line["seq"] for line in lines(tmp_path)]
 
 
 def test_a_directory_that_cannot_be_written_stops_nobody(tmp_path: Path) -> None:

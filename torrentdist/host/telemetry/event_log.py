@@ -9,6 +9,7 @@ reports it.
 
 import asyncio
 import contextlib
+import errno
 import os
 import time
 from collections.abc import Callable
@@ -114,7 +115,11 @@ class EventLog:
                 self._open()
             assert self._fd is not None
             # Write each line separately: then a crash can truncate only the last one.
-            self._size += os.write(self._fd, line)
+            written = os.write(self._fd, line)
+            if written < len(line):  # The next line would stand behind the half of this one.
+                os.ftruncate(self._fd, self._size)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self._size += written
         except OSError as exc:
             self._complain(exc)
 
