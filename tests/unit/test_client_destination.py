@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -219,3 +221,37 @@ def test_a_part_directory_whose_content_was_moved_is_used_again(directory: Metaf
         part.begin(ID, directory)
 
         assert part.content.is_dir()
+
+
+READ_ONLY = """
+import os, shutil, sys
+from pathlib import Path
+from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.client.bundles.destination import open_part
+from torrentdist.model.ids import BundleId
+os.chdir(sys.argv[1])
+meta, dest, left = make_metafile(Path("source")), Path("dest"), Path(".dest.torrentdist-part/replaced-1/ro")
+if os.geteuid() == 0:  # who may do everything
+    for place in (Path("."), *Path(".").rglob("*")):
+        os.chown(place, 65534, 65534)
+    os.setgroups([]); os.setresgid(*[65534] * 3); os.setresuid(*[65534] * 3)
+for place in (dest / "ro", left):
+    place.mkdir(parents=True)
+    (place / "file").touch()
+    place.chmod(0o555)
+with open_part(dest) as part:
+    part.begin(BundleId("etl-1"), meta)
+    shutil.copyfile("source/file", part.content / "file")
+    part.publish(meta, dest, replace=True)
+print(sorted(os.listdir(".")), os.listdir("dest"))
+"""
+
+
+def test_read_only_directories_are_replaced(tmp_path: Path) -> None:
+    """What `download --force` has replaced would stay on the disk, in a directory that ends the
+    next download to that place as a bug."""
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source/file").write_text("new")
+    done = subprocess.run([sys.executable, "-c", READ_ONLY, str(tmp_path)], capture_output=True, text=True, check=False)
+
+    assert ("['dest', 'source'] ['file']\n", "") == (done.stdout, done.stderr)

@@ -11,12 +11,12 @@ import errno
 import fcntl
 import os
 import secrets
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from torrentdist.bundle.content_check import verify_copy
+from torrentdist.bundle.files.deletion import delete_what_goes
 from torrentdist.bundle.files.durability import disk_failure, fsync_dir, swap, sync_filesystem
 from torrentdist.bundle.files.file_cloner import UNSUPPORTED, FileCloner
 from torrentdist.bundle.files.file_modes import finish_modes
@@ -122,7 +122,7 @@ def _workplace(dest: Path) -> Iterator[Path]:
 def _remove_work(work: bytes, dest: Path) -> None:
     """Removes a working directory, unless it holds the only content of `dest`."""
     if os.path.lexists(dest) or not os.path.lexists(work + b"/" + _REPLACED.encode()):
-        shutil.rmtree(work, ignore_errors=True)
+        delete_what_goes(Path(os.fsdecode(work)))
 
 
 def _remove_stale(parent: bytes, prefix: bytes, dest: Path) -> None:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
+from torrentdist.bundle.files.deletion import delete
 from torrentdist.bundle.files.durability import fsync_dir, is_shortage, sync_filesystem, write_durably
 from torrentdist.bundle.store.object_index import FileMark, Head, encode_index, read_head, read_marks
 from torrentdist.model.errors import TorrentdistError
@@ -268,16 +269,6 @@ class Objects:
                     found = os.lstat(os.path.join(folder, name))
                     total += min(found.st_size, found.st_blocks * 512)
         return total
-
-
-def delete(path: Path) -> None:
-    """Removes a link or a tree, including read-only directories."""
-    if path.is_symlink() or not path.is_dir():
-        path.unlink(missing_ok=True)
-        return
-    for folder, _, _ in os.walk(path):
-        os.chmod(folder, 0o700)
-    shutil.rmtree(path)
 
 
 def _target(digest: Digest) -> str:

@@ -21,6 +21,7 @@ from typing import NamedTuple
 import msgspec
 
 from torrentdist.bundle.content_check import finish_content, same_content
+from torrentdist.bundle.files.deletion import delete, delete_what_goes
 from torrentdist.bundle.files.durability import disk_failure, disk_failures, fsync_dir, swap, sync_filesystem
 from torrentdist.bundle.files.file_modes import finish_modes
 from torrentdist.bundle.metafile import Metafile, parse_metafile
@@ -91,9 +92,10 @@ class PartDirectory(msgspec.Struct, frozen=True):
             if memo.bundle != bundle_id:
                 self.keep(msgspec.structs.replace(memo, bundle=bundle_id, signatures=[]))
             return memo.peers
-        for entry in os.scandir(self.home):
-            remove(Path(entry.path))
-        self.content.mkdir()
+        with disk_failures(self.home):
+            for entry in os.scandir(self.home):
+                delete(Path(entry.path))
+            self.content.mkdir()
         _write(self.home / "metafile", meta.raw)
         self.keep(Memo(bundle=bundle_id, digest=meta.digest))
         return []
@@ -124,7 +126,7 @@ class PartDirectory(msgspec.Struct, frozen=True):
             fsync_dir(dest.parent)
         except OSError as exc:
             raise disk_failure(exc, dest, meta.size) from exc
-        shutil.rmtree(self.home, ignore_errors=True)
+        delete_what_goes(self.home)
 
 
 def resolve(dest: str | os.PathLike[str], meta: Metafile) -> Path:
@@ -192,7 +194,7 @@ def drop_part(dest: Path) -> None:
     home = part_path(dest)
     if home.is_dir() and not home.is_symlink():
         with contextlib.suppress(TorrentdistError), open_part(dest):
-            shutil.rmtree(home, ignore_errors=True)
+            delete_what_goes(home)
 
 
 def find_kept(dest: str | os.PathLike[str], bundle_id: BundleId) -> KeptDownload | None:
@@ -214,13 +216,6 @@ def _lock(fd: int, dest: Path) -> None:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as exc:
         raise TorrentdistError("dest_busy", path=str(dest)) from exc
-
-
-def remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def _is_free(meta: Metafile, dest: Path) -> bool:
