@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from scripted_http import ScriptedHttp
 
+from torrentdist.client import job_logs
 from torrentdist.client.job_logs import LogLine, Wanted, follow_logs, read_logs
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.model.configuration.config import ClientConfig
@@ -142,6 +143,19 @@ def test_the_last_lines_are_whole_whatever_their_length() -> None:
     read(hosts, read_logs, Wanted(last=2))
 
     assert [("h1", 0, long.decode()), ("h1", 0, "last")] == hosts.lines()
+
+
+def test_a_line_that_does_not_end_is_given_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If this fails, `-f` shows nothing of a worker that only moves a progress bar, and keeps all
+    of it in memory."""
+    monkeypatch.setattr(job_logs, "LONGEST_LINE", 14)
+    bar = b"".join(b"%3d%%\r" % n for n in range(10))
+    hosts = Hosts({("h1", 0, "stdout"): bar + b"\nend\n"})
+    read(hosts, read_logs)
+    *parts, end = [line.line for line in hosts.said]
+
+    assert (bar, b"end") == (b"".join(parts), end)
+    assert 21 > max(map(len, parts))
 
 
 def test_only_what_is_wanted_is_read() -> None:

@@ -34,6 +34,8 @@ RENEW_PASS_SECS = 300.0
 """How old the passes may be. Hosts accept them for three times as long."""
 LINE_BYTES = 200
 """First guess of a line's length, for finding the last lines."""
+LONGEST_LINE = 1024 * 1024
+"""A longer line is given in parts. A worker that only moves a progress bar never ends one."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,8 @@ class _Source:
 
     def lines(self, data: bytes) -> list[LogLine]:
         *whole, self.rest = (self.rest + data).split(b"\n")
+        if len(self.rest) >= LONGEST_LINE:
+            whole, self.rest = [*whole, self.rest], b""
         return [self._line(line) for line in whole]
 
     def last_line(self) -> list[LogLine]:
