@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,8 @@ from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
 from torrentdist.model.wire.transfer_messages import TransferPhase
+from torrentdist.swarm.engine import preparation
+from torrentdist.swarm.engine.engine import Engine
 from torrentdist.swarm.engine.session import LibtorrentSession
 from torrentdist.swarm.engine.session_settings import EngineConfig
 from torrentdist.swarm.engine.transfer import Transfer
@@ -58,3 +62,33 @@ def test_only_transfers_that_move_are_looked_at(tmp_path: Path) -> None:
     fetch.fail(TorrentdistError("closing", what="a test"))
     assert [] == transfers.moving()
     assert {seed, fetch} == set(transfers.all())
+
+
+def test_a_removed_transfer_makes_no_files_any_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The directory of a bundle that was removed as its fetch began would come back, with some of
+    its files."""
+    meta, home = bundle(tmp_path / "source", "wanted"), tmp_path / "home"
+    (home / "content").mkdir(parents=True)
+    (home / "content/file").touch()
+    begun, release = threading.Event(), threading.Event()
+
+    def prepare(*_: object) -> None:
+        begun.set()
+        release.wait(20)
+
+    monkeypatch.setattr(preparation, "prepare_files", prepare)
+
+    async def play() -> bool:
+        engine = Engine(EngineConfig())
+        await engine.start()
+        engine.fetch(meta, home)
+        await asyncio.to_thread(begun.wait, 20)
+        removing = asyncio.create_task(engine.remove(meta.digest))
+        await asyncio.wait({removing}, timeout=0.2)
+        early = removing.done()
+        release.set()
+        await removing
+        await engine.close()
+        return early
+
+    assert not asyncio.run(play())

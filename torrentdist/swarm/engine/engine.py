@@ -32,7 +32,7 @@ from torrentdist.swarm.engine.session import Handlers, LibtorrentSession
 from torrentdist.swarm.engine.session_settings import EngineConfig
 from torrentdist.swarm.engine.traffic import Endpoint, EngineStatistics, next_statistics, own_hosts
 from torrentdist.swarm.engine.transfer import Transfer
-from torrentdist.swarm.engine.transfers import Transfers
+from torrentdist.swarm.engine.transfers import REMOVE_SECS, Transfers
 from torrentdist.swarm.membership.member_torrents import MemberTorrents
 
 __all__ = ["Engine", "EngineConfig", "EngineStatistics", "Transfer"]
@@ -70,6 +70,8 @@ class Engine:
         self._rtt = 0.0
         """Round-trip time to the other hosts in seconds; 0 if unknown."""
         self._tasks: set[asyncio.Task[None]] = set()
+        self._preparing: dict[Transfer, asyncio.Task[None]] = {}
+        """What makes the files of transfers, in threads, before libtorrent writes to them."""
         self._asked_at = 0.0
         self._statistics = EngineStatistics(at=time.monotonic())
 
@@ -143,7 +145,8 @@ class Engine:
         self._transfers.enter(transfer)
         transfer.add_peers(peers)
         if ready.needs_files:
-            self._spawn(self._add_with_files(transfer, ready))
+            self._preparing[transfer] = self._spawn(self._add_with_files(transfer, ready))
+            self._preparing[transfer].add_done_callback(lambda _: self._preparing.pop(transfer))
         else:
             self._add(transfer, ready.params, local=ready.local)
         self.conduct(meta.digest, place)
@@ -174,7 +177,10 @@ class Engine:
         """Returns once the transfer is out of the session and its files are closed. The files
         stay."""
         self.crowd(digest, None)
+        preparing = {task for transfer, task in self._preparing.items() if transfer.digest == digest}
         await self._transfers.remove(digest)
+        if preparing and (await asyncio.wait(preparing, timeout=REMOVE_SECS))[1]:
+            raise TorrentdistError("timed_out", what=f"preparing the files of {digest}", seconds=REMOVE_SECS)
 
     def allow(self, addresses: Iterable[str] | None) -> None:
         """Sets the only addresses that may connect, in both directions (None: all). Disconnects all
@@ -259,10 +265,11 @@ class Engine:
 
     # internals
 
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+    def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     def _add(self, transfer: Transfer, params: lt.add_torrent_params, *, local: int | None) -> None:
         if self._members is None:

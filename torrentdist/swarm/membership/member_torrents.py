@@ -33,7 +33,7 @@ class MemberTorrents:
     """Call it only in the event loop."""
 
     def __init__(
-        self, transfers: Transfers, spawn: Callable[[Coroutine[None, None, None]], None], *, plain_too: bool
+        self, transfers: Transfers, spawn: Callable[[Coroutine[None, None, None]], object], *, plain_too: bool
     ) -> None:
         """`spawn` starts work that ends with the engine at the latest. `plain_too`: peers without
         TLS are served too."""
