@@ -178,6 +178,8 @@ def test_the_last_piece_of_a_file_is_shorter() -> None:
     ("file", "is_sound"),
     [
         (recipe_of((1, "a"), (MOST, "b")), True),
+        (recipe_of((1, "a"), (LEAST - 1, "b")), True),
+        (recipe_of((1, "a"), (LEAST - 2, "b")), False),  # a million chunks of a byte, for each of many equal files
         (recipe_of((0, "a")), False),
         (recipe_of((MOST + 1, "a")), False),
         (recipe_of((1, "a"), root=b"r" * 31), False),
@@ -189,7 +191,7 @@ def test_the_last_piece_of_a_file_is_shorter() -> None:
     ],
 )
 def test_a_recipe_that_cannot_be_followed_is_none(file: FileRecipe, is_sound: bool) -> None:
-    """A damaged recipe would stop a fetch with a bug."""
+    """A damaged recipe would stop a fetch with a bug, or keep a host busy for hours."""
     assert (Recipe((file,)) if is_sound else None) == parse_recipe(encode_recipe(Recipe((file,))))
 
 
