@@ -22,7 +22,7 @@ from torrentdist.supervisor.exclusivity.lease_file import ToProve
 from torrentdist.supervisor.exclusivity.lease_keeper import LeaseKeeper
 from torrentdist.supervisor.jobs.local_state import JobFacts, LocalState, LocalStateFile, RunRecord, WorkerPlace
 from torrentdist.supervisor.jobs.worker_loop import WorkerLoop
-from torrentdist.supervisor.jobs.worker_starts import WorkerEnds, WorkerStarts
+from torrentdist.supervisor.jobs.worker_starts import KnownApplications, WorkerEnds, WorkerStarts
 from torrentdist.supervisor.jobs.worker_table import WorkerTable
 from torrentdist.supervisor.process.guardian_processes import GuardianStatus
 from torrentdist.supervisor.process.launching import new_run
@@ -57,7 +57,7 @@ def loop_of(directory: Path, run: RunRecord) -> WorkerLoop:
     barriers, heartbeats, homes = Barriers(zk, nothing, nothing, nothing), HeartbeatWatch(), Homes(directory, nothing)
     table = WorkerTable(local, running, barriers, heartbeats, services)
     leases = LeaseKeeper(barriers, isolation, directory / "lease", table.runs)
-    starts = WorkerStarts(table, leases, homes, services, nothing, nothing)
+    starts = WorkerStarts(table, leases, homes, services, nothing, KnownApplications(nothing, nothing))
     return WorkerLoop(table, leases, starts, WorkerEnds(local, homes, heartbeats), asyncio.Event())
 
 

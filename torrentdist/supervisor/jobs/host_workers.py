@@ -30,7 +30,7 @@ from torrentdist.supervisor.jobs import local_state, placement
 from torrentdist.supervisor.jobs.assignment_loop import AssignmentLoop
 from torrentdist.supervisor.jobs.local_state import LeftBehind, LocalStateFile, RunRecord, WorkerPlace
 from torrentdist.supervisor.jobs.worker_loop import WorkerLoop
-from torrentdist.supervisor.jobs.worker_starts import WorkerEnds, WorkerStarts
+from torrentdist.supervisor.jobs.worker_starts import KnownApplications, WorkerEnds, WorkerStarts
 from torrentdist.supervisor.jobs.worker_table import WorkerServices, WorkerTable
 from torrentdist.supervisor.process import worker_homes
 from torrentdist.supervisor.process.guardian_processes import GuardianStatus
@@ -76,8 +76,9 @@ class HostWorkers:
         self._barriers = Barriers(zk, self._save_seat, self._changed, services.lease_sent)
         self._table = WorkerTable(self._local, self._running, self._barriers, heartbeats, services)
         self._leases = LeaseKeeper(self._barriers, isolation, self.homes.lease, self._table.runs)
-        self._starts = WorkerStarts(self._table, self._leases, self.homes, services, self._check, self._drivers)
         self._applications = Applications(services.host, self._changed)
+        known = KnownApplications(self._applications, self._drivers)
+        self._starts = WorkerStarts(self._table, self._leases, self.homes, services, self._check, known)
         if left.seat is not None:
             # Include workers that never ran: we may still own their barriers.
             self._leases.resume(left.seat, [resource_of(place.key) for place in left.state.places])

@@ -12,6 +12,7 @@ Never: decide which worker starts.
 import asyncio
 import time
 from dataclasses import replace
+from typing import NamedTuple
 
 import msgspec
 
@@ -31,6 +32,7 @@ from torrentdist.supervisor.process import last_words, launching, worker_homes
 from torrentdist.supervisor.process.guardian_processes import GuardianStatus
 from torrentdist.supervisor.process.job_isolation import IsolationCheck
 from torrentdist.supervisor.process.launching import Surroundings
+from torrentdist.supervisor.process.spark_applications import Applications
 from torrentdist.supervisor.process.worker_homes import Homes
 from torrentdist.supervisor.worker.heartbeat_files import HeartbeatWatch
 from torrentdist.supervisor.worker.worker_life import after_end, after_exit
@@ -50,6 +52,14 @@ YARN_START_SECS = 3.0
 """Pause after a start that YARN holds up."""
 
 
+class KnownApplications(NamedTuple):
+    """What this host knows of the applications of Spark jobs."""
+
+    here: Applications
+    """Applications with a driver that is a process of this host."""
+    in_yarn: ClusterDrivers
+
+
 class WorkerStarts:
     def __init__(
         self,
@@ -58,9 +68,9 @@ class WorkerStarts:
         homes: Homes,
         services: WorkerServices,
         check: IsolationCheck,
-        drivers: ClusterDrivers,
+        applications: KnownApplications,
     ) -> None:
-        self._drivers = drivers
+        self._applications, self._drivers = applications
         self._check = check
         self._table = table
         self._leases = leases
@@ -77,6 +87,7 @@ class WorkerStarts:
             return
         facts = self._table.local.state.jobs[place.job]
         run = launching.new_run(facts, session)
+        self._applications.forget(key)
         self._table.running.begin(key, run, self._homes.guard(key))
         self.hold_barriers()
         task = asyncio.create_task(self._start(key, facts, run), name=f"start {key}")

@@ -71,6 +71,10 @@ class Applications:
         """Returns the application of this driver, or an empty one if it is not known."""
         return self._known[key][1] if key in self._known else Application()
 
+    def forget(self, key: Key) -> None:
+        """Forgets the application of an earlier run, or of an earlier job of the same id."""
+        self._known.pop(key, None)
+
     async def run(self, drivers: Callable[[], Iterable[SparkDriver]]) -> None:
         async with Http(connect_secs=ANSWER_SECS, silence_secs=ANSWER_SECS) as http:  # Without our token.
             while True:
