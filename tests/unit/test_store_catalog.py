@@ -3,6 +3,7 @@ are."""
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -143,6 +144,43 @@ def test_the_log_does_not_grow_for_ever(path: Path, monkeypatch: pytest.MonkeyPa
 
     assert len(log_of(path).read_bytes().splitlines()) <= 10
     assert {"a": ONE} == Catalog.open(path).bindings()
+
+
+def test_a_change_in_the_log_has_happened_though_the_disk_is_full(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host whose disk is full could not forget a bundle, and so kept its bytes."""
+    monkeypatch.setattr(catalogs, "LONGEST_LOG", 0)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    catalog = Catalog.open(path)
+    with monkeypatch.context() as disk:
+        disk.setattr(catalogs, "write_durably", full)
+        catalog.bind(BundleId("a"), ONE)
+        catalog.bind(BundleId("b"), ONE)
+        catalog.unbind(BundleId("a"))
+
+    assert {"b": ONE} == catalog.bindings() == Catalog.open(path).bindings()
+    catalog.bind(BundleId("c"), TWO)
+    assert not log_of(path).exists()
+
+
+def test_a_log_that_was_cleared_begins_anew_whatever_the_disk_says(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next lines would follow zeros in place of the old ones: no host could start."""
+    catalog = Catalog.open(path)
+    catalog.bind(BundleId("a"), ONE)
+
+    def broken(_: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(catalogs, "fsync_dir", broken)
+        with pytest.raises(TorrentdistError):
+            catalog.pin(ONE)
+    catalog.bind(BundleId("b"), ONE)
+    catalog.bind(BundleId("c"), ONE)
+
+    assert {"a": ONE, "b": ONE, "c": ONE} == Catalog.open(path).bindings()
 
 
 def test_a_change_that_cannot_be_written_did_not_happen(path: Path) -> None:

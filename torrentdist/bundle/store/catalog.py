@@ -127,7 +127,8 @@ class Catalog:
                 self._log.append(change)
             self._now_bound(change.bundle, change.digest)
             if self._log.lines > max(LONGEST_LOG, len(self._bindings)):
-                self._write_all(self._pins)
+                with suppress(TorrentdistError):  # The change is in the log. The next one tries again.
+                    self._write_all(self._pins)
 
     def _now_bound(self, bundle: BundleId, digest: Digest | None) -> None:
         before = self._bindings.pop(bundle, None)
@@ -209,7 +210,9 @@ class _BindingLog:
         self.lines += 1
 
     def clear(self) -> None:
-        if self._path.exists():
+        there = self._path.exists()
+        if there:
             self._path.unlink()
+        self._end = self.lines = 0  # before the next step, which may fail: the file is gone
+        if there:
             fsync_dir(self._path.parent)
-        self._end = self.lines = 0
