@@ -1,6 +1,6 @@
 """Stories of what happens seldom, one thing after the other: hosts that join while orders stand,
 hosts that are drained or not heard, retention rules, records that cannot be written, uploads that
-are odd or never end, and all masters at once without their disks.
+are odd or never end, all masters at once without their disks, and nobody who answers.
 
 Pure: the same seed gives the same story.
 """
@@ -29,7 +29,7 @@ class Corners(Planned):
             return super().next_steps()
         kinds = ["join", "wait", "rule", "rule", "young rule"]
         if self.bundles:
-            kinds += ["stand", "stand"]
+            kinds += ["stand", "stand", "masters away", "zookeeper away"]
         if self._hidden():
             kinds.append("show hidden")
         if self.unused():
@@ -52,7 +52,7 @@ class Corners(Planned):
             case "join":
                 self.hosts += 1
                 return [Step(0.0, kind, f"supervisor-{self.hosts}", secs=rng.uniform(0.0, 0.5))]
-            case "stand":
+            case "stand" | "masters away" | "zookeeper away":
                 return [Step(0.0, kind, user, rng.choice(sorted(self.bundles)))]
             case "drained":
                 return [Step(0.0, "drain", user, host), *self._while_drained(), Step(0.0, "undrain", user, host)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 
-from simulation.invariants import Invariants
+from simulation.invariants import LOOK_SECS, Invariants
 from simulation.record_history import ROOT, barrier_in
 from simulation.simulated_cluster import SimulatedCluster
 from simulation.simulated_host import Host
@@ -113,7 +113,7 @@ class MoreInvariants:
             self._trouble_at = max(self._trouble_at, now)
         if zookeeper.up:
             self._trouble_at = min(self._trouble_at, now)
-        if zookeeper.up or now - self._trouble_at < QUIET_SECS:
+        if zookeeper.up or now - self._trouble_at < QUIET_SECS or now - (zookeeper.gone_at or now) < LOOK_SECS:
             return
         for run in new:
             if run.reason in ("lease", "stop", "kill") and self._is_wanted(run):

@@ -18,7 +18,7 @@ from simulation.scenes import SCENES
 from simulation.simulated_cluster import SimulatedCluster
 from simulation.simulated_host import Host
 from simulation.simulated_runs import SimulatedRunning
-from simulation.steps import USERS, Step
+from simulation.steps import USERS, USES, Step
 from simulation.told_overviews import wrong_jobs, wrong_order, wrong_overview, wrong_return, wrong_summary
 from simulation.told_results import wrong_result
 from simulation.users import Users
@@ -41,19 +41,24 @@ TOLD_SECS = {**dict.fromkeys(HURT_SIZES, 11.0), "rebalance": 4.0}
 to stop."""
 HISTORY_SECS = 1.5
 """The leader has noted what a distribution did by then."""
+HURT_HISTORY_SECS = 6.0
+"""How much later it may look at one in which nothing has changed for long."""
 LATER = (" is busy: ", " is kept for ")
 """Parts of complaints that count in the end only."""
 DEATHS = ("kill", "wipe")
 ORDERS = ("distribute", "stand", "send", "wave")
-UPSETS = ("stop", "kill", "kill leader", "wipe", "transfer", "lose masters")
+UPSETS = ("stop", "kill", "kill leader", "wipe", "transfer", "lose masters", "masters away", "zookeeper away")
 RULES = ("rule", "young rule")
+REMOVALS = ("remove", "retain", *RULES)
+LEASE_SECS = 60.0
+"""How long a program that has asked for a bundle may take to lock it."""
 NEXT_LOOK_SECS = 16.0
 """A host that has content of an id that is gone, which another id still had, asks that often
 whether it is removed."""
 MOST_SECS = {
-    "upload": 3.0, "distribute": 3.0, "send": 2.1, "wave": 7.0, "remove": 0.6, "open": 1.7, "submit": 1.6,
+    "upload": 3.0, "distribute": 3.0, "send": 2.1, "wave": 7.0, "remove": 0.6, "submit": 1.6,
     "transfer": 1.6, "rebalance": 5.0, "kill job": 2.6, "deactivate": 3.0, "activate": 2.6, "drain": 3.2,
-    "undrain": 0.6, "download": 3.0,
+    "undrain": 0.6, "download": 3.0, **dict.fromkeys(USES, 1.7),
     **dict.fromkeys(("read", "sign", "make token", "use token", "revoke token"), 3.0),
     **dict.fromkeys(HURT_SIZES, 60.0), **dict.fromkeys(SCENES.keys() - HURT_SIZES, 3.0), "join": 3.0, "stand": 3.0,
     "lose masters": 12.0, **dict.fromkeys(RULES, NEXT_LOOK_SECS),
@@ -82,6 +87,12 @@ class Promptness:
         """Whether a rule may have left hosts with content that they have no id for."""
         self._has_history = True
         """Whether the masters still know what all orders did."""
+        self._leased_at = -LEASE_SECS
+        """When a program last asked for a bundle by its id, or its host started after that."""
+        self._was_leased = False
+        """Whether a program was about to use a bundle when the step began."""
+        self._has_hurt = False
+        """Whether the history may follow an order in which nothing changed for long."""
         self._upset_at = 0.0
         """When a step last may have changed who leads."""
 
@@ -96,7 +107,7 @@ class Promptness:
 
     async def _step(self, step: Step) -> str:
         loop = self._cluster.loop
-        began = loop.now
+        began, self._was_leased = loop.now, self._is_leased()
         away = self._who_dies(step)
         if step.kind in SCENES:
             if wrong := await SCENES[step.kind](self._cluster, self._users, self._faults, step):
@@ -114,6 +125,8 @@ class Promptness:
                 return f"{loop.now - began:.1f} s later {missing}"
             await asyncio.sleep(LOOK_SECS)
         took = loop.now - began
+        if step.kind == "lease" or (step.kind in UPSETS and self._is_leased()):
+            self._leased_at = loop.now
         if step.kind in UPSETS:
             self._upset_at = loop.now
         self._note(f"had its effect after {took:.2f} s")
@@ -178,11 +191,14 @@ class Promptness:
         true."""
         wrong = "" if away is None else wrong_return(self._cluster, away, step.secs)
         self._has_ruled |= step.kind in RULES
+        self._has_hurt |= step.kind in HURT_SIZES
         self._has_history &= step.kind != "lose masters"
         if step.kind in ORDERS and not self._has_history:
             wrong = wrong_order(self._cluster, step)
         elif step.kind in ORDERS:
-            wrong = wrong_order(self._cluster, step) or await self._wrong_for(HISTORY_SECS, lambda: self._history(step))
+            wrong = wrong_order(self._cluster, step)
+            most = HISTORY_SECS + HURT_HISTORY_SECS * self._has_hurt
+            wrong = wrong or await self._wrong_for(most, lambda: self._history(step))
         later = TOLD_SECS.get(step.kind, LOOK_LATER_SECS)
         return wrong or await self._wrong_for(later, self._overview)
 
@@ -195,7 +211,12 @@ class Promptness:
         most = MOST_SECS.get(step.kind, MOST) + step.secs
         if step.kind == "remove" and self._has_ruled:
             most = NEXT_LOOK_SECS
+        if step.kind in REMOVALS and self._was_leased:
+            most += LEASE_SECS + NEXT_LOOK_SECS
         return most + self._is_upset() * MORE_SECS.get(step.kind, 0.0)
+
+    def _is_leased(self) -> bool:
+        return self._cluster.loop.now - self._leased_at < LEASE_SECS + NEXT_LOOK_SECS
 
     def _is_upset(self) -> bool:
         return self._cluster.loop.now - self._upset_at < UPSET_SECS

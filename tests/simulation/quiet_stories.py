@@ -8,13 +8,15 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from simulation.steps import Step
+from simulation.steps import USES, Step
 from simulation.story_maker import Story, hosts_of, some_user
 
 FEWEST_CHANGES, MOST_CHANGES = 6, 14
 LONG = ("kill", "kill leader", "wipe")
 """Steps after which a daemon is sometimes away for so long that it is called gone."""
 JOBS = ("j1", "j2")
+USED_SECS = 0.5
+"""How long a program that holds a bundle uses it."""
 
 
 @dataclass
@@ -36,8 +38,8 @@ class Planned:
         kinds = ["upload", "upload", "stop", "kill", "kill leader", "transfer", "wipe"]
         kinds += ["read", "token"]
         if self.bundles:
-            kinds += ["distribute", "distribute", "send", "send", "wave", "remove", "pins", "retain", "open"]
-            kinds += ["download", "sign", "swap"]
+            kinds += ["distribute", "distribute", "send", "send", "wave", "remove", "pins", "retain", "use", "use"]
+            kinds += ["download", "sign", "swap", "prune"]
         if self.hosts > 1 and not self.job and self.unused():
             kinds.append("hurt wave")
         if self.job:
@@ -99,7 +101,9 @@ class Planned:
             return [Step(0.0, verb, user, bundle, number=content) for verb in ("remove", "upload", "distribute")]
         if kind == "send":
             return [Step(0.0, kind, user, bundle, number=self.rng.randint(1, self.hosts))]
-        return [Step(0.0, kind, host if kind == "open" else user, bundle, number=content)]
+        if kind == "use":
+            return [Step(0.0, self.rng.choice(USES), host, bundle, secs=USED_SECS, number=content)]
+        return [Step(0.0, kind, host if kind == "prune" else user, bundle, number=content)]
 
     def upload(self, user: str, content: int) -> Step:
         self.count += 1

@@ -13,6 +13,7 @@ from simulation.faults import Faults
 from simulation.hidden_uploads import leave_upload, send_over_http, show_hidden, upload_twins
 from simulation.hurt_waves import HURT_SIZES, hurt_wave
 from simulation.kept_versions import keep_newest, keep_young, locked
+from simulation.outages import masters_away, zookeeper_away
 from simulation.record_history import ROOT
 from simulation.silent_hosts import lose_masters, silence_host
 from simulation.simulated_cluster import SimulatedCluster
@@ -46,5 +47,6 @@ SCENES: dict[str, Scene] = {
     **dict.fromkeys(HURT_SIZES, hurt_wave),
     "wait": wait, "show hidden": show_hidden, "send over http": send_over_http, "twins": upload_twins,
     "leave upload": leave_upload, "silence": silence_host, "lose masters": lose_masters, "rule": keep_newest,
-    "young rule": keep_young, "submit past lock": submit_past_lock,
+    "young rule": keep_young, "submit past lock": submit_past_lock, "masters away": masters_away,
+    "zookeeper away": zookeeper_away,
 }  # fmt: skip

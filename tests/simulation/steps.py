@@ -55,6 +55,8 @@ SENTENCES = {
     "leave upload": "{who} opens an upload of {what} and goes away",
     "silence": "{who} is cut off from all masters, and not from ZooKeeper",
     "lose masters": "all masters lose their disks, and start again after {secs:.1f} s",
+    "masters away": "all masters are away for longer than {who} waits",
+    "zookeeper away": "ZooKeeper is away for longer than {who} waits",
     "rule": "{who} keeps the newest two bundles, {what} among them, by a rule",
     "young rule": "{who} keeps {what} and all bundles of the last {secs:.0f} s by a rule",
     "submit past lock": "ann submits the job {what} while the assignment of {who} cannot be written",

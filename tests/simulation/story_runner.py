@@ -33,6 +33,7 @@ from simulation.simulated_runs import SimulatedRunning
 from simulation.steps import USERS, Step
 from simulation.story_maker import Story
 from simulation.told_changes import wrong_answers
+from simulation.told_warnings import needless_warnings
 from simulation.user_calls import Desk
 from simulation.users import Users
 from simulation.virtual_loop import VirtualLoop
@@ -69,7 +70,8 @@ class StoryRunner:
         self.story, self.loop, self.place, self.verbose = story, loop, place, verbose
         self.lines: list[str] = []
         self._hash = hashlib.sha256()
-        torrentdist.log.show_lines(self._log, logging.INFO if verbose else logging.ERROR)
+        self._warned: set[str] = set()
+        torrentdist.log.show_lines(self._log, logging.INFO if verbose else logging.WARNING)
 
     def note(self, text: str) -> None:
         line = f"{self.loop.now - 1000:9.4f} {text}"
@@ -78,6 +80,8 @@ class StoryRunner:
             self.lines.append(line)
 
     def _log(self, level: str, event: str, fields: dict[str, Any]) -> None:
+        if level in ("warning", "error"):
+            self._warned.add(event)
         if self.verbose:
             self.lines.append(f"{self.loop.now - 1000:9.4f}     {HERE.get().name} {level}: {event} {fields}"[:400])
 
@@ -129,6 +133,8 @@ class StoryRunner:
         complaints = await self._until_rest(ending, users)
         complaints = complaints or await self._use(users)
         complaints += wrong_answers(history, invariants.records_of_zookeeper)
+        if self.story.in_turn:
+            late += needless_warnings(self._warned, self.story.steps)
         looking.cancel()
         return [*invariants.findings, *users.findings, *late, *complaints, *_bugs(cluster, self.loop)]
 

@@ -59,6 +59,16 @@ def test_a_tombstone_stays_until_every_registered_master_has_seen_it() -> None:
     assert [] == due(bundle("a", state=BundleState.REMOVED, mtime=1e6 - 999.0))
 
 
+def test_a_tombstone_stays_while_a_host_has_its_content() -> None:
+    """A program may use a bundle for longer than its tombstone is kept. Its host would never hear
+    again that it was removed, and keep it for ever."""
+    old = bundle("a", state=BundleState.REMOVED, mtime=0.0)
+
+    assert [] == due(old, active={digest_of("a")})
+    assert [] == due(old, led_for=59.0)
+    assert [TrimTombstone(BundleId("a"))] == due(old)
+
+
 def test_a_bundle_is_lost_when_nobody_has_had_it_for_long() -> None:
     """A17: the next user of the bundle would be the first to find out that it is lost."""
     assert [MarkLost(BundleId("a"))] == due(bundle("a"), lost=[BundleId("a")])

@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 
 from torrentdist.cluster.records.mirror import Mirror
+from torrentdist.cluster.session.znode_operations import Create, NodeExists, TransactionFailed
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.master.changes import record_loop
 from torrentdist.master.changes.record_loop import RecordLoop
@@ -69,6 +70,21 @@ async def test_a_record_that_fails_rests_before_its_next_turn(
     await loop.attempt("b", partial(work.act, "b"))
 
     assert [] == work.done
+
+
+async def test_a_change_that_was_overtaken_is_told_if_it_lasts(
+    loop: RecordLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each new leader would warn of every record that another one wrote a moment before."""
+    said: list[str] = []
+    monkeypatch.setattr(record_loop.log, "warning", lambda event, **_: said.append(event))
+    work = Work(TransactionFailed([Create("b")], 0, NodeExists("b")))
+    told = []
+    for _ in range(3):
+        await loop.attempt("b", partial(work.act, "b"))
+        told.append(len(said))
+
+    assert [0, 1, 1] == told
 
 
 async def test_what_concerns_all_records_ends_the_step(loop: RecordLoop) -> None:

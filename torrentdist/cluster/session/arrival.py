@@ -5,6 +5,7 @@ Always: each step waits as long as necessary.
 Never: write, or give up on an ensemble that does not answer yet.
 """
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -18,6 +19,8 @@ from torrentdist.model.records import ClusterRecord, decode
 
 log = get_logger()
 
+FIRST_LOOK_SECS = 1.0
+"""How long a daemon that has just started may need to see the cluster."""
 CONNECT_SECS = 30.0
 FIRST_PAUSE_SECS = 0.5
 LONGEST_PAUSE_SECS = 15.0
@@ -68,9 +71,11 @@ def lacks_cluster(mirror: Mirror) -> bool:
 
 async def until_founded(mirror: Mirror) -> None:
     """Waits until the tree holds a cluster. Only `ha init` and `ha restore` create one."""
+    with contextlib.suppress(TorrentdistError):
+        await mirror.wait_for(lambda snapshot: snapshot.present, FIRST_LOOK_SECS)
+        return
+    log.warning("waiting for a cluster: `torrentdist ha init` founds one, `ha restore` brings one back")
     snapshot = mirror.snapshot
-    if not snapshot.present:
-        log.warning("waiting for a cluster: `torrentdist ha init` founds one, `ha restore` brings one back")
     while not snapshot.present:
         snapshot = await mirror.changed(snapshot.version)
 

@@ -41,6 +41,8 @@ CONCERNS_ALL: Final = frozenset(
 )
 """Codes of errors that say nothing about the record at hand."""
 
+OVERTAKEN: Final = "overtaken"
+
 Step = Callable[[ClusterSnapshot], Awaitable[float]]
 """Does what is due. Returns the seconds after which to do it again though no record changes."""
 
@@ -144,11 +146,15 @@ class RecordLoop:
         self.failed(path, error)
 
     def failed(self, record: str, error: Exception) -> None:
-        """Lets a record rest after a failure. Raises what concerns every record."""
+        """Lets a record rest after a failure. Raises what concerns every record.
+
+        A change that was overtaken once is no news: the next plan has seen what overtook it.
+        """
         if kind_of(error) in CONCERNS_ALL:
             raise error
+        overtaken = isinstance(error, TransactionFailed) and record not in self._troubled
         trouble = self._troubled.get(record, (Retry(FIRST_PAUSE_SECS, LOOK_SECS), 0.0))[0]
-        if trouble.failed(kind_of(error)):
+        if trouble.failed(OVERTAKEN if overtaken else kind_of(error)) and not overtaken:
             log.warning("a record waits", what=self._what, record=record, reason=str(error), exc_info=bug(error))
         self._troubled[record] = trouble, time.monotonic() + trouble.pause_secs
 

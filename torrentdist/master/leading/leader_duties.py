@@ -2,8 +2,8 @@
 
 Always: a bundle becomes available only by the replica record of a live holder. An upload is
 forgotten only when no peer has been in its swarm for long and no copy exists. A tombstone is
-deleted only after its time, and when no registered master must still act on it. Ages are by
-ZooKeeper's clock.
+deleted only after its time, and when no registered master must still act on it, nor a host that
+has its content. Ages are by ZooKeeper's clock.
 """
 
 from collections.abc import Collection
@@ -50,7 +50,8 @@ def duties(
 ) -> list[Duty]:
     """Returns what is due.
 
-    `among`: the bundles to look at; None: all. `active`: digests with a peer in their swarm.
+    `among`: the bundles to look at; None: all. `active`: digests with a peer in their swarm, which
+    uploads or still has what was removed.
     `lost`: bundles that were absent for too long. `led_for`: seconds since the election; a new
     leader has not heard the peers yet, and hears those that are there within LISTEN_SECS.
     """
@@ -58,17 +59,18 @@ def duties(
     for bundle in snapshot.bundles if among is None else sorted(among):
         entry = snapshot.bundles[bundle]
         age = server_now - entry.mtime
+        heard = led_for > min(LISTEN_SECS, config.abandon_secs)
         state = entry.record.state
         if state in (BundleState.UPLOADING, BundleState.LOST) and snapshot.holders(bundle):
             due.append(MarkAvailable(bundle))
         elif state is BundleState.UPLOADING:
-            silent = entry.record.digest not in active and led_for > min(LISTEN_SECS, config.abandon_secs)
+            silent = heard and entry.record.digest not in active
             if silent and age > config.abandon_secs and not entry.replicas:
                 due.append(ForgetUpload(bundle))
         elif state is BundleState.AVAILABLE and bundle in lost and not snapshot.holders(bundle):
             due.append(MarkLost(bundle))
         elif state is BundleState.REMOVED:
             unseen = any(master in snapshot.masters for master in entry.replicas)
-            if age > config.tombstone_secs and not unseen:
+            if age > config.tombstone_secs and not unseen and heard and entry.record.digest not in active:
                 due.append(TrimTombstone(bundle))
     return due

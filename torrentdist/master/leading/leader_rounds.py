@@ -6,7 +6,7 @@ Never: decide what is due. leader_duties.py does.
 """
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -63,7 +63,7 @@ class Copies:
     published: Callable[[], Collection[Digest]]
     """Returns the digests that this master has published."""
     may_complete: Callable[[Digest], bool]
-    """Tells whether somebody is about to complete this upload."""
+    """Tells whether some peer has this content, or is about to."""
     lost: LostBundles
 
 
@@ -165,7 +165,8 @@ class LeaderRounds:
         due = partial(
             duties,
             snapshot,
-            active={digest for digest in uploading if self._copies.may_complete(digest)},
+            active={digest for digest in uploading if self._copies.may_complete(digest)}
+            | self._kept_on_hosts(snapshot, removed),
             lost=lost,
             led_for=led_for,
             server_now=self._zookeeper.server_now() or 0.0,  # unknown: nothing is old
@@ -174,6 +175,16 @@ class LeaderRounds:
         among = {*unfinished, *removed, *(bundle for bundle in lost if bundle in snapshot.bundles)}
         found = (self._loop.decide(paths.bundle(bundle), partial(due, among=[bundle])) for bundle in sorted(among))
         return [duty for some in found for duty in some or ()]
+
+    def _kept_on_hosts(self, snapshot: ClusterSnapshot, removed: Iterable[BundleId]) -> set[Digest]:
+        """Returns the contents of old tombstones that hosts still have, such as for a program that
+        runs on. What another bundle names needs no tombstone."""
+        oldest = (self._zookeeper.server_now() or 0.0) - self._config.tombstone_secs
+        old = {snapshot.bundles[bundle].record.digest for bundle in removed if snapshot.bundles[bundle].mtime < oldest}
+        if kept := {digest for digest in old if self._copies.may_complete(digest)}:
+            records = (entry.record for entry in snapshot.bundles.values())
+            kept -= {record.digest for record in records if record.state is not BundleState.REMOVED}
+        return kept
 
     async def _do(self, fence: Fence, snapshot: ClusterSnapshot, duty: Duty) -> None:
         entry = snapshot.bundles[duty.bundle]
