@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -286,3 +286,12 @@ def test_five_hundred_bundles_open_quickly(filled: Path, meta: Metafile) -> None
 
         assert len(store.published()) == 500
     assert seconds < 0.5
+
+
+def test_a_clock_that_was_ahead_keeps_no_bundle_for_ever(filled: Path, meta: Metafile) -> None:
+    """`prune` and the high mark would pass it by until it is used again, after restarts too."""
+    store = Store.open(filled, clock=lambda: 4e9)
+    store.touch(meta.digest)
+    store.close()
+    with closing(Store.open(filled, clock=lambda: 2e9)) as store:
+        assert [meta.digest] == [one.digest for one in store.plan_prune(older_than=0, claims=lambda _: frozenset())]

@@ -396,7 +396,7 @@ class Store(StoreView):
         self._objects.prepare()
         found = self._objects.recover()
         for digest, (head, used_at) in found.published.items():
-            self._now_published(digest, head, used_at)
+            self._now_published(digest, head, min(used_at, self._clock()))  # The clock may have been ahead.
         for digest in found.arriving:
             self._state.now_arriving(digest, *self._arriving_sizes(digest))
 

@@ -190,9 +190,9 @@ class Replicator:
                 return
             log.info(why, digest=digest)
             await self._runtime.fetches.stop(digest)  # Else the plug-in may write a metafile after it has forgotten.
+            await self._runtime.drop(digest)  # It frees the room that forgetting the ids may need.
             for bundle in names:
                 await self._forget(bundle, digest)
-            await self._runtime.drop(digest)
 
     async def _forget_name(self, bundle: BundleId) -> None:
         """Forgets the id of a removed bundle, unless it was uploaded again since the plan was
