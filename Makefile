@@ -44,7 +44,7 @@ test: style build/compiled-tests ## style, then types and every ring of tests, t
 		$(addprefix --ignore=,$(PROOFS)) $(RINGS) || $(NONE_CHOSEN); tests=$$?; wait $$types && exit $$tests
 	@$(if $(PYTEST_ARGS),true,$(PY) -m scripts.proofs) & proofs=$$!; $(PY) -m pytest -q -n 2 --dist loadfile $(DURATIONS) $(PYTEST_ARGS) \
 		$(addprefix --ignore=,$(PROOFS)) tests/spark || $(NONE_CHOSEN); tests=$$?; wait $$proofs && exit $$tests
-	@$(if $(PYTEST_ARGS),true,PYTHONHASHSEED=0 PYTHONPATH=tests $(PY) -m simulation.run --seed 1 --count 50 --secs 40)
+	@$(if $(PYTEST_ARGS),true,PYTHONHASHSEED=0 PYTHONPATH=tests $(PY) -m simulation.run --story mixed --count 60 --secs 50)
 	@$(if $(PYTEST_ARGS),true,PYTHONHASHSEED=0 PYTHONPATH=tests $(PY) -m simulation.run --story quiet --seed 1 --count 10 --secs 20)
 	@$(if $(PYTEST_ARGS),true,$(PY) -m scripts.breaks $(BREAKS))
 	@$(PY) -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "alone and not quiet" $(DURATIONS) $(PYTEST_ARGS) $(filter-out $(PROOFS),$(ALONE)) \

@@ -2,8 +2,8 @@
 is exchanged. With `--record` it adds to the coverage map which story runs which line.
 
 Always: a break counts as noticed only if a story finds something; without a break none of them
-does. The stories are nights and quiet stories that `make test` plays, all found stories, and one of
-each kind that `make simulate STORY=mixed` plays.
+does. The stories are some nights and quiet stories, all found stories, and one of each kind that
+`make simulate STORY=mixed` plays.
 Never: count a story that the break could not be put into.
 """
 
