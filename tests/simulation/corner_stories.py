@@ -33,7 +33,7 @@ class Corners(Planned):
         if self._hidden():
             kinds.append("show hidden")
         if self.unused():
-            kinds += ["send over http", "twins", "leave upload"]
+            kinds += ["send over http", "twins", "leave upload", "cancelled", "cancelled"]
         if self.hosts > 1 and not self.job:
             kinds += ["drained", "drained", "submit past lock"]
         if self.hosts > 1 and self.job:
@@ -84,7 +84,7 @@ class Corners(Planned):
             case "leave upload":
                 self.count += 1
                 return [Step(0.0, kind, user, f"x{self.count}", number=rng.choice(self.unused()))]
-            case "send over http":
+            case "send over http" | "cancelled":
                 upload = self.upload(user, rng.choice(self.unused()))
                 return [Step(0.0, kind, user, upload.what, number=upload.number)]
         uploads = [self.upload(user, number) for number in self._contents(kind)]

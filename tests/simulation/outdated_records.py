@@ -24,8 +24,9 @@ ANSWER_CLOCK_SECS = 2.0
 
 
 class OutdatedRecords:
-    def __init__(self, cluster: SimulatedCluster, invariants: Invariants) -> None:
-        self._cluster, self._invariants = cluster, invariants
+    def __init__(self, cluster: SimulatedCluster, invariants: Invariants, *, compares: bool) -> None:
+        """`compares`: whether no write is made again because its answer was lost."""
+        self._cluster, self._invariants, self._compares = cluster, invariants, compares
         self._since: dict[str, float] = {}
         """When each record that is there became useless, by its path."""
         self._needed_at: dict[str, float] = {}
@@ -41,7 +42,7 @@ class OutdatedRecords:
 
     def _on_change(self, kind: str, path: str) -> None:
         top, _, name = path.removeprefix(f"{ROOT}/").partition("/")
-        if top in COMPARED and not (top == "code-distributor" and "/" in name):
+        if self._compares and top in COMPARED and not (top == "code-distributor" and "/" in name):
             self._compare(kind, path)
         if top == "requests" and "/" in name:
             self._hear_answer(kind, path)

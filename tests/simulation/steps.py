@@ -55,6 +55,7 @@ SENTENCES = {
     "leave upload": "{who} opens an upload of {what} and goes away",
     "silence": "{who} is cut off from all masters, and not from ZooKeeper",
     "lose masters": "all masters lose their disks, and start again after {secs:.1f} s",
+    "cancelled": "{who} distributes {what}, and cancels that when a host has a part and hears nobody",
     "masters away": "all masters are away for longer than {who} waits",
     "zookeeper away": "ZooKeeper is away for longer than {who} waits",
     "rule": "{who} keeps the newest two bundles, {what} among them, by a rule",

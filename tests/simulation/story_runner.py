@@ -103,7 +103,7 @@ class StoryRunner:
             cluster.answers_secs, cluster.kept, cluster.one_known = QUIET_ANSWERS_SECS, QUIET_KEPT, True
         invariants = Invariants(cluster, {str(digest): tree for digest, tree in digests.items()})
         more, work = MoreInvariants(cluster, invariants), WorkRate(cluster, invariants)
-        outdated = OutdatedRecords(cluster, invariants)
+        outdated = OutdatedRecords(cluster, invariants, compares=self.story.in_turn)
         history = History()
         faults = Faults(cluster, invariants, self.note)
         aimed = AimedFaults(cluster, faults, self.note)
