@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,9 @@ from torrentdist.api.async_client import AsyncClient
 from torrentdist.model.errors import TorrentdistError
 
 LONGEST_SECS = 130.0
+BUSY = "job_state"
+"""What a user is told who activates a job that is being rebalanced."""
+AGAIN_SECS = 2.0
 READERS = 3
 """How many users list the bundles at once."""
 TELL_SECS = 2.0
@@ -57,9 +60,22 @@ class Users:
         self._count = 0
 
     def act(self, step: Step) -> None:
-        task = asyncio.get_running_loop().create_task(self._again(step) if step.kind == "again" else self.call(step))
+        self._follow(step, self._again(step) if step.kind == "again" else self.call(step))
+
+    def _follow(self, step: Step, work: Coroutine[Any, Any, Any]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks[task] = f"{step.who} has no answer to {step.kind} {step.what}"
         task.add_done_callback(self._ended)
+
+    def act_at_last(self, step: Step) -> None:
+        """Lets a user do something, and again while the job does something else."""
+        self._follow(step, self._at_last(step))
+
+    async def _at_last(self, step: Step) -> None:
+        while True:
+            if (await self.call(step)).error != BUSY:
+                return
+            await asyncio.sleep(AGAIN_SECS)
 
     async def _again(self, step: Step) -> None:
         """Removes a bundle, uploads the same content again, and reads it everywhere, without a
