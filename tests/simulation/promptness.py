@@ -47,7 +47,8 @@ LATER = (" is busy: ", " is kept for ")
 """Parts of complaints that count in the end only."""
 DEATHS = ("kill", "wipe")
 ORDERS = ("distribute", "stand", "send", "wave")
-UPSETS = ("stop", "kill", "kill leader", "wipe", "transfer", "lose masters", "masters away", "zookeeper away")
+OUTAGES = ("masters away", "zookeeper away", "cancelled")
+UPSETS = ("stop", "kill", "kill leader", "wipe", "transfer", "lose masters", *OUTAGES)
 RULES = ("rule", "young rule")
 REMOVALS = ("remove", "retain", *RULES)
 LEASE_SECS = 60.0
@@ -95,6 +96,8 @@ class Promptness:
         """Whether the history may follow an order in which nothing changed for long."""
         self._upset_at = 0.0
         """When a step last may have changed who leads."""
+        self._away_at = -UPSET_SECS
+        """When hosts last could ask nobody, and began to ask less often."""
 
     async def play(self, steps: tuple[Step, ...]) -> list[str]:
         """Plays the steps in turn. Returns what went wrong first, or took too long."""
@@ -129,6 +132,8 @@ class Promptness:
             self._leased_at = loop.now
         if step.kind in UPSETS:
             self._upset_at = loop.now
+        if step.kind in OUTAGES:
+            self._away_at = loop.now
         self._note(f"had its effect after {took:.2f} s")
         if took > self._most(step):
             return f"that takes {took:.1f} s"
@@ -209,7 +214,7 @@ class Promptness:
 
     def _most(self, step: Step) -> float:
         most = MOST_SECS.get(step.kind, MOST) + step.secs
-        if step.kind == "remove" and self._has_ruled:
+        if step.kind == "remove" and (self._has_ruled or self._is_upset(self._away_at)):
             most = NEXT_LOOK_SECS
         if step.kind in REMOVALS and self._was_leased:
             most += LEASE_SECS + NEXT_LOOK_SECS
@@ -218,8 +223,8 @@ class Promptness:
     def _is_leased(self) -> bool:
         return self._cluster.loop.now - self._leased_at < LEASE_SECS + NEXT_LOOK_SECS
 
-    def _is_upset(self) -> bool:
-        return self._cluster.loop.now - self._upset_at < UPSET_SECS
+    def _is_upset(self, since: float | None = None) -> bool:
+        return self._cluster.loop.now - (self._upset_at if since is None else since) < UPSET_SECS
 
     def _missing(self, step: Step) -> str:
         """Returns what has not come to pass yet."""

@@ -13,6 +13,7 @@ from torrentdist.bundle.files.durability import as_failure
 from torrentdist.distributor.plugin_files import PLUGIN_DIR, kept_bundles
 from torrentdist.host.process.host_daemon import HostDaemon
 from torrentdist.log import get_logger
+from torrentdist.model.backoff import Retry
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.supervisor.bundles.bundle_signatures import BundleSignatures
@@ -34,6 +35,7 @@ class Forgetting:
         self._signatures = signatures
         self._gone: dict[BundleId, tuple[Digest, float]] = {}
         """What is gone here, and since when (monotonic)."""
+        self._trouble = Retry(ASK_SECS, ASK_SECS)
         self._ask_at = 0.0
         self._asking: asyncio.Task[None] | None = None
 
@@ -67,21 +69,24 @@ class Forgetting:
             await asyncio.gather(self._asking, return_exceptions=True)
 
     async def _forget(self, gone: Mapping[BundleId, Digest], now: float) -> None:
-        forgotten, answers = list[BundleId](), True
+        forgotten, answers, is_well = list[BundleId](), True, True
         for bundle, digest in sorted(gone.items()):
             try:
                 is_clear = answers and await self._in_plugin(bundle, digest)
             except Exception as exc:
                 error = as_failure(exc, self._runtime.store.data_dir)
-                bug = error.__cause__ if error.code == "internal" else None
-                log.warning("a removed bundle is not forgotten yet", bundle=bundle, error=error.code, exc_info=bug)
-                is_clear, answers = False, error.code not in NO_MASTER
+                is_clear, is_well, answers = False, False, error.code not in NO_MASTER
+                if self._trouble.failed(error.code) and answers:
+                    bug = error.__cause__ if error.code == "internal" else None
+                    log.warning("a removed bundle is not forgotten yet", bundle=bundle, error=error.code, exc_info=bug)
             current, since = self._gone.get(bundle, (None, now))
             if current == digest and (is_clear or now - since >= UNCLEAR_SECS):
                 del self._gone[bundle]
                 forgotten.append(bundle)
             elif current == digest:
                 self._ask_at = now + ASK_SECS
+        if is_well:
+            self._trouble.succeeded()
         with suppress(OSError):  # A signature is checked before it is believed.
             await asyncio.to_thread(self._signatures.forget, forgotten)
 
