@@ -22,8 +22,9 @@ from torrentdist.model.errors import TorrentdistError
 
 LONGEST_SECS = 130.0
 BUSY = "job_state"
-"""What a user is told who activates a job that is being rebalanced."""
+"""What a user is told who activates a job that is being rebalanced, or has ended."""
 AGAIN_SECS = 2.0
+MOST_TRIES = 20
 READERS = 3
 """How many users list the bundles at once."""
 TELL_SECS = 2.0
@@ -72,7 +73,7 @@ class Users:
         self._follow(step, self._at_last(step))
 
     async def _at_last(self, step: Step) -> None:
-        while True:
+        for _ in range(MOST_TRIES):
             if (await self.call(step)).error != BUSY:
                 return
             await asyncio.sleep(AGAIN_SECS)
