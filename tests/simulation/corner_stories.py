@@ -29,7 +29,7 @@ class Corners(Planned):
             return super().next_steps()
         kinds = ["join", "wait", "rule", "rule", "young rule"]
         if self.bundles:
-            kinds += ["stand", "stand", "masters away", "zookeeper away"]
+            kinds += ["stand", "stand", "masters away", "zookeeper away", "prune in use"]
         if self._hidden():
             kinds.append("show hidden")
         if self.unused():
@@ -52,6 +52,9 @@ class Corners(Planned):
             case "join":
                 self.hosts += 1
                 return [Step(0.0, kind, f"supervisor-{self.hosts}", secs=rng.uniform(0.0, 0.5))]
+            case "prune in use":
+                bundle = rng.choice(sorted(self.bundles))
+                return [Step(0.0, kind, host, bundle, number=self.bundles[bundle])]
             case "stand" | "masters away" | "zookeeper away":
                 return [Step(0.0, kind, user, rng.choice(sorted(self.bundles)))]
             case "drained":

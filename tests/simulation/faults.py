@@ -40,7 +40,7 @@ class Faults:
             self.cluster.scrub_secs = SCRUB_SECS
         if "identities" in kinds:
             self.cluster.give_identities()
-        self.cluster.has_ids = "lease" in kinds
+        self.cluster.has_ids = not kinds.isdisjoint(("lease", "prune in use"))
         if "trust" in kinds:
             self.cluster.trust = TRUST
         for step in steps:

@@ -128,7 +128,7 @@ class Promptness:
                 return f"{loop.now - began:.1f} s later {missing}"
             await asyncio.sleep(LOOK_SECS)
         took = loop.now - began
-        if step.kind == "lease" or (step.kind in UPSETS and self._is_leased()):
+        if step.kind in ("lease", "prune in use") or (step.kind in UPSETS and self._is_leased()):
             self._leased_at = loop.now
         if step.kind in UPSETS:
             self._upset_at = loop.now

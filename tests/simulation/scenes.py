@@ -15,6 +15,7 @@ from simulation.hidden_uploads import leave_upload, send_over_http, show_hidden,
 from simulation.hurt_waves import HURT_SIZES, hurt_wave
 from simulation.kept_versions import keep_newest, keep_young, locked
 from simulation.outages import masters_away, zookeeper_away
+from simulation.pruned_hosts import prune_in_use
 from simulation.record_history import ROOT
 from simulation.silent_hosts import lose_masters, silence_host
 from simulation.simulated_cluster import SimulatedCluster
@@ -50,4 +51,5 @@ SCENES: dict[str, Scene] = {
     "leave upload": leave_upload, "silence": silence_host, "lose masters": lose_masters, "rule": keep_newest,
     "young rule": keep_young, "submit past lock": submit_past_lock, "masters away": masters_away,
     "zookeeper away": zookeeper_away, "cancelled": cancel_order,
+    "prune in use": prune_in_use,
 }  # fmt: skip

@@ -56,6 +56,7 @@ SENTENCES = {
     "silence": "{who} is cut off from all masters, and not from ZooKeeper",
     "lose masters": "all masters lose their disks, and start again after {secs:.1f} s",
     "cancelled": "{who} distributes {what}, and cancels that when a host has a part and hears nobody",
+    "prune in use": "an operator prunes {who} while a program there uses {what}, and after that",
     "masters away": "all masters are away for longer than {who} waits",
     "zookeeper away": "ZooKeeper is away for longer than {who} waits",
     "rule": "{who} keeps the newest two bundles, {what} among them, by a rule",
