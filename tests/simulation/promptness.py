@@ -56,6 +56,10 @@ LEASE_SECS = 60.0
 NEXT_LOOK_SECS = 16.0
 """A host that has content of an id that is gone, which another id still had, asks that often
 whether it is removed."""
+ANNOUNCE_PAUSE_SECS = 15.0
+"""A host announces itself that seldom to masters that have not answered for long."""
+ASK_AGAIN_SECS = 10.0
+"""A host that could ask nobody what it may forget asks again after that."""
 MOST_SECS = {
     "upload": 3.0, "distribute": 3.0, "send": 2.1, "wave": 7.0, "remove": 0.6, "submit": 1.6,
     "transfer": 1.6, "rebalance": 5.0, "kill job": 2.6, "deactivate": 3.0, "activate": 2.6, "drain": 3.2,
@@ -73,7 +77,7 @@ UPSET_SECS = 16.0
 """How long a new leader, or one that has started again, may know less of hosts than they do."""
 MORE_SECS = {
     **dict.fromkeys(("submit", "rebalance", "kill job", "deactivate", "activate", "drain", "undrain"), 6.0),
-    **dict.fromkeys(("distribute", "stand", "send", "wave"), 15.0),
+    **dict.fromkeys(("distribute", "stand", "send", "wave", "join"), 15.0),
 }
 """How much longer these take meanwhile: it waits until it has heard what runs on all hosts, and a
 host that has a bundle tells it with its next announce."""
@@ -98,6 +102,8 @@ class Promptness:
         """When a step last may have changed who leads."""
         self._away_at = -UPSET_SECS
         """When hosts last could ask nobody, and began to ask less often."""
+        self._was_away = False
+        """Whether that was just before the step."""
 
     async def play(self, steps: tuple[Step, ...]) -> list[str]:
         """Plays the steps in turn. Returns what went wrong first, or took too long."""
@@ -111,6 +117,7 @@ class Promptness:
     async def _step(self, step: Step) -> str:
         loop = self._cluster.loop
         began, self._was_leased = loop.now, self._is_leased()
+        self._was_away = self._is_upset(self._away_at)
         away = self._who_dies(step)
         if step.kind in SCENES:
             if wrong := await SCENES[step.kind](self._cluster, self._users, self._faults, step):
@@ -214,8 +221,10 @@ class Promptness:
 
     def _most(self, step: Step) -> float:
         most = MOST_SECS.get(step.kind, MOST) + step.secs
-        if step.kind == "remove" and (self._has_ruled or self._is_upset(self._away_at)):
-            most = NEXT_LOOK_SECS
+        if step.kind == "remove" and (self._has_ruled or self._was_away):
+            most = NEXT_LOOK_SECS + ASK_AGAIN_SECS * self._was_away
+        if step.kind in USES and self._was_away:
+            most += ANNOUNCE_PAUSE_SECS
         if step.kind in REMOVALS and self._was_leased:
             most += LEASE_SECS + NEXT_LOOK_SECS
         return most + self._is_upset() * MORE_SECS.get(step.kind, 0.0)

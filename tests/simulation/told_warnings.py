@@ -16,7 +16,7 @@ CAUSES = {
     "fetch failed": (*HURTS, "lose masters", "leave upload", "silence"),
     "events are lost": HURTS,
     "cannot write the workers' local state": HURTS,
-    "every copy of a bundle is lost": ("lose masters",),
+    **dict.fromkeys(("every copy of a bundle is lost", "a removed bundle is not forgotten yet"), ("lose masters",)),
     "a record waits": REFUSALS,
     "a supervisor is silent, its workers move": ("silence",),
     **dict.fromkeys(
