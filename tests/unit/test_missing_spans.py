@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
+
+import pytest
 
 from torrentdist.bundle.files.joined_files import write_at
 from torrentdist.bundle.metafile import WireFile
 from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.bundle.reuse.missing_spans import LEAST_SKIPPED, MissingSpan, missing_spans, next_span
+from torrentdist.model.errors import TorrentdistError
 from torrentdist.testing.sample_trees import read_tree, some_bytes, write_tree
 
 TREE = {
@@ -71,3 +76,22 @@ def test_bytes_are_written_into_their_files(tmp_path: Path) -> None:
         write_at(meta, tmp_path / "content", start, whole[start : start + 60_000])
 
     assert read_tree(tmp_path / "content") == {path: data for path, data in TREE.items() if data}
+
+
+def test_a_disk_that_becomes_full_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The leader would count bytes that the disk had no room for, and an upload whose every byte
+    was sent would end as damaged."""
+    write_tree(tmp_path / "bundle", {"a": TREE["a"]})
+    meta = make_metafile(tmp_path / "bundle", piece_length=PIECE)
+    write = os.pwrite
+
+    def on_a_small_disk(fd: int, data: memoryview, at: int) -> int:
+        if at >= 50_000:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(fd, data[: 50_000 - at], at)
+
+    monkeypatch.setattr(os, "pwrite", on_a_small_disk)
+    with pytest.raises(TorrentdistError) as raised:
+        write_at(meta, tmp_path / "content", 0, TREE["a"])
+
+    assert raised.value.code == "disk_full"

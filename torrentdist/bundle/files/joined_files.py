@@ -1,7 +1,7 @@
 """Writes into the files of a bundle as if they were one file, in the order of the metafile.
 
 Always: only files that the metafile names are written, and no symlink is followed. A file that has
-another name in the store is copied first.
+another name in the store is copied first. All bytes are written, or an error is raised.
 """
 
 import os
@@ -10,25 +10,31 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from torrentdist.bundle.files.durability import disk_failures
 from torrentdist.bundle.metafile import Metafile
-from torrentdist.model.errors import TorrentdistError
 
 
 def write_at(meta: Metafile, content: Path, offset: int, data: bytes) -> None:
     """Writes these bytes of the bundle into its files below `content`, and into its packs."""
     view = memoryview(data)
-    try:
+    with disk_failures(content, needed=len(data)):
         for place, at, begin, length in _spans(meta, offset, len(data)):
             target = content.parent / place
             target.parent.mkdir(parents=True, exist_ok=True)
             _own(target)
             fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
             try:
-                os.pwrite(fd, view[begin : begin + length], at)
+                _write_all(fd, view[begin : begin + length], at)
             finally:
                 os.close(fd)
-    except OSError as exc:
-        raise TorrentdistError("disk_error", path=str(content), detail=exc.strerror or str(exc)) from exc
+
+
+def _write_all(fd: int, view: memoryview, at: int) -> None:
+    """Writes all of these bytes. The system writes as many as a disk has room for, and tells of a
+    full disk at the next write only."""
+    while view:
+        count = os.pwrite(fd, view, at)
+        view, at = view[count:], at + count
 
 
 def _own(target: Path) -> None:
