@@ -115,9 +115,11 @@ class MemberTorrents:
         self._drop_old(transfer, [each.ca for each in self._memberships])
 
     def _drop_old(self, transfer: Transfer, cas: Sequence[str]) -> None:
-        if transfer.ca not in cas and transfer.twins and transfer.handle is not None:
+        # None of them is here yet if the CAs have changed again while the twins were added.
+        heir = next((ca for ca in cas if ca in transfer.twins), None)
+        if transfer.ca not in cas and heir is not None and transfer.handle is not None:
             old = transfer.handle
-            transfer.take_twin(next(ca for ca in cas if ca in transfer.twins))
+            transfer.take_twin(heir)
             self._transfers.drop(old)
         for ca in [ca for ca in transfer.twins if ca not in cas]:
             self._transfers.drop(transfer.twins.pop(ca))
