@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from torrentdist.cluster import paths
+from torrentdist.cluster.records.registration import daemon_address, listens_at
 from torrentdist.cluster.records.snapshot import AssignmentEntry, ClusterSnapshot, HostEntry, ReadTree, updated
 from torrentdist.cluster.session.znode_operations import Stat
 from torrentdist.master.access.host_bundles import HostBundles
@@ -117,3 +118,18 @@ def test_a_person_is_in_no_swarm_of_what_it_may_not_read() -> None:
 
     assert ["1", "3"] == heard(person)  # an uploader announces before anybody knows the bundle
     assert ["1", "2", "3"] == heard(TOKEN_HOLDER)
+
+
+@pytest.mark.parametrize("gateway", ["http://[127.0.0.1:7070", "http://127.0.0.1:seven", "http://127.0.0.1:70700"])
+def test_a_record_with_a_broken_address_tells_none(gateway: str) -> None:
+    """A daemon whose id another one took would end at its start with `Invalid IPv6 URL`, instead
+    of saying that the id is taken."""
+    assert ("127.0.0.1", 7070) == daemon_address(SOUND)
+    assert daemon_address(replace(SOUND, gateway=gateway)) is None
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("host", ["a..b", "x" * 70])
+async def test_nobody_listens_at_what_is_no_host(host: str) -> None:
+    """The same, with an error about an idna codec."""
+    assert not await listens_at(host, 7070)

@@ -137,8 +137,8 @@ class Registration:
         disappear."""
         with contextlib.suppress(TorrentdistError):
             found = await self._zk.get(self.path)
-            there = None if found is None else _address(decode(found[0], type(self.record), path=self.path))
-            return there is not None and there != _address(self.record) and await _opens(*there)
+            there = None if found is None else daemon_address(decode(found[0], type(self.record), path=self.path))
+            return there is not None and there != daemon_address(self.record) and await listens_at(*there)
         return False
 
     async def abandon(self) -> bool:
@@ -299,17 +299,21 @@ class Registration:
                 callback(registered)
 
 
-def _address(record: MasterRecord | SupervisorRecord) -> tuple[str, int] | None:
-    """Returns the address on which the daemon listens."""
-    url = urlsplit(record.url if isinstance(record, MasterRecord) else record.gateway)
-    return (url.hostname, url.port) if url.hostname and url.port else None
+def daemon_address(record: MasterRecord | SupervisorRecord) -> tuple[str, int] | None:
+    """Returns the address on which the daemon listens; None if its record tells none."""
+    try:
+        url = urlsplit(record.url if isinstance(record, MasterRecord) else record.gateway)
+        return (url.hostname, url.port) if url.hostname and url.port else None
+    except ValueError:  # such as an address whose bracket does not end
+        return None
 
 
-async def _opens(host: str, port: int) -> bool:
+async def listens_at(host: str, port: int) -> bool:
+    """Whether a process listens there. Nobody does where the host is no name of a host."""
     try:
         async with asyncio.timeout(_DIAL_SECS):
             _, writer = await asyncio.open_connection(host, port)
-    except (OSError, TimeoutError):
+    except (OSError, ValueError, TimeoutError):
         return False
     writer.close()
     with contextlib.suppress(OSError):
