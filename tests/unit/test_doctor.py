@@ -8,6 +8,7 @@ import struct
 import msgspec
 import pytest
 
+from torrentdist.client import doctor
 from torrentdist.client.diagnosis import (
     DiskFacts,
     MasterFacts,
@@ -365,3 +366,17 @@ def test_traces_that_do_not_arrive_are_a_warning(is_installed: bool, trouble: st
 
     assert [("traces", verdict) for verdict in expected] == verdicts(found)
     assert all(finding.hint for finding in found if finding.verdict is WARN)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("name", "port"), [("a..b", 7000), ("x" * 70, 7000), ("127.0.0.1", 70_000)])
+async def test_a_host_with_a_broken_address_is_a_finding(name: str, port: int) -> None:
+    """If this fails, one host that registers nonsense ends the doctor for everybody, without a
+    word of what it found."""
+    assert "" != await doctor._why_closed(name, port)
+
+
+@pytest.mark.anyio
+async def test_a_zookeeper_server_with_a_broken_name_is_a_finding() -> None:
+    """If this fails, a slip in `zookeeper.servers` ends the doctor, which should find it."""
+    assert "" != (await doctor._server("zk..example:2181", ZooKeeperConfig())).detail

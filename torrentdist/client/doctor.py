@@ -231,7 +231,7 @@ async def _server(address: str, config: ZooKeeperConfig) -> ServerFacts:
         mode = diagnosis.parse_mode(await _four_letters(address, "srvr", config))
         settings = diagnosis.parse_settings(await _four_letters(address, "conf", config))
         return ServerFacts(address, mode, settings)
-    except (OSError, TimeoutError) as exc:
+    except (OSError, ValueError, TimeoutError) as exc:
         return ServerFacts(address, detail=cause_text(exc) or f"no answer within {PROBE_SECS:g} s")
 
 
@@ -384,7 +384,8 @@ async def _why_closed(name: str, port: int) -> str:
     try:
         async with asyncio.timeout(PROBE_SECS):
             _, writer = await asyncio.open_connection(name, port)
-    except (OSError, TimeoutError) as exc:
+    # A record may name what can be no host, or no port.
+    except (OSError, ValueError, OverflowError, TimeoutError) as exc:
         return cause_text(exc) or f"{name}:{port}: no connection within {PROBE_SECS:g} s"
     writer.close()
     return ""
