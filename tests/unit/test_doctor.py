@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import struct
 
@@ -380,3 +381,21 @@ async def test_a_host_with_a_broken_address_is_a_finding(name: str, port: int) -
 async def test_a_zookeeper_server_with_a_broken_name_is_a_finding() -> None:
     """If this fails, a slip in `zookeeper.servers` ends the doctor, which should find it."""
     assert "" != (await doctor._server("zk..example:2181", ZooKeeperConfig())).detail
+
+
+@pytest.mark.anyio
+async def test_a_cluster_that_hangs_does_not_hide_this_hosts_supervisor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If this fails, the doctor says nothing of the supervisor here when masters do not answer in
+    time, which is when a user needs it."""
+
+    async def wait(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    monkeypatch.setattr(doctor, "ALL_SECS", 0.05)
+    async with await asyncio.start_server(wait, "127.0.0.1", 0) as silent:
+        url = f"http://127.0.0.1:{silent.sockets[0].getsockname()[1]}"
+        client = msgspec.structs.replace(Config().client, masters=[url], supervisor="http://127.0.0.1:1")
+        found = await doctor.examine(msgspec.structs.replace(Config(), client=client), {"client.supervisor": "a flag"})
+
+    assert [("time", FAIL), ("supervisor", FAIL)] == verdicts(found)[-2:]

@@ -90,11 +90,10 @@ async def examine(config: Config, origins: Mapping[str, str]) -> list[Finding]:
                     findings += await zookeeper(config.zookeeper, sessions(config, origins, masters))
                 findings += _judged(masters) + await _tokens(http, masters) + await _policies(http, masters)
                 findings += await _ports(http, config, given, masters)
-            findings += await supervisor(config, origins)
     except TimeoutError:
         hint = "Look for hosts that drop packets, or run doctor with fewer client.masters."
         findings.append(diagnosis.failure("time", "", f"not done within {ALL_SECS:g} s", hint, EXIT_UNAVAILABLE))
-    return findings
+    return findings + await supervisor(config, origins)
 
 
 def _with_own_master(config: Config, origins: Mapping[str, str]) -> Config:
