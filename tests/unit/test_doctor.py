@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import os
 import struct
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -399,3 +401,21 @@ async def test_a_cluster_that_hangs_does_not_hide_this_hosts_supervisor(monkeypa
         found = await doctor.examine(msgspec.structs.replace(Config(), client=client), {"client.supervisor": "a flag"})
 
     assert [("time", FAIL), ("supervisor", FAIL)] == verdicts(found)[-2:]
+
+
+def test_a_data_directory_that_is_closed_to_this_user_is_a_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If this fails, the doctor ends with an internal error for a user who may not look into the
+    directory of a daemon."""
+    look = os.stat
+
+    def refused(path: str | Path, **how: bool) -> os.stat_result:
+        if Path(path).name == "supervisor":
+            raise PermissionError(13, "Permission denied")
+        return look(path, **how)
+
+    monkeypatch.setattr(os, "stat", refused)
+    found = doctor._disk(tmp_path / "supervisor")
+
+    assert (str(tmp_path / "supervisor"), True) == (found.path, found.total > 0)

@@ -167,7 +167,8 @@ def _data_dirs(config: Config, given: Iterable[str]) -> list[Path]:
 
 def _disk(path: Path) -> DiskFacts:
     """Returns facts about the disk that holds, or will hold, this directory."""
-    there = next((place for place in (path, *path.absolute().parents) if place.exists()), Path("/"))
+    # Path.exists() fails in a directory that is closed to this user.
+    there = next((place for place in (path, *path.absolute().parents) if os.path.exists(place)), Path("/"))
     found = os.statvfs(there)
     return DiskFacts(
         path=str(path),
