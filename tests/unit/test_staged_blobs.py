@@ -90,3 +90,34 @@ async def test_a_blob_that_comes_while_it_is_dropped_is_here_or_not(
     assert (True, True) == (blobs.get(digest) is not None, blobs.path(digest).exists())
     await blobs.drop(digest)
     assert not await blobs.add_name(digest, "other")
+
+
+async def test_a_clock_that_is_put_back_drops_no_blob(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If this fails, a push ends with `MANIFEST_BLOB_UNKNOWN` when the time of its host is
+    corrected, though each of its blobs was taken; or such blobs stay for as long as the clock was
+    ahead."""
+    blobs, digest, now = await opened(tmp_path), digest_of(b"one"), time.time()
+    await blobs.put_manifest(b"one", digest, "app", "me")
+    monkeypatch.setattr(time, "time", lambda: now - 10 * staged_blobs.KEEP_SECS)
+    await blobs.expire()
+    kept = blobs.get(digest) is not None
+    monkeypatch.setattr(time, "time", lambda: now - 9 * staged_blobs.KEEP_SECS)
+    await blobs.expire()
+
+    assert (True, None) == (kept, blobs.get(digest))
+
+
+async def test_a_blob_that_is_used_again_just_as_its_day_ends_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If this fails, a client is told that a blob is here, which then goes, and its push fails."""
+    blobs, digest, now = await opened(tmp_path), digest_of(b"one"), time.time()
+    await blobs.put_manifest(b"one", digest, "app", "me")
+    monkeypatch.setattr(time, "time", lambda: now + staged_blobs.KEEP_SECS + 1)
+    async with blobs.alone([digest]):  # an image takes it
+        expiring = asyncio.create_task(blobs.expire())
+        await asyncio.sleep(0)
+        await blobs.add_name(digest, "other")
+    await expiring
+
+    assert blobs.get(digest) is not None

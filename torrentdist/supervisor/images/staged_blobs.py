@@ -147,11 +147,19 @@ class StagedBlobs:
 
     async def expire(self) -> None:
         """Drops what nobody has used for a day."""
-        now = time.time()
-        for blob in self.all():
-            if not 0 <= now - blob.used_at < KEEP_SECS:
-                async with self.alone([blob.digest]):
-                    await self.drop(blob.digest)
+        for digest in list(self._blobs):
+            if self._is_unused(digest):
+                async with self.alone([digest]):
+                    if self._is_unused(digest):  # It may have been pushed again meanwhile.
+                        await self.drop(digest)
+
+    def _is_unused(self, digest: str) -> bool:
+        """Whether nobody has used a blob for a day. One that was used later than now, because the
+        clock was put back, counts as used now."""
+        blob, now = self._blobs.get(digest), time.time()
+        if blob is not None and blob.used_at > now:
+            blob = self._blobs[digest] = msgspec.structs.replace(blob, used_at=now)
+        return blob is not None and now - blob.used_at >= KEEP_SECS
 
     async def _note(self, digest: str, size: int, name: str, sender: str, *, is_manifest: bool) -> None:
         before = self._blobs.get(digest)
