@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -36,6 +37,51 @@ async def test_a_blob_is_hashed_anew_by_the_next_process(tmp_path: Path) -> None
 
     assert [True, False] == [await after.is_sound(digest) for digest in digests]
     assert [digests[0]] == [blob.digest for blob in after.all()]
+
+
+async def test_a_blob_that_cannot_be_read_is_pushed_again(tmp_path: Path) -> None:
+    """If this fails, a bad sector below one layer makes each push of an image with that layer fail
+    with `disk_error`, for a day."""
+    digest = digest_of(b"one")
+    await (await opened(tmp_path)).put_manifest(b"one", digest, "app", "me")
+    blobs = await opened(tmp_path)
+    blobs.path(digest).unlink()
+
+    assert not await blobs.is_sound(digest)
+    await blobs.put_manifest(b"one", digest, "app", "me")
+    assert await blobs.is_sound(digest)
+
+
+async def test_a_blob_that_comes_anew_while_the_old_one_is_read_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If this fails, a blob that was taken a moment ago goes, because what an earlier process left
+    under its digest was wrong, and the push of its image fails."""
+    digest = digest_of(b"one")
+    await (await opened(tmp_path)).put_manifest(b"one", digest, "app", "me")
+    blobs = await opened(tmp_path)
+    blobs.path(digest).write_bytes(b"owt")
+    monkeypatch.setattr(staged_blobs, "hash_of", read := ReadFirst())
+    looking = asyncio.create_task(blobs.is_sound(digest))
+    await asyncio.to_thread(read.has_read.wait, 10)
+    await blobs.put_manifest(b"one", digest, "app", "me")
+    read.may_end.set()
+
+    assert await looking
+    assert blobs.get(digest) is not None
+
+
+class ReadFirst:
+    """Reads a file at once, and tells its hash later."""
+
+    def __init__(self) -> None:
+        self.has_read, self.may_end = threading.Event(), threading.Event()
+
+    def __call__(self, path: Path) -> str:
+        found = digest_of(path.read_bytes())
+        self.has_read.set()
+        self.may_end.wait(10)
+        return found
 
 
 async def test_their_number_and_names_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from torrentdist.bundle.files.durability import disk_failures
+from torrentdist.bundle.files.durability import disk_failures, is_shortage
 from torrentdist.bundle.images.image_layout import MOST_BYTES
 from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.model.errors import TorrentdistError
@@ -111,15 +111,20 @@ class StagedBlobs:
         return blob is not None
 
     async def is_sound(self, digest: str) -> bool:
-        """Whether a blob is here and what its digest says. A wrong one is dropped."""
-        if digest not in self._blobs:
-            return False
+        """Whether a blob is here and what its digest says. A wrong one is dropped, and so is one
+        that cannot be read."""
         if digest in self._doubtful:
-            if await in_heavy_thread(hash_of, self.path(digest)) != digest:
-                await self.drop(digest)
-                return False
-            self._doubtful.discard(digest)
-        return True
+            try:
+                found = await in_heavy_thread(hash_of, self.path(digest))
+            except TorrentdistError as error:
+                if is_shortage(error.__cause__):
+                    raise
+                found = ""
+            async with self._change(digest):
+                if digest in self._doubtful and found != digest:  # else it was pushed again meanwhile
+                    await self._remove(digest)
+                self._doubtful.discard(digest)
+        return digest in self._blobs
 
     async def manifest(self, digest: str) -> bytes | None:
         blob = self._blobs.get(digest)
@@ -141,9 +146,12 @@ class StagedBlobs:
 
     async def drop(self, digest: str) -> None:
         async with self._change(digest):
-            self._blobs.pop(digest, None)
-            self._doubtful.discard(digest)
-            await asyncio.to_thread(remove_with_note, self.path(digest))
+            await self._remove(digest)
+
+    async def _remove(self, digest: str) -> None:
+        self._blobs.pop(digest, None)
+        self._doubtful.discard(digest)
+        await asyncio.to_thread(remove_with_note, self.path(digest))
 
     async def expire(self) -> None:
         """Drops what nobody has used for a day."""
