@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -157,6 +158,38 @@ async def test_a_full_disk_is_told_and_harms_nothing(small_disk: Callable[[int],
     (disk / "others").unlink()
     await uploads.finish(await pushed(uploads, 500 * KIB, "me"), digest_of(bytes(500 * KIB)))
     assert sorted(["uploads", "blobs", "layouts"]) == sorted(one.name for one in disk.iterdir())
+
+
+async def test_an_upload_whose_end_fails_is_finished_again_or_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an error of the disk, all bytes of a blob would have to be sent again, and those that
+    came would stay on the disk, counted by nobody, until the next start."""
+    uploads = await opened(Room(tmp_path, 1000 * KIB))
+    upload, other = await pushed(uploads, 10 * KIB, "me"), await pushed(uploads, 20 * KIB, "me")
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "replace", rename := BrokenRename())
+        for one in (upload, other):
+            with pytest.raises(TorrentdistError):
+                await uploads.finish(one, digest_of(bytes(one.written)))
+    await uploads.finish(uploads.get(upload.id, "app", "me"), digest_of(bytes(10 * KIB)))
+    other.touched -= ABANDONED_SECS + 1
+    await uploads.expire()
+
+    assert 2 == rename.count
+    assert [] == [*(tmp_path / "uploads").iterdir()]
+    assert [10 * KIB] == [blob.size for blob in uploads.staged.all()]
+
+
+class BrokenRename:
+    """Stands for a rename on a disk that fails."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, source: Path, target: Path) -> None:
+        self.count += 1
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
 async def test_notes_without_a_file_go_at_the_next_start(tmp_path: Path) -> None:

@@ -120,8 +120,8 @@ class BlobUploads:
             upload.state = UploadState(upload.written)
 
     async def finish(self, upload: BlobUpload, digest: str) -> None:
-        """Makes a blob of an upload. Raises DIGEST_INVALID if it is another one; then it is
-        gone."""
+        """Makes a blob of an upload. Raises DIGEST_INVALID if it is another one; then it is gone.
+        After any other error the upload stays, and may be finished again."""
         if upload.state.is_busy:
             raise TorrentdistError("range_not_satisfiable", range="all", size=upload.state.offset)
         upload.state = upload.state.begun(BlobChunk())
@@ -134,7 +134,8 @@ class BlobUploads:
             await self.staged.put(upload.file, digest, upload.written, upload.name, upload.sender)
         finally:
             upload.state = upload.state.ended()
-            self._open.pop(upload.id, None)
+            if not await asyncio.to_thread(upload.file.exists):
+                self._open.pop(upload.id, None)
         await asyncio.to_thread(remove_with_note, upload.file)
 
     async def cancel(self, upload: BlobUpload) -> None:
