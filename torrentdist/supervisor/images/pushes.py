@@ -93,7 +93,7 @@ class Pushes:
         digest = digest_of(data)
         async with self._pushers.client(pusher.token) as client:
             live = await _live(client, image)
-            if live is not None and live.state is not BundleState.UPLOADING:
+            if live is not None and live.state is BundleState.AVAILABLE:  # a lost one comes back by being pushed
                 if (await self._images.by_tag(image)).digest != digest:
                     raise tag_taken(image, "push this one under another tag")
                 await client.wait_replicas(live.id, live.min_replicas, WAIT_SECS)
