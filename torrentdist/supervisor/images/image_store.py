@@ -9,8 +9,8 @@ Never: fetch a bundle, unless an image is asked for by its tag.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -44,6 +44,8 @@ MOST_KEPT = 2000
 """Files of an image whose blobs are remembered. One with more is read again each time."""
 MOST_LISTED = 100
 """Manifests of one layout of which is looked whether they are about another one."""
+_OF_CONTENT = ("invalid_request", "too_large", "not_found")
+"""Errors about what a bundle holds, which never changes."""
 _SOON_PARSED = 64 * 1024
 """Bytes of a manifest that is parsed on the event loop."""
 
@@ -209,11 +211,11 @@ class ImageStore:
         """Returns the manifests of a layout that are about another one, and which one that is."""
         content = await self._reader.content(bundle)
         found: dict[str, str] = {}
-        with suppress(TorrentdistError):
+        with _unless_passing():
             index = await _parsed(await self._read(content, await self._file(content, INDEX_FILE), INDEX_FILE))
             listed = dict.fromkeys(one.digest for one in index.manifests or [])
             for digest in list(listed)[:MOST_LISTED]:
-                with suppress(TorrentdistError):
+                with _unless_passing():
                     one = await self._manifest(content, await self._file(content, blob_path(digest)), digest)
                     if one.file.subject is not None:
                         found[digest] = one.file.subject.digest
@@ -235,6 +237,17 @@ class ImageStore:
         if found.size > MOST_BYTES:
             raise TorrentdistError("too_large", what=f"{what[:100]!r}", size=found.size, limit=MOST_BYTES)
         return b"".join([data async for data in content.read_part(found, 0, found.size)])
+
+
+@contextmanager
+def _unless_passing() -> Iterator[None]:
+    """Passes over what is wrong with the content of a bundle. Other errors, such as those of a disk
+    or of a bundle that arrives, may be over soon: what follows from them is not remembered."""
+    try:
+        yield
+    except TorrentdistError as error:
+        if error.code not in _OF_CONTENT:
+            raise
 
 
 async def _parsed(data: bytes) -> ManifestFile:
