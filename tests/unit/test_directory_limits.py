@@ -11,7 +11,7 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
 from torrentdist.model.wire.swarm_messages import PeerRole, SwarmEntry
 from torrentdist.swarm.directory.admission import limits_for
-from torrentdist.swarm.directory.directory import MAX_PROBLEM_LENGTH, Limits, SwarmDirectory
+from torrentdist.swarm.directory.directory import FULLY_ANSWERED, MAX_PROBLEM_LENGTH, Limits, SwarmDirectory
 
 
 def numbered(number: int) -> Digest:
@@ -68,6 +68,18 @@ def test_the_number_of_swarms_of_a_peer_is_bounded() -> None:
     announce(here, "s1", *(has(numbered(n)) for n in range(3)))
 
     assert refusal(here, "s1", *(has(numbered(n)) for n in range(4))) == "invalid_request"
+
+
+def test_what_very_many_failed_fetches_cost_is_bounded() -> None:
+    """A full host that cannot fetch thousands of bundles would stop every master for a second,
+    each second, so that none of them leads for long."""
+    here, names = SwarmDirectory(), [numbered(number) for number in range(FULLY_ANSWERED + 10)]
+    for peer, source in (("s1", "10.0.0.1"), ("s2", "10.0.0.2")):
+        answer = announce(here, peer, has(D1), *map(lacks, names), has(D2), source=source)
+
+    assert {D1, D2, *names} == answer.swarms.keys()
+    assert names[:FULLY_ANSWERED] == [digest for digest, said in answer.swarms.items() if said.peers and said.place]
+    assert (0, 2) == here.counts(names[-1])
 
 
 @pytest.mark.parametrize(

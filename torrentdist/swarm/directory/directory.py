@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from itertools import chain, islice
 from types import MappingProxyType
 
+import msgspec
+
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest, PeerId
 from torrentdist.model.swarm_place import SwarmPlace
@@ -45,6 +47,10 @@ __all__ = ["MAX_PROBLEM_LENGTH", "Limits", "Periods", "SwarmDirectory", "SwarmFa
 SHUT_OUT_SECS = 300.0
 """How long peers are told of an address that was shut out. They keep what nobody names any more for
 two minutes, and announce several times in this time."""
+FULLY_ANSWERED = 256
+"""Swarms of one announce that cost time, because the peer lacks something there, and of which the
+answer tells its place and peers. A host fetches fewer bundles at a time, and names these first. Of
+those that it has failed to fetch there may be thousands."""
 SEEDER_SPREAD = 0.2
 """Idle seeders announce after 80 to 100 % of their interval, each at a fixed point of that
 range."""
@@ -94,27 +100,19 @@ class SwarmDirectory:
         """Applies a peer's announce, and returns the peers that it may dial in its swarms."""
         host, interval = self.hear(request, source_host=source_host, now=now, owner=owner)
         swarms: dict[Digest, SwarmPeers] = {}
-        if not request.left:
-            for entry in request.swarms:
-                known = facts(entry.digest)
-                place = self.place(entry.digest, request.peer, known, now)
-                if not (
-                    entry.complete
-                    or request.role is PeerRole.STOCK
-                    or self._crowd(entry.digest, request.peer).is_settled(request.peer, now)
-                ):
+        costly = 0
+        for entry in () if request.left else request.swarms:
+            known = facts(entry.digest)
+            said = SwarmPeers(removed=known.removed, pinned=known.pinned, replicas=known.replicas)
+            is_costly = not entry.complete or request.role is PeerRole.CLIENT
+            costly += is_costly
+            if is_costly and costly <= FULLY_ANSWERED:
+                said = self._with_peers(said, entry, request, known, now)
+                if not self._is_settled(entry, request, now):
                     interval = max(
                         self._periods.unsettled_secs, self._members.fetching / self._periods.fetching_per_sec
                     )
-                peers = [] if known.removed else self._to_dial(entry, request.peer, request.role, now)
-                swarms[entry.digest] = SwarmPeers(
-                    peers=peers,
-                    removed=known.removed,
-                    pinned=known.pinned,
-                    replicas=known.replicas,
-                    place=place,
-                    flows=self._flows(entry, request.peer),
-                )
+            swarms[entry.digest] = said
         allowed = self._members.hosts.addresses(frozenset(registered_hosts), now, ranges=request.ranges)
         return SwarmAnswer(
             interval=interval,
@@ -125,6 +123,20 @@ class SwarmDirectory:
             shut_out=[address for address, at in self._shut_out.items() if now - at <= SHUT_OUT_SECS],
             masters=list(masters),
         )
+
+    def _with_peers(
+        self, said: SwarmPeers, entry: SwarmEntry, request: SwarmAnnounce, known: SwarmFacts, now: float
+    ) -> SwarmPeers:
+        """Adds the peers that the sender may dial, and its place in the plan."""
+        place = self.place(entry.digest, request.peer, known, now)
+        peers = [] if known.removed else self._to_dial(entry, request.peer, request.role, now)
+        return msgspec.structs.replace(said, peers=peers, place=place, flows=self._flows(entry, request.peer))
+
+    def _is_settled(self, entry: SwarmEntry, request: SwarmAnnounce, now: float) -> bool:
+        """Whether the sender's place in a swarm is unlikely to change, or it has none."""
+        if entry.complete or request.role is PeerRole.STOCK:
+            return True
+        return self._crowd(entry.digest, request.peer).is_settled(request.peer, now)
 
     def hear(self, request: SwarmAnnounce, *, source_host: str, now: float, owner: str = "") -> tuple[str, float]:
         """Applies an announce. Returns the peer's host, and the seconds until its next announce."""
