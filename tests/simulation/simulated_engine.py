@@ -11,7 +11,7 @@ import asyncio
 import functools
 import hashlib
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +127,9 @@ class SimulatedEngine:
         pass
 
     def crowd(self, digest: Digest, receivers: int | None) -> None:
+        pass
+
+    def crowd_all(self, receivers: Mapping[Digest, int | None]) -> None:
         pass
 
     def conduct(self, digest: Digest, place: SwarmPlace | None) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from torrentdist.model.ids import Digest
+from torrentdist.swarm.engine.engine import Engine, EngineConfig
 from torrentdist.swarm.engine.request_limits import REST_SECS, RequestLimits
 from torrentdist.swarm.engine.traffic import EngineStatistics, TransferPace
 from torrentdist.swarm.plan.request_window import ALONE_SECS, LONG_SECS, WIDE_BLOCKS, WIDE_SECS
@@ -147,3 +150,18 @@ def test_what_is_quick_is_carried_in_the_time_that_it_says() -> None:
 
     assert crowds(4).outgrown(*moving(link))
     assert not crowds(4).outgrown(*moving(0.99 * link))
+
+
+@pytest.mark.anyio
+async def test_many_crowds_are_told_at_the_cost_of_one() -> None:
+    """Two full hosts that name some thousands of bundles each would stop a master for seconds, so
+    that it loses its leadership."""
+    engine, many = Engine(EngineConfig()), [Digest(f"{number:064}") for number in range(5000)]
+    await engine.start()
+    began = time.thread_time()
+    engine.crowd_all(dict.fromkeys(many, 2))
+    engine.crowd_all(dict.fromkeys(many))
+    spent = time.thread_time() - began
+    await engine.close()
+
+    assert spent < 0.5

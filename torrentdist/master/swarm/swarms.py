@@ -85,9 +85,9 @@ class Swarms:
             self._records.settle()
             for arrived in self._awaited.values():
                 arrived.set()
-            for digest in [d for d in self._crowds if not self.directory.counts(d).incomplete]:
-                self._crowds.discard(digest)
-                self._runtime.engine.crowd(digest, None)
+            ended = [digest for digest in self._crowds if not self.directory.counts(digest).incomplete]
+            self._crowds.difference_update(ended)
+            self._runtime.engine.crowd_all(dict.fromkeys(ended))
             await asyncio.sleep(EXPIRE_SECS)
 
     def names(self, digest: Digest) -> list[BundleId]:
@@ -198,10 +198,9 @@ class Swarms:
         for entry in announce.swarms:
             if (arrived := self._awaited.get(entry.digest)) is not None:
                 arrived.set()
-        for digest, said in answer.swarms.items():
-            if said.place is not None:
-                self._crowds.add(digest)
-                self._runtime.engine.crowd(digest, said.place.receivers)
+        crowds = {digest: said.place.receivers for digest, said in answer.swarms.items() if said.place is not None}
+        self._crowds.update(crowds)
+        self._runtime.engine.crowd_all(crowds)
         wanted = [entry.digest for entry in announce.swarms if entry.digest in self._wanted]
         swarms = answer.swarms | {digest: SwarmPeers() for digest in hidden}
         return shortened(msgspec.structs.replace(answer, swarms=swarms, wanted=wanted), announce)

@@ -8,7 +8,7 @@ Longer than most files: it is the engine's whole interface.
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -218,7 +218,13 @@ class Engine:
         In a crowd, little is requested from each peer at a time, so that small messages do not wait
         behind data. It applies to connections made from now on.
         """
-        if not self._session.is_closing and self._limits.crowd(digest, receivers):
+        self.crowd_all({digest: receivers})
+
+    def crowd_all(self, receivers: Mapping[Digest, int | None]) -> None:
+        """Does the same for several swarms, at the cost of one: the limits depend on all crowds."""
+        if self._session.is_closing:
+            return
+        if [digest for digest, count in receivers.items() if self._limits.crowd(digest, count)]:
             self._set_limits()
 
     def conduct(self, digest: Digest, place: SwarmPlace | None) -> None:
