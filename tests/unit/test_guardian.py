@@ -6,6 +6,7 @@ Each test runs in namespaces, if this host allows them, and without.
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -325,3 +326,26 @@ def test_a_line_without_an_end_does_not_fill_the_disk(tmp_path: Path) -> None:
         log.write(b"x" * 10_000)
 
     assert sum(file.stat().st_size for file in tmp_path.iterdir()) <= 3 * (1000 + CHUNK + 10_000)
+
+
+def test_output_goes_on_after_a_disk_took_no_new_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If this fails, a worker's output ends for ever once its disk was full, or two streams are
+    mixed, or a file grows without a bound."""
+    logs = {name: OutputLog(str(tmp_path), name, max_bytes=1000, max_files=100) for name in ("stdout", "stderr")}
+    with monkeypatch.context() as full:
+        full.setattr("torrentdist.launcher.run.output_log.os.open", refuse)
+        for _ in range(100):
+            logs["stdout"].write(b"before\n" * 1000)
+    for name, log in logs.items():
+        for number in range(100):
+            log.write(f"{name} {number:04}\n".encode() * 10)
+    sizes = [file.stat().st_size for file in tmp_path.iterdir()]
+
+    for name in logs:
+        kept = b"".join(file.read_bytes() for file in sorted(tmp_path.glob(f"{name}.*")))
+        assert b"".join(f"{name} {number:04}\n".encode() * 10 for number in range(1, 100)) in kept
+    assert max(sizes) <= 1000 + 5 * CHUNK
+
+
+def refuse(*_: object) -> int:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

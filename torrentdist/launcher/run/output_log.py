@@ -8,6 +8,8 @@ Never: import anything but the standard library.
 import os
 
 CHUNK = 65536
+_MOST_OVER = 4 * CHUNK
+"""Bytes beyond its size up to which a file grows while no next file can be begun."""
 
 
 class OutputLog:
@@ -18,7 +20,7 @@ class OutputLog:
         self._max_bytes, self._max_files = max_bytes, max_files
         offsets = self._offsets()
         self._start = offsets[-1] if offsets else 0
-        self._fd = self._open()
+        self._fd = self._open(self._start)
         self._size = os.fstat(self._fd).st_size
 
     @property
@@ -32,7 +34,8 @@ class OutputLog:
         worker."""
         try:
             if self._size >= self._max_bytes:
-                end = data.find(b"\n") + 1
+                is_stuck = self._size >= self._max_bytes + _MOST_OVER
+                end = 0 if is_stuck else data.find(b"\n") + 1
                 if end or self._size >= self._max_bytes + CHUNK:
                     self._size += os.write(self._fd, data[:end])
                     self._rotate()
@@ -42,9 +45,11 @@ class OutputLog:
             pass
 
     def _rotate(self) -> None:
+        """Begins the next file. Where that fails, the old one stays open, for the next attempt."""
+        start = self._start + self._size
+        opened = self._open(start)
         os.close(self._fd)
-        self._start += self._size
-        self._fd, self._size = self._open(), 0
+        self._fd, self._start, self._size = opened, start, 0
         for offset in self._offsets()[: -self._max_files]:
             os.unlink(self._path(offset))
 
@@ -52,8 +57,8 @@ class OutputLog:
         parts = (name.partition(".") for name in os.listdir(self._directory))
         return sorted(int(rest) for name, _, rest in parts if name == self._name and rest.isdigit())
 
-    def _open(self) -> int:
-        return os.open(self._path(self._start), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
+    def _open(self, start: int) -> int:
+        return os.open(self._path(start), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
 
     def _path(self, offset: int) -> str:
         return f"{self._directory}/{self._name}.{offset:015d}"
