@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from torrentdist.launcher.launcher_client import OwnStarter
 from torrentdist.launcher.removal import empty
 from torrentdist.model.ids import JobId
 from torrentdist.supervisor.process.worker_homes import Homes, clean_up
@@ -15,12 +16,14 @@ LEVELS = 1500
 pytestmark = pytest.mark.case("F1")
 
 
-def make_deep(top: Path) -> None:
+def make_deep(top: Path, owner: int = -1) -> None:
+    os.chown(top, owner, owner)
     folder = os.open(top, os.O_RDONLY | os.O_DIRECTORY)
     for _ in range(LEVELS):
         os.mkdir("d" * 100, dir_fd=folder)
         below = os.open("d" * 100, os.O_RDONLY | os.O_DIRECTORY, dir_fd=folder)
         os.close(folder)
+        os.fchown(below, owner, owner)
         folder = below
     os.mkdir("file", dir_fd=folder)
     os.close(folder)
@@ -41,6 +44,22 @@ def test_a_deep_tree_goes(tmp_path: Path) -> None:
         assert not homes.sign(key).exists()
     finally:
         empty(str(tmp_path))  # pytest could not
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="another user's files take root")
+def test_a_deep_tree_of_a_user_of_jobs_goes_without_a_launcher(tmp_path: Path) -> None:
+    """If this fails, a job keeps its place on a host whose supervisor is root, and its files, for
+    ever."""
+    key: Key = (JobId("etl"), 0)
+    homes = Homes(tmp_path / "data", OwnStarter("20000").remove)
+    homes.work(key).mkdir(parents=True)
+    make_deep(homes.work(key), owner=20000)
+    try:
+        clean_up(homes, key)
+
+        assert not homes.work(key).exists()
+    finally:
+        empty(str(tmp_path))
 
 
 def test_closed_directories_and_odd_files_go_and_no_link_is_followed(tmp_path: Path) -> None:

@@ -48,11 +48,11 @@ def start_guardian(
     return pid, birth_of(pid) or 0
 
 
-def start_removal(path: str, told: int, *, caller: User, user: User) -> None:
-    """Starts a process that empties a directory with the rights of `user`. The caller has to be
-    able to reach the directory. `told` is a pipe that closes with the process."""
+def start_removal(path: str, told: int, *, caller: User, user: User) -> int:
+    """Starts a process that empties a directory with the rights of `user`, and returns its pid. The
+    caller has to be able to reach the directory. `told` is a pipe that closes with the process."""
     ids = map(str, (*caller, *user))
-    _spawn(bare_program.command(REMOVAL, path, *ids), told)
+    return _spawn(bare_program.command(REMOVAL, path, *ids), told)
 
 
 def _spawn(command: list[str], told: int) -> int:

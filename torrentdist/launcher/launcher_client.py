@@ -7,15 +7,18 @@ It blocks: call it in threads.
 """
 
 import array
+import contextlib
 import json
 import os
 import select
 import shutil
 import socket
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from torrentdist.launcher.guardian_start import start_guardian, why_no_namespaces
+from torrentdist.launcher.guardian_start import start_guardian, start_removal, why_no_namespaces
+from torrentdist.launcher.job_users import user_of
 from torrentdist.launcher.privileges import own_user
 from torrentdist.launcher.socket_path import short_address
 
@@ -75,7 +78,11 @@ class OwnStarter:
         return start_guardian(home, run, told, caller=own_user(), namespaces=namespaces, users=self._users)
 
     def remove(self, path: str, uid: int) -> None:
-        shutil.rmtree(path, ignore_errors=True)
+        # With the rights of that user: this process may be root, and others may be at work there.
+        with _removing(path) as told:
+            child = start_removal(path, told, caller=own_user(), user=user_of(uid))
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(child, os.WNOHANG)
 
 
 class LauncherClient:
@@ -92,19 +99,8 @@ class LauncherClient:
         return int(answer["pid"]), int(answer["birth"])
 
     def remove(self, path: str, uid: int) -> None:
-        done, told = os.pipe2(os.O_CLOEXEC)
-        try:
+        with _removing(path) as told:
             self._ask({"do": "empty", "path": path, "uid": uid}, told)
-            os.close(told)
-            told = -1
-            ended = select.poll()  # `select` refuses a descriptor of 1024 or more
-            ended.register(done, select.POLLIN)
-            ended.poll(REMOVAL_SECS * 1000)  # the pipe ends when the removing process ends
-        finally:
-            os.close(done)
-            if told >= 0:
-                os.close(told)
-        shutil.rmtree(path, ignore_errors=True)
 
     def _ask(self, request: dict[str, str | int], *fds: int) -> dict[str, Any]:
         return self._send(json.dumps(request).encode(), *fds)
@@ -128,6 +124,25 @@ class LauncherClient:
         if "error" in answer:
             raise LauncherError(f"the launcher refused: {answer['error']}")
         return answer
+
+
+@contextlib.contextmanager
+def _removing(path: str) -> Iterator[int]:
+    """Gives a pipe to the process that is started meanwhile to empty a directory, waits until that
+    process has ended, and removes the directory. What cannot be removed stays."""
+    done, told = os.pipe2(os.O_CLOEXEC)
+    try:
+        try:
+            yield told
+        finally:
+            os.close(told)
+        ended = select.poll()  # `select` refuses a descriptor of 1024 or more
+        ended.register(done, select.POLLIN)
+        ended.poll(REMOVAL_SECS * 1000)  # the pipe ends when the removing process ends
+    finally:
+        os.close(done)
+    with contextlib.suppress(RecursionError):  # a deep tree that is not empty yet
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def starter(path: str, users: str = "") -> Starter:
