@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -60,6 +61,23 @@ def test_tags_tell_jobs_and_runs_apart() -> None:
 def test_hadoops_configuration_names_the_resource_managers(properties: dict[str, str], expected: list[str]) -> None:
     """If this fails, applications are looked for where no ResourceManager is."""
     assert expected == list(urls_in(properties))
+
+
+def test_a_value_that_names_a_long_one_often_takes_no_memory() -> None:
+    """If this fails, a job with a small yarn-site.xml has its host's supervisor killed for want of
+    memory."""
+    long = {"long": "x" * 2**20, **{f"p{number}": "${long}" * 20 for number in range(10)}}
+    tracemalloc.start()
+    try:
+        found = urls_in({**long, f"{RM}.hostname": "rm"})
+        with pytest.raises(TorrentdistError, match="more than"):
+            urls_in({**long, f"{RM}.hostname": "${p1}"})
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert ("http://rm:8088",) == found
+    assert most < 8 * 2**20
 
 
 def test_a_site_file_is_read_as_hadoop_reads_it(tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ from torrentdist.supervisor.yarn.yarn_place import YarnPlace, tag_of_job
 FILE = "yarn-site.xml"
 MOST_BYTES = 4 * 1024 * 1024
 MOST_MANAGERS = 16
+MOST_CHARACTERS = 10_000
+"""Longest value, with its variables replaced."""
 PORT, SECURE_PORT = 8088, 8090
 _VARIABLE = re.compile(r"\$\{([^${}\s]+)\}")
 _MOST_ROUNDS = 20
@@ -62,28 +64,33 @@ def _without_waiting(path: str, flags: int) -> int:
 
 def urls_in(properties: Mapping[str, str]) -> tuple[str, ...]:
     """Returns the URLs that these properties name, one for each ResourceManager."""
-    values = {name: _expanded(value, properties) for name, value in properties.items()}
-    secure = values.get("yarn.http.policy") == "HTTPS_ONLY"
-    several = values.get(f"{_RM}.ha.enabled") == "true"
-    names = [name.strip() for name in values.get(f"{_RM}.ha.rm-ids", "").split(",") if name.strip()]
+    secure = _value(properties, "yarn.http.policy") == "HTTPS_ONLY"
+    several = _value(properties, f"{_RM}.ha.enabled") == "true"
+    names = [name.strip() for name in _value(properties, f"{_RM}.ha.rm-ids").split(",") if name.strip()]
     suffixes = [f".{name}" for name in names[:MOST_MANAGERS]] if several and names else [""]
-    return tuple(_url(values, suffix, secure) for suffix in suffixes)
+    return tuple(_url(properties, suffix, secure) for suffix in suffixes)
 
 
-def _url(values: Mapping[str, str], suffix: str, secure: bool) -> str:
+def _url(properties: Mapping[str, str], suffix: str, secure: bool) -> str:
     key = f"{_RM}.webapp.https.address" if secure else f"{_RM}.webapp.address"
-    host = values.get(f"{_RM}.hostname{suffix}") or "0.0.0.0"
-    address = values.get(f"{key}{suffix}") or f"{host}:{SECURE_PORT if secure else PORT}"
+    host = _value(properties, f"{_RM}.hostname{suffix}") or "0.0.0.0"
+    address = _value(properties, f"{key}{suffix}") or f"{host}:{SECURE_PORT if secure else PORT}"
     address = address.replace("0.0.0.0", "127.0.0.1", 1) if address.startswith("0.0.0.0") else address
     return f"{'https' if secure else 'http'}://{address}"
 
 
-def _expanded(value: str, properties: Mapping[str, str]) -> str:
+def _value(properties: Mapping[str, str], name: str) -> str:
+    """Returns one value with its variables replaced; empty: there is none. A value may name a long
+    one often, so only values that are needed are made, and none becomes long."""
+    value = properties.get(name, "")
     for _ in range(_MOST_ROUNDS):
         found = _VARIABLE.search(value)
-        if found is None or found[1] not in properties:
+        if found is None or found[1] not in properties or len(value) > MOST_CHARACTERS:
             break
         value = value[: found.start()] + properties[found[1]] + value[found.end() :]
+    if len(value) > MOST_CHARACTERS:
+        detail = f"the value of {name} has more than {MOST_CHARACTERS} characters"
+        raise TorrentdistError("config_invalid", origin=FILE, detail=detail)
     return value
 
 
