@@ -54,6 +54,15 @@ def write(folder: Path, *names: str) -> Path:
     return folder
 
 
+def test_a_wheel_of_very_many_tags_takes_no_time(tmp_path: Path) -> None:
+    """If this fails, a bundle of some thousand empty files keeps all hosts that show it as an index
+    busy for minutes."""
+    odd, usual = ".".join("abcdefghijklmnopqrstuvwxyz"), "demo-1-cp311.cp312-abi3.none-manylinux1.linux.any.whl"
+    write(tmp_path, f"demo-1-{odd}-{odd}-{odd}.whl", usual)
+
+    assert [usual] == [*index_of(tmp_path)["demo"]]
+
+
 def test_distributions_are_found_in_every_folder(tmp_path: Path) -> None:
     """If this fails, pip does not see a wheel that lies in a folder of the bundle."""
     found = index_of(
