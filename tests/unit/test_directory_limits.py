@@ -8,8 +8,8 @@ import pytest
 from announced_peers import D1, D2, announce, has, lacks
 
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import Digest
-from torrentdist.model.wire.swarm_messages import PeerRole, SwarmEntry
+from torrentdist.model.ids import Digest, PeerId
+from torrentdist.model.wire.swarm_messages import PeerRole, SwarmAnnounce, SwarmEntry
 from torrentdist.swarm.directory.admission import limits_for
 from torrentdist.swarm.directory.directory import FULLY_ANSWERED, MAX_PROBLEM_LENGTH, Limits, SwarmDirectory
 
@@ -36,6 +36,9 @@ def refusal(here: SwarmDirectory, name: str, *entries: SwarmEntry, source: str =
         ("s1", SwarmEntry(digest=D1, complete=False, done=-1), 7000, "invalid_request"),
         ("s1", SwarmEntry(digest=D1, complete=False, rate=float("nan")), 7000, "invalid_request"),
         ("s1", SwarmEntry(digest=D1, complete=False, size=1 << 70), 7000, "invalid_request"),
+        ("s1", SwarmEntry(digest=D1, complete=True, own=10**400), 7000, "invalid_request"),
+        ("s1", SwarmEntry(digest=D1, complete=True, own=-1), 7000, "invalid_request"),
+        ("s1", SwarmEntry(digest=D1, complete=True, from_plugin=10**400), 7000, "invalid_request"),
     ],
 )
 def test_nonsense_is_refused(name: str, entry: SwarmEntry, port: int, code: str) -> None:
@@ -44,6 +47,18 @@ def test_nonsense_is_refused(name: str, entry: SwarmEntry, port: int, code: str)
 
     assert code == refusal(here, name, entry, port=port)
     assert here.statistics().memberships == 0
+
+
+@pytest.mark.parametrize("free", [10**400, -2], ids=["huge", "negative"])
+def test_impossible_room_is_refused(free: int) -> None:
+    """If this fails, one host that tells so keeps the console's list of hosts and `supervisor ls`
+    from everybody."""
+    here = SwarmDirectory()
+    said = SwarmAnnounce(peer=PeerId("s1"), role=PeerRole.SUPERVISOR, port=7000, free=free)
+    with pytest.raises(TorrentdistError, match="free"):
+        here.announce(said, source_host="10.0.0.1", now=0.0)
+
+    assert {} == here.conditions.free
 
 
 def test_a_refused_announce_changes_nothing() -> None:

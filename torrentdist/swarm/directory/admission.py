@@ -20,6 +20,8 @@ from torrentdist.swarm.directory.roster import Peer
 
 MAX_COUNT: Final = 1 << 60
 """More bytes than any bundle has. A larger number is a mistake or an attack."""
+MAX_FREE: Final = 1 << 64
+"""More bytes than any file system has free."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +72,8 @@ class Admission:
         if len(request.swarms) > self._limits.swarms_per_peer:
             detail = f"{len(request.swarms)} swarms in one announce, more than {self._limits.swarms_per_peer}"
             raise TorrentdistError("invalid_request", detail=detail)
+        if not -1 <= request.free <= MAX_FREE:
+            raise TorrentdistError("invalid_request", detail="an impossible number of free bytes")
         known = self._members.peers.get(request.peer)
         joined = 0
         named: set[Digest] = set()
@@ -120,6 +124,7 @@ class Admission:
 
 
 def _check_numbers(entry: SwarmEntry) -> None:
-    numbers = (entry.done, entry.size, entry.rate, entry.from_peers, entry.from_masters, entry.local, entry.outside)
-    if not all(0 <= number <= MAX_COUNT for number in numbers):
+    told = (entry.done, entry.size, entry.rate, entry.own, entry.outside)
+    arrived = (entry.from_peers, entry.from_masters, entry.from_plugin, entry.local)
+    if not all(0 <= number <= MAX_COUNT for number in (*told, *arrived)):
         raise TorrentdistError("invalid_request", detail=f"impossible numbers about swarm {entry.digest[:64]}")
