@@ -6,12 +6,14 @@ import asyncio
 import json
 import os
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from torrentdist.http.connection_pool import Http
+from torrentdist.master.console.console_markup import UNKNOWN, moment
 from torrentdist.model.ids import JobId
-from torrentdist.model.jobs.report_bounds import MOST_DETAIL, MOST_UI, bounded
+from torrentdist.model.jobs.report_bounds import MOST_DETAIL, MOST_TIME, MOST_UI, bounded
 from torrentdist.model.wire.job_messages import WorkerReport, WorkerState
 from torrentdist.supervisor.process.spark_applications import MOST_LIST_BYTES, Application, Applications, SparkDriver
 
@@ -19,8 +21,8 @@ IDS = ["app-20260131120000-0001", "spark-0123abcd", "application_1_0001", "local
 KEY = (JobId("etl-00000001"), 0)
 
 
-def report(**own: str) -> WorkerReport:
-    return WorkerReport(job=KEY[0], worker=KEY[1], state=WorkerState.ENDED, **own)  # type: ignore[arg-type]
+def report(**own: Any) -> WorkerReport:
+    return WorkerReport(job=KEY[0], worker=KEY[1], state=WorkerState.ENDED, **own)
 
 
 @pytest.mark.parametrize("id_", IDS)
@@ -38,6 +40,17 @@ def test_a_report_of_any_size_becomes_a_short_one(id_: str) -> None:
     long = report(detail="d" * 2_000_000, application=id_, ui="http://" + "u" * MOST_UI)
 
     assert report(detail="d" * (MOST_DETAIL - 1) + "…") == bounded(long)
+
+
+@pytest.mark.parametrize("at", [1e300, MOST_TIME * 1.01, -1.0])
+def test_a_time_that_no_calendar_has_is_none(at: float) -> None:
+    """If this fails, one host's report keeps the page of a job and `job show` from everybody."""
+    told = report(since=at, fetched_at=at, ended_at=at)
+
+    assert report() == bounded(told)
+    assert UNKNOWN == moment(at)
+    assert "9892-03-08 12:26:40 UTC" in moment(MOST_TIME)
+    assert report(since=MOST_TIME) == bounded(report(since=MOST_TIME))
 
 
 async def found(body: bytes) -> Application:

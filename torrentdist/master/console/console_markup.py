@@ -15,6 +15,7 @@ from typing import NewType
 from urllib.parse import quote, urlencode
 
 from torrentdist.charts.quantities import percent, seconds, size
+from torrentdist.model.jobs.report_bounds import sensible_time
 from torrentdist.security.authorization import Principal
 
 Markup = NewType("Markup", str)
@@ -183,7 +184,7 @@ def numbered_page(visit: Visit, number: int, kept: dict[str, str]) -> Markup:
 
 
 def moment(at: float) -> Markup:
-    if at <= 0:
+    if not sensible_time(at):
         return UNKNOWN
     shown = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(at))
     return Markup(f'<time datetime="{shown.replace(" ", "T")}Z">{shown} UTC</time>')
