@@ -161,6 +161,37 @@ async def test_a_client_that_goes_leaves_nothing_open(path: Path) -> None:
         await eventually(lambda: len(os.listdir("/proc/self/fd")) <= before)
 
 
+async def test_a_client_that_takes_nothing_is_cut_off(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If this fails, clients that stand still use up a host's descriptors."""
+    monkeypatch.setattr("torrentdist.host.http.file_sending.SLOW_SECS", 0.3)
+    async with served(path, []) as connect:
+        before = len(os.listdir("/proc/self/fd"))
+        streams = await connect()
+        await ask(streams)
+        streams[0]._transport.pause_reading()  # type: ignore[attr-defined]
+        # One descriptor is the client's own.
+        await eventually(lambda: len(os.listdir("/proc/self/fd")) <= before + 1)
+        streams[0]._transport.resume_reading()  # type: ignore[attr-defined]
+        with pytest.raises(ConnectionResetError):
+            await streams[0].readexactly(SIZE)
+        streams[1].close()
+
+
+async def test_a_slow_client_gets_the_whole_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If this fails, a program that pauses while it reads gets half a file."""
+    monkeypatch.setattr("torrentdist.host.http.file_sending.SLOW_SECS", 2.0)
+    async with served(path, []) as connect:
+        streams = await connect()
+        await ask(streams)
+        got = b""
+        for _ in range(6):
+            got += await streams[0].readexactly(SIZE // 6)
+            await asyncio.sleep(0.5)  # in all it pauses for longer than it may at once
+        streams[1].close()
+
+    assert await asyncio.to_thread(path.read_bytes) == got
+
+
 async def test_the_end_of_the_daemon_cuts_off_a_client_that_does_not_read(path: Path) -> None:
     """If this fails, a host cannot stop while a client stands still, or its answer ends like a
     complete one."""

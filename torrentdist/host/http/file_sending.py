@@ -2,7 +2,8 @@
 never come into this process.
 
 Always: a thread reads the file, because its bytes may have to come from a disk. The connection is
-waited for in the event loop.
+waited for in the event loop. A client that takes less than LEAST_RATE is cut off in the end: it
+would keep a descriptor for as long as it likes.
 Never: send over TLS, whose bytes have to be encrypted here.
 """
 
@@ -20,6 +21,10 @@ from torrentdist.model.errors import TorrentdistError
 SEND_FILE: Final = "torrentdist.send_file"
 """The key of a connection's SendFile in the `state` of each scope. One with TLS has none."""
 _AT_ONCE: Final = 4 * 1024 * 1024
+SLOW_SECS: Final = 300.0
+"""Longest time that a client may take nothing."""
+LEAST_RATE: Final = 16 * 1024
+"""Bytes per second that a client has to take, on average after SLOW_SECS."""
 
 Pulse = Callable[[], Awaitable[None]]
 """Called whenever the connection has taken some bytes. Its error ends the answer."""
@@ -69,14 +74,18 @@ class _Length:
 
 
 async def _send_all(connection: int, file: int, start: int, end: int, pulse: Pulse) -> None:
+    loop, patience = asyncio.get_running_loop(), SLOW_SECS
     while start < end:
         work = asyncio.ensure_future(asyncio.to_thread(_sent, connection, file, start, min(_AT_ONCE, end - start)))
         await until_ended(work)  # its descriptors are open until then
         count = work.result()
         if count is None:
-            await _writable(connection)
+            began = loop.time()
+            await _writable(connection, patience)
+            patience -= loop.time() - began
         elif count:
             start += count
+            patience = min(SLOW_SECS, patience + count / LEAST_RATE)
             await pulse()
         else:
             raise TorrentdistError("corrupt", path="a file that is sent", detail=f"it ends at {start}")
@@ -90,10 +99,15 @@ def _sent(connection: int, file: int, start: int, count: int) -> int | None:
         return None
 
 
-async def _writable(connection: int) -> None:
+async def _writable(connection: int, patience: float) -> None:
+    """Waits until the connection takes bytes. Raises `timed_out` after `patience` seconds."""
     loop, writable = asyncio.get_running_loop(), asyncio.Event()
     loop.add_writer(connection, writable.set)
     try:
-        await writable.wait()
+        async with asyncio.timeout(patience):
+            await writable.wait()
+    except TimeoutError:
+        what = f"sending a file to a client that takes less than {LEAST_RATE // 1024} KiB a second"
+        raise TorrentdistError("timed_out", what=what, seconds=SLOW_SECS) from None
     finally:
         loop.remove_writer(connection)
