@@ -54,3 +54,31 @@ def test_no_byte_comes_before_the_limit(tmp_path: Path) -> None:
             await taker.close()
 
     run(scenario())
+
+
+def test_a_limit_higher_than_libtorrent_knows_ends_no_fetch(tmp_path: Path) -> None:
+    """If this fails, a bundle that is distributed with `--rate 3G` arrives nowhere."""
+
+    async def room(_: int) -> None:
+        pass
+
+    async def scenario() -> None:
+        taker = Engine(EngineConfig(download_limit=3 * 10**9))
+        await taker.start()
+        try:
+            async with engines(EngineConfig()) as (giver,):
+                meta = published(tmp_path / "a", LARGE)
+                giver.seed(meta, tmp_path / "a")
+                await eventually(lambda: giver.transfers()[0].handle is not None)
+                arriving = {"arriving": lambda: {meta.digest}, "hear_deletions": lambda told: None}
+                store = SimpleNamespace(**arriving, check_room=room)
+                parts: Any = SimpleNamespace(store=store, engine=taker, tell_masters=lambda within: None)
+                known: Any = SimpleNamespace(place=lambda digest: None)
+                transfers = SwarmTransfers(parts, known, lambda digest: [address(giver, complete=True)])
+                transfers.limit(meta.digest, 2**50)
+                await transfers.fetch(meta, tmp_path / "b")
+                taker.set_rate(download=2**50)
+        finally:
+            await taker.close()
+
+    run(scenario())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import libtorrent as lt
 import pytest
 
@@ -11,6 +13,7 @@ from torrentdist.swarm.engine.session_settings import (
     EngineConfig,
     disk_threads,
     listen_interface,
+    new_session,
     port_of_user_agent,
     session_pack,
     user_agent,
@@ -31,6 +34,15 @@ def test_the_session_gets_every_setting() -> None:
     pack = session_pack(EngineConfig(), "127.0.0.1")
 
     assert {s.key: s.value for s in SETTINGS} == {s.key: pack[s.key] for s in SETTINGS}
+
+
+@pytest.mark.parametrize("rate", [2**31 - 1, 2**31, 3 * 10**9, 2**50])
+def test_no_limit_is_too_high_for_libtorrent(rate: int) -> None:
+    """If this fails, a host with `swarm.upload_limit = 3000000000` has no limit at all."""
+    session = new_session(session_pack(EngineConfig(upload_limit=rate, download_limit=rate), "127.0.0.1"))
+    settings: Any = session.get_settings()
+
+    assert [2**31 - 1] * 2 == [settings[key] for key in ("upload_rate_limit", "download_rate_limit")]
 
 
 def test_there_are_as_many_disk_threads_as_processors_can_use() -> None:

@@ -29,6 +29,7 @@ from torrentdist.model.wire.swarm_messages import PeerAddress
 from torrentdist.model.wire.transfer_messages import TransferPhase
 from torrentdist.swarm.engine.engine import Transfer
 from torrentdist.swarm.engine.preparation import ReadyTorrent, ready_to_fetch, ready_to_seed
+from torrentdist.swarm.engine.session_settings import usable_rate
 
 log = get_logger()
 
@@ -157,7 +158,7 @@ class SwarmTransfers:
                 raise TorrentdistError("not_found", what=f"an arriving bundle {meta.digest}")
             limit = self._limits.get(meta.digest, 0)
             # libtorrent dials at once: a limit that is set later comes after megabytes.
-            ready.params.download_limit = limit or -1
+            ready.params.download_limit = usable_rate(limit) or -1
             transfer = self._engine.fetch(meta, home, peers, self._known.place(meta.digest), ready)
             transfer.limit(limit)
             self._tell_masters(ENTERED_SECS)

@@ -29,7 +29,7 @@ from torrentdist.swarm.engine.preparation import ReadyTorrent, ready_to_fetch, r
 from torrentdist.swarm.engine.pulse import TransferPulse
 from torrentdist.swarm.engine.request_limits import RequestLimits
 from torrentdist.swarm.engine.session import Handlers, LibtorrentSession
-from torrentdist.swarm.engine.session_settings import EngineConfig
+from torrentdist.swarm.engine.session_settings import EngineConfig, usable_rate
 from torrentdist.swarm.engine.traffic import Endpoint, EngineStatistics, next_statistics, own_hosts
 from torrentdist.swarm.engine.transfer import Transfer
 from torrentdist.swarm.engine.transfers import REMOVE_SECS, Transfers
@@ -210,7 +210,7 @@ class Engine:
         configured limits."""
         for key, rate in (("upload_rate_limit", upload), ("download_rate_limit", download)):
             if rate is not None and self._session.is_open:
-                self._session.apply({key: rate})
+                self._session.apply({key: usable_rate(rate)})
 
     def crowd(self, digest: Digest, receivers: int | None) -> None:
         """Sets how many receivers share a swarm (None: no longer a crowd).

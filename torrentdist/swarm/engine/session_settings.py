@@ -24,6 +24,8 @@ everybody who knows the digest, and ut_pex would name peers that the directory h
 
 MiB: Final = 1024 * 1024
 SEND_BUFFER: Final = 2 * MiB
+HIGHEST_RATE: Final = 2**31 - 1
+"""The highest limit in bytes per second that libtorrent takes. It is more than an engine moves."""
 
 
 class EngineConfig(msgspec.Struct, frozen=True):
@@ -206,9 +208,14 @@ def session_pack(config: EngineConfig, host: str) -> dict[str, Any]:
         # data would be sent in bursts.
         tick = min(SEND_BUFFER, max(32 * 1024, config.upload_limit // 16))
         pack["send_buffer_watermark"] = pack["send_buffer_low_watermark"] = tick
-    pack["upload_rate_limit"] = config.upload_limit
-    pack["download_rate_limit"] = config.download_limit
+    pack["upload_rate_limit"] = usable_rate(config.upload_limit)
+    pack["download_rate_limit"] = usable_rate(config.download_limit)
     return pack
+
+
+def usable_rate(rate: int) -> int:
+    """Returns a limit as libtorrent takes it. It takes a higher one for none, or refuses it."""
+    return min(rate, HIGHEST_RATE)
 
 
 def new_session(pack: Any) -> lt.session:

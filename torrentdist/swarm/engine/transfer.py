@@ -27,6 +27,7 @@ from torrentdist.model.wire.transfer_messages import TransferPhase, TransferView
 from torrentdist.swarm.engine import connections
 from torrentdist.swarm.engine.connections import TransferPeers
 from torrentdist.swarm.engine.piece_order import PieceOrder
+from torrentdist.swarm.engine.session_settings import usable_rate
 from torrentdist.swarm.engine.traffic import Endpoint, SeenPeer, TransferPace
 from torrentdist.swarm.engine.whole_pieces import WholePieces
 
@@ -145,7 +146,7 @@ class Transfer:
         """Changes what libtorrent may receive, because a part of the limit is used beside it."""
         if self._handle is not None:
             with contextlib.suppress(RuntimeError):  # The torrent may have left the session.
-                self._handle.set_download_limit(rate)
+                self._handle.set_download_limit(usable_rate(rate))
 
     def run_from(self, piece: int, most: int) -> int:
         """Returns the number of consecutive verified pieces from this one on, at most `most`. They
