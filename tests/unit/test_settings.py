@@ -254,6 +254,9 @@ def test_variables_that_kubernetes_sets_are_passed_over() -> None:
         ("MASTER_ID", "../m1"),
         ("CODEDISTRIBUTOR_CLASS", "package module"),
         ("LOG_LEVEL", "loud"),
+        ("SUPERVISOR_SLOTS", "10001"),  # no master would read the host's registration
+        ("SUPERVISOR_LABELS", f"rack={'r' * 301}"),
+        ("SUPERVISOR_LABELS", ",".join(f"l{number}=x" for number in range(101))),
         ("TRACES_ENDPOINT", "collector:4318"),
         ("TRACES_ENDPOINT", "http://me:secret@collector:4318"),
         ("TRACES_ENDPOINT", "http://[collector"),

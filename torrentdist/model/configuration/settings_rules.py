@@ -113,7 +113,12 @@ RULES: dict[str, Rule] = {
     "master.forget_after_secs": PERIOD,
     "supervisor.id": Rule(_is_id(supervisor_id), "a valid id: letters, digits, '.', '_' and '-'"),
     "supervisor.data_dir": NOT_EMPTY,
-    "supervisor.slots": SIZE,
+    # Masters read no registration with more of these (records.py).
+    "supervisor.slots": Rule(lambda slots: 0 <= slots <= 10_000, "from 0 to 10,000"),
+    "supervisor.labels": Rule(
+        lambda labels: len(labels) <= 100 and all(len(text) <= 300 for pair in labels.items() for text in pair),
+        "at most 100 labels, whose names and values have at most 300 characters each",
+    ),
     "supervisor.gateway_port": PORT,
     "supervisor.pod_port": PORT,
     "supervisor.port": PORT,
