@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from zookeeper_fixtures import eventually
 
+from torrentdist.host.certificates.certificate_renewal import CertificateRenewal
 from torrentdist.host.certificates.swarm_memberships import SwarmMemberships
 from torrentdist.http.connection_pool import Http
+from torrentdist.http.http_values import Answer, HttpError
 from torrentdist.model.access.swarm_membership import SwarmMembership
 from torrentdist.model.configuration.config import Config, SwarmConfig, TlsConfig
 from torrentdist.model.configuration.settings import load
@@ -19,6 +24,7 @@ from torrentdist.security.authority.certificates import new_key
 from torrentdist.security.authority.membership_files import read_memberships
 from torrentdist.security.authority.pem_texts import key_pem
 from torrentdist.security.private_files import replace_private, write_private
+from torrentdist.security.tls_contexts import TlsFiles
 
 
 def started(home: Path, *, key: bool, kept_in: Path, must_issue: bool = True) -> list[Sequence[SwarmMembership]]:
@@ -74,6 +80,69 @@ def test_a_key_that_changes_while_certificates_are_made_is_used(tmp_path: Path) 
 def test_a_file_that_cannot_be_written_stops_no_daemon(tmp_path: Path) -> None:
     """If this failed, a host whose certificates are mounted read-only could not start."""
     assert [1] == [len(held) for held in started(tmp_path, key=True, kept_in=tmp_path / "missing")]
+
+
+class Counted:
+    """Masters that do not answer, and the questions that they were asked."""
+
+    asked = 0
+
+    async def post(self, *_: object, **__: object) -> Answer:
+        self.asked += 1
+        raise HttpError("nobody answers")
+
+
+@pytest.mark.case("F7")
+@pytest.mark.parametrize(("moments", "expected"), [((1e10, 1e10 + 1), 1), ((1e10, 1e9), 2), ((1e10, 1e9, 1e9 + 1), 2)])
+def test_a_clock_that_was_ahead_delays_no_new_certificate(
+    tmp_path: Path, moments: Sequence[float], expected: int
+) -> None:
+    """If this failed, the certificates of a host whose clock was wrong at its start would end
+    unrenewed."""
+    started(tmp_path, key=True, kept_in=tmp_path)
+    tls = TlsConfig(mode="mutual", key_file=str(tmp_path / "key.pem"))
+    config = Config(tls=tls, swarm=SwarmConfig(certificate_file=str(tmp_path / "swarm.pem")))
+    http: Any = Counted()
+
+    async def scenario() -> None:
+        members = SwarmMemberships(config, http, lambda: ["http://m1"], lambda _: None, list)
+        await members.start(must_issue=False)
+        for now in moments:
+            with contextlib.suppress(TorrentdistError):
+                await members._look(now)
+
+    asyncio.run(scenario())
+
+    assert expected == http.asked
+
+
+class OldTls:
+    """Half of the certificate's life is over, and its file is gone."""
+
+    def __init__(self, home: Path) -> None:
+        self.looks = 0
+        self.facts = SimpleNamespace(begins_at=0.0, expires_at=1.0)
+        self._files = TlsFiles(home / "ca.pem", home / "cert.pem", home / "key.pem")
+
+    @property
+    def files(self) -> TlsFiles:
+        self.looks += 1
+        return self._files
+
+
+@pytest.mark.parametrize(("moments", "expected"), [((1e10, 1e10 + 1), 1), ((1e10, 1e9), 2), ((1e10, 1e9, 1e9 + 1), 2)])
+def test_a_clock_that_was_ahead_delays_no_renewal(tmp_path: Path, moments: Sequence[float], expected: int) -> None:
+    """If this failed, the certificate of a host whose clock was wrong at its start would expire."""
+    tls: Any = OldTls(tmp_path)
+
+    async def scenario() -> None:
+        renewal = CertificateRenewal(tls, list)
+        for now in moments:
+            await renewal.renew_if_due(now)
+
+    asyncio.run(scenario())
+
+    assert expected == tls.looks
 
 
 def test_a_master_without_a_key_says_what_it_lacks(tmp_path: Path) -> None:

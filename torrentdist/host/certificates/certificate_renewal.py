@@ -31,6 +31,7 @@ log = get_logger()
 
 PAUSE_SECS: Final = 600.0
 """Time between two attempts, on average."""
+LONGEST_PAUSE_SECS: Final = 1.5 * PAUSE_SECS
 
 
 class CertificateRenewal:
@@ -44,9 +45,10 @@ class CertificateRenewal:
     async def renew_if_due(self, now: float) -> None:
         """Asks the leader for a new certificate, if the present one is old and the last attempt
         was not just now."""
-        if not is_due(self._tls, now) or now < self._next_at:
+        # A clock that was ahead and is right again must not make the pause longer.
+        if not is_due(self._tls, now) or 0 < self._next_at - now <= LONGEST_PAUSE_SECS:
             return
-        self._next_at = now + PAUSE_SECS * random.uniform(0.5, 1.5)
+        self._next_at = now + random.uniform(PAUSE_SECS / 2, LONGEST_PAUSE_SECS)
         try:
             got = await self._ask()
         except (TorrentdistError, OSError, ValueError) as exc:

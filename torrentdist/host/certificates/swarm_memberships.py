@@ -47,6 +47,7 @@ LOOK_SECS: Final = 2.0
 """Time between two looks at the files, and between two attempts to become a member at all."""
 ASK_SECS: Final = 600.0
 """Time between two questions whether the swarm's CAs have changed, on average."""
+LONGEST_ASK_SECS: Final = 1.5 * ASK_SECS
 Stamp = tuple[tuple[int, int], ...]
 
 
@@ -112,8 +113,11 @@ class SwarmMemberships:
         if stamp != self._stamp:
             self._stamp, self._ask_at = stamp, 0.0
             self._take(await asyncio.to_thread(read_memberships, self._path))
-        if now >= self._ask_at or not self._held or (now >= self._again_at and not self._is_covered()):
-            self._ask_at = now + ASK_SECS * random.uniform(0.5, 1.5)
+        # A clock that was ahead and is right again must not make a pause longer.
+        rests = 0 < self._ask_at - now <= LONGEST_ASK_SECS
+        leaves = 0 < self._again_at - now <= LONGEST_ASK_SECS or self._is_covered()
+        if not (rests and self._held and leaves):
+            self._ask_at = now + random.uniform(ASK_SECS / 2, LONGEST_ASK_SECS)
             await self._renew(now)
             if self._is_covered():
                 self._uncovered.succeeded()
