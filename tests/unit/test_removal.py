@@ -1,6 +1,7 @@
 """What a job leaves goes away, whatever the job has made of it."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from torrentdist.launcher.launcher_client import OwnStarter
 from torrentdist.launcher.removal import empty
 from torrentdist.model.ids import JobId
-from torrentdist.supervisor.process.worker_homes import Homes, clean_up
+from torrentdist.supervisor.process.worker_homes import Homes, clean_up, drop_old_output
 from torrentdist.supervisor.worker.worker_types import Key
 
 LEVELS = 1500
@@ -78,3 +79,16 @@ def test_closed_directories_and_odd_files_go_and_no_link_is_followed(tmp_path: P
 
     assert [] == [*top.iterdir()]
     assert (kept / "folder").is_dir()
+
+
+def test_output_that_a_wrong_clock_has_dated_goes(tmp_path: Path) -> None:
+    """If this fails, what workers printed while a host's clock was ahead stays on its disk for
+    years."""
+    homes, now = Homes(tmp_path), time.time()
+    for worker, dated in enumerate((now, now + 60, now + 365 * 86400)):
+        home = homes.guard((JobId("etl"), worker))
+        home.mkdir(parents=True)
+        os.utime(home, (dated, dated))
+    drop_old_output(homes, [], 3600.0)
+
+    assert {0, 1} == {key[1] for key, _ in homes.guards()}

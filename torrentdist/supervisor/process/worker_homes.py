@@ -141,9 +141,10 @@ def clean_up(homes: Homes, key: Key) -> None:
 
 def drop_old_output(homes: Homes, places: Collection[Key], keep_secs: float) -> None:
     """Removes the output of workers that left this host more than `keep_secs` ago, and the empty
-    directories of their jobs."""
+    directories of their jobs. What is dated far in the future, by a clock that was ahead, goes
+    too."""
     for key, home in homes.guards():
-        if key not in places and time.time() - home.stat().st_mtime > keep_secs:
+        if key not in places and abs(time.time() - home.stat().st_mtime) > keep_secs:
             shutil.rmtree(home, ignore_errors=True)
     jobs = {key[0] for key in places}
     for folder in (homes.data_dir / "guard").glob("*/"):
