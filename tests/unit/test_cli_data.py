@@ -3,6 +3,7 @@ its HTTP protocol."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,16 @@ def test_the_tables_of_ha_say_who_leads_and_why(answers: Answers, capsys: Captur
     assert out_of(capsys, "ha", "transfer", "m1") == "m1 leads, after 0.1s\n"
     assert json_of(capsys, "ha", "failovers")[0].keys() == {"previous", "current", "at", "reason"}
     assert json_of(capsys, "ha", "backup", "b.json").keys() >= {"path", "cluster", "epoch", "records", "size"}
+
+
+def test_a_backup_replaces_no_device(answers: Answers, capsys: Capture, tmp_path: Path) -> None:
+    """`ha backup /dev/stdout` of root would put a file in the place of the device."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    assert 2 == main(["ha", "backup", str(pipe)])
+    assert pipe.is_fifo()
+    assert "no regular file" in capsys.readouterr().err
 
 
 def test_a_damaged_backup_is_not_written_over_a_good_one(answers: Answers, capsys: Capture, tmp_path: Path) -> None:

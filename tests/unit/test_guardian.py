@@ -11,7 +11,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -297,6 +298,23 @@ def test_a_lease_is_renewed_on_a_full_disk(tmp_path: Path) -> None:
     assert (300.0, 400.0) == read_lease(str(path), R1)
     assert NEVER == read_lease(str(path), R2)[0]
     assert [path] == list(tmp_path.iterdir())
+
+
+@pytest.mark.case("E4")
+def test_a_lease_that_has_grown_is_not_cut_on_a_full_disk(small_disk: Callable[[int], Path]) -> None:
+    """Guardians could not read the half that fits, and would end every worker of the host."""
+    disk = small_disk(64 * 1024)
+    path = disk / "lease.json"
+    write_whole(str(path), b"{}".ljust(3000))
+    with suppress(OSError), (disk / "others").open("wb", buffering=0) as others:
+        while True:
+            others.write(bytes(4096))
+    with pytest.raises(OSError, match="No space"):
+        write_whole(str(path), b"{1}".ljust(9000))
+    kept = path.read_bytes()
+    write_whole(str(path), b"{2}".ljust(4000))
+
+    assert (b"{}", b"{2}") == (kept.strip(), path.read_bytes().strip())
 
 
 def test_a_lease_that_was_half_written_goes_at_the_next_start(tmp_path: Path) -> None:

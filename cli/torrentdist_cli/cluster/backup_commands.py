@@ -3,6 +3,7 @@ outside ZooKeeper, and bring them back."""
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,8 @@ def backup(session: Session, file: Path) -> None:
 
     With -q: the path of FILE.
     """
+    if os.path.lexists(file) and not file.is_file():
+        raise click.BadParameter(f"{str(file)!r} is there, and is no regular file", param_hint="FILE")
     data = ask_masters(session, lambda client: client.backup())
     found = decode_backup(data, "the masters' answer")
     if not file.absolute().parent.is_dir():

@@ -19,7 +19,8 @@ def write_whole(path: str, data: bytes) -> None:
     survive a crash of the host; what was half written then goes with the next call.
 
     On a full disk, the old file is overwritten in place, which takes no room. A reader may then see
-    half of it and has to read again."""
+    half of it and has to read again. Raises OSError, and changes nothing, if the new content does
+    not fit into the blocks of the old one."""
     temporary = begun(path)
     try:
         with open(temporary, "wb") as file:
@@ -41,6 +42,7 @@ def begun(path: str) -> str:
 def _overwrite(path: str, data: bytes) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
+        os.posix_fallocate(fd, 0, max(1, len(data)))  # Fails before anything is overwritten.
         os.pwrite(fd, data.ljust(os.fstat(fd).st_size), 0)
     finally:
         os.close(fd)
