@@ -84,7 +84,7 @@ async def test_a_supervisor_that_runs_ends_them_too(host: JobHost) -> None:
     old one."""
     await with_a_worker(host)
     wipe(host)
-    await eventually(lambda: "no longer registered" in host.log or "waiting for a cluster" in host.log, 20.0)
+    await eventually(lambda: "worker ended" in host.log, 20.0)
     before = await host.zk.children("/")
     waiting = host.gateway("/readyz")
     await found_cluster(host.zk)
