@@ -68,13 +68,17 @@ class _Reverse(Generic[K, V]):
         self._namers: dict[V, set[K]] = {}
 
     def set(self, key: K, values: Iterable[V]) -> None:
-        before, now = self._named.pop(key, frozenset()), frozenset(values)
-        for value in before - now:
-            self._namers[value].discard(key)
-            if not self._namers[value]:
-                del self._namers[value]
-        for value in now - before:
-            self._namers.setdefault(value, set()).add(key)
+        before, now = self._named.pop(key, None), frozenset(values)
+        if before is not None:
+            for value in before - now:
+                self._namers[value].discard(key)
+                if not self._namers[value]:
+                    del self._namers[value]
+        for value in now if before is None else now - before:
+            if (namers := self._namers.get(value)) is None:
+                self._namers[value] = {key}
+            else:
+                namers.add(key)
         if now:
             self._named[key] = now
 
