@@ -65,6 +65,8 @@ class OpenBundles:
         """Returns how far a bundle is; None if nobody waits for it."""
         told, order = self._index.told(bundle), snapshot.distributions.get(bundle)
         waves = order.record.hosts if order is not None and not order.record.is_over else ()
+        if not told and not waves:
+            return None
         digest = entry.record.digest
         everywhere = self._directory.complete_on(digest, frozenset(map(PeerId, told)))
         if (everywhere and told.issuperset(waves)) or entry.record.state not in LISTED:
