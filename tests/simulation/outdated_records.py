@@ -1,5 +1,6 @@
 """How long records are kept that nobody needs any more: tombstones of removed bundles, jobs that
-have ended, and answers for users who ask again. And that no record is written without a change.
+have ended, and answers for users who ask again. Records that are written without a change are found
+here, too.
 
 Always: a moment is a change in ZooKeeper. Nothing here asks a daemon.
 """

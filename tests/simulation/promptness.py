@@ -117,7 +117,7 @@ class Promptness:
     async def _step(self, step: Step) -> str:
         loop = self._cluster.loop
         began, self._was_leased = loop.now, self._is_leased()
-        self._was_away = self._is_upset(self._away_at)
+        self._was_away = self._was_lately(self._away_at)
         away = self._who_dies(step)
         if step.kind in SCENES:
             if wrong := await SCENES[step.kind](self._cluster, self._users, self._faults, step):
@@ -232,8 +232,11 @@ class Promptness:
     def _is_leased(self) -> bool:
         return self._cluster.loop.now - self._leased_at < LEASE_SECS + NEXT_LOOK_SECS
 
-    def _is_upset(self, since: float | None = None) -> bool:
-        return self._cluster.loop.now - (self._upset_at if since is None else since) < UPSET_SECS
+    def _is_upset(self) -> bool:
+        return self._was_lately(self._upset_at)
+
+    def _was_lately(self, at: float) -> bool:
+        return self._cluster.loop.now - at < UPSET_SECS
 
     def _missing(self, step: Step) -> str:
         """Returns what has not come to pass yet."""
