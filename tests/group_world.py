@@ -7,8 +7,9 @@ pauses and dies step by step. Invariants are checked at the steps that could bre
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+from msgspec.structs import replace
 from tree_model import Tree
 
 from torrentdist.cluster.election.term import LEASE_SHARE

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import msgspec
@@ -22,7 +21,7 @@ H1, H2 = SupervisorId("h1"), SupervisorId("h2")
 
 
 def with_workers(entry: JobEntry, workers: int) -> JobEntry:
-    return dataclasses.replace(entry, record=msgspec.structs.replace(entry.record, workers=workers))
+    return msgspec.structs.replace(entry, record=msgspec.structs.replace(entry.record, workers=workers))
 
 
 def placed(ops: list[Op], before: ClusterSnapshot) -> dict[str, tuple[int, ...]]:
@@ -41,7 +40,7 @@ def running(workers: int, *, on: dict[SupervisorId, tuple[int, ...]], up: tuple[
         jobs=[with_workers(job("j", ["b"]), workers)],
     )
     assignments = {
-        id_: dataclasses.replace(
+        id_: msgspec.structs.replace(
             entry,
             record=msgspec.structs.replace(
                 entry.record, workers=tuple(WorkerAssignment(job=J, worker=k, of=workers) for k in on[id_])
@@ -49,9 +48,9 @@ def running(workers: int, *, on: dict[SupervisorId, tuple[int, ...]], up: tuple[
         )
         for id_, entry in seen.assignments.items()
     }
-    return dataclasses.replace(seen, assignments=assignments)
+    return msgspec.structs.replace(seen, assignments=assignments)
 
 
 def changed(seen: ClusterSnapshot, **changes: Any) -> ClusterSnapshot:
     record = msgspec.structs.replace(seen.jobs[J].record, **changes)
-    return dataclasses.replace(seen, jobs={J: dataclasses.replace(seen.jobs[J], record=record)})
+    return msgspec.structs.replace(seen, jobs={J: msgspec.structs.replace(seen.jobs[J], record=record)})

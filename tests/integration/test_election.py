@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import itertools
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 from contenders import Contend
 from zookeeper_fixtures import SHORT, Connect, TcpProxy, eventually, eventually_async, expire
@@ -271,7 +271,7 @@ async def test_a_deposed_leaders_write_is_refused(contend: Contend, connect: Con
     with pytest.raises(TorrentdistError) as by_epoch:
         await fence.commit([Create("/late")])
     await admin.delete(term.election)
-    fence = Fence(first.zk, dataclasses.replace(term, epoch=term.epoch + 1), lambda: True)
+    fence = Fence(first.zk, msgspec.structs.replace(term, epoch=term.epoch + 1), lambda: True)
     with pytest.raises(TorrentdistError) as by_znode:
         await fence.commit([Create("/late")])
 

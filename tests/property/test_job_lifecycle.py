@@ -7,7 +7,6 @@ each.
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 
@@ -57,7 +56,7 @@ class World(RuleBasedStateMachine):
 
     def _set_host(self, host: SupervisorId, record: SupervisorRecord | None) -> None:
         rest = {id_: known for id_, known in self.seen.supervisors.items() if id_ != host}
-        self.seen = dataclasses.replace(self.seen, supervisors=rest if record is None else {**rest, host: record})
+        self.seen = msgspec.structs.replace(self.seen, supervisors=rest if record is None else {**rest, host: record})
 
     # transactions, and a leader's round
 
@@ -68,15 +67,15 @@ class World(RuleBasedStateMachine):
                 gone = JobId(paths.name(op.path))
                 kept = {id_: entry for id_, entry in self.seen.jobs.items() if id_ != gone}
                 self.gone_at[gone] = self.now
-                self.seen = dataclasses.replace(self.seen, jobs=kept)
+                self.seen = msgspec.structs.replace(self.seen, jobs=kept)
                 continue
             if isinstance(op, Set):
                 assert op.version == self._version(op.path), "ZooKeeper refuses the write"
             self.seen = predicted(self.seen, [op])
             name = JobId(paths.name(op.path))
             if paths.parent(op.path) == paths.JOBS:  # ZooKeeper gives the time
-                entry = dataclasses.replace(self.seen.jobs[name], mtime=self.now)
-                self.seen = dataclasses.replace(self.seen, jobs={**self.seen.jobs, name: entry})
+                entry = msgspec.structs.replace(self.seen.jobs[name], mtime=self.now)
+                self.seen = msgspec.structs.replace(self.seen, jobs={**self.seen.jobs, name: entry})
 
     def _version(self, path: str) -> int:
         known = self.seen.jobs if paths.parent(path) == paths.JOBS else self.seen.assignments

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import dataclasses
+from dataclasses import dataclass, field
 
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from property_size import examples
 
 from torrentdist.csi import publish_plan as plan
@@ -227,10 +229,14 @@ def test_a_digest_that_the_volume_names_is_the_one_that_is_mounted() -> None:
     digest, other = BUNDLES[volume.bundle], BUNDLES[BundleId("b")]
     view = HostBundleView(id=volume.bundle, digest=digest, state=HostState.DONE, size=1, files=1)
     unknown = msgspec.structs.replace(view, digest=None, state=HostState.WAITING)
-    same, another = replace(volume, digest=digest), replace(volume, digest=other)
+    same, another = dataclasses.replace(volume, digest=digest), dataclasses.replace(volume, digest=other)
 
     assert plan.Settled() == publish_step(same, [mount], hold, None)
-    for changed in (another, replace(volume, path="lib"), replace(volume, bundle=BundleId("b"))):
+    for changed in (
+        another,
+        dataclasses.replace(volume, path="lib"),
+        dataclasses.replace(volume, bundle=BundleId("b")),
+    ):
         assert refused_with(Refusal.CONFLICT, publish_step(changed, [mount], hold, None))
     assert plan.TakeHold(digest) == publish_step(same, [], None, view)
     assert refused_with(Refusal.PRECONDITION, publish_step(another, [], None, view))

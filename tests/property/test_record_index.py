@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
+import msgspec
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -205,7 +205,7 @@ def test_a_snapshot_from_a_file_is_compared_with_nothing() -> None:
     """G11: a snapshot from a file has a revision of its own, and the changes between it and a
     mirror's are not known."""
     machine = Machine()
-    from_file = dataclasses.replace(machine.snapshot, version=-2, recent=())
+    from_file = msgspec.structs.replace(machine.snapshot, version=-2, recent=())
 
     assert machine.snapshot.changes_since(from_file.version) is None
     assert from_file.changes_since(machine.snapshot.version) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -64,7 +65,7 @@ class World(RuleBasedStateMachine):
 
     def change(self, key: Key, **fields: object) -> None:
         real = self.real[key]
-        real.worker = dataclasses.replace(real.worker, **fields)  # type: ignore[arg-type]
+        real.worker = msgspec.structs.replace(real.worker, **fields)
 
     def settle(self) -> None:
         """Plans and carries out until nothing more is due now."""
@@ -120,13 +121,13 @@ class World(RuleBasedStateMachine):
         assert worker.barrier is Barrier.HELD, "taken over without its barrier"
         assert self.now < self.lease.stop
         assert worker.run is not None
-        self.change(key, run=dataclasses.replace(worker.run, session=session))
+        self.change(key, run=msgspec.structs.replace(worker.run, session=session))
 
     def measure(self, key: Key, measure: Measure) -> None:
         run = self.real[key].worker.run
         assert run is not None
         assert (run.measure, measure) != (Measure.KILL, Measure.STOP), "a harder measure is taken back"
-        self.change(key, run=dataclasses.replace(run, measure=measure, measured_at=self.now))
+        self.change(key, run=msgspec.structs.replace(run, measure=measure, measured_at=self.now))
         if measure is Measure.KILL and not self.real[key].deaf:
             self.end(key)
 

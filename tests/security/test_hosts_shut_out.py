@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from dataclasses import replace
 
 import pytest
 from identity_site import ETL, LEASE_SECS, WEB, Site, thief
 from kazoo.security import make_digest_acl
 from masters_in_process import Enter
+from msgspec.structs import replace
 from zookeeper_fixtures import eventually, eventually_async
 
 from torrentdist.cluster import paths

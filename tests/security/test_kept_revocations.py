@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 
 import msgspec
 import pytest
@@ -44,9 +43,9 @@ def records(*hosts: HostRecord, cluster: str = "c", tokens: tuple[TokenRecord, .
 def test_the_restored_records_and_what_is_known_make_a_union() -> None:
     """If this fails, a restore lets a thief in again, or keeps out a host invited since."""
     known = learned(Known(), records(REVOKED, tokens=(ENDED,)))
-    gone = learned(known, dataclasses.replace(records(), cluster=None))
+    gone = learned(known, msgspec.structs.replace(records(), cluster=None))
     kept = learned(gone, records(LIVE, tokens=(TOKEN,)))
-    again = dataclasses.replace(records(), hosts={"a": HostEntry(LIVE, 7)})
+    again = msgspec.structs.replace(records(), hosts={"a": HostEntry(LIVE, 7)})
     newer = HostRecord(id="a", role="supervisor", serial="2", key="k2", revoked_until=60.0)
     anew = TokenRecord(name="t", role="operator", bundles="*", hash="another", created_at=99.0)
 

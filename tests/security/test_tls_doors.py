@@ -6,11 +6,11 @@ import asyncio
 import shutil
 import ssl
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from tls_site import LOOPBACK, TOKEN, TestAuthority, client, make_authority, owner, port
 
 from torrentdist.host.http import uvicorn_adapter

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.rebalance.barrier_ownership import BarrierOwnership

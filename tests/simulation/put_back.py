@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import gc
 import math
 import os
@@ -14,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import msgspec
 from simulation import clocks  # noqa: F401  # before the product
 from simulation.aimed_stories import STORIES
 from simulation.more_known_errors import MORE
@@ -67,7 +67,9 @@ def replica_before_publication() -> None:
     plan = replicator.plan  # type: ignore[attr-defined]
 
     def early(snapshot: Any, local: Any, *args: Any, **kwargs: Any) -> Any:
-        return plan(snapshot, dataclasses.replace(local, published=local.published | local.fetching), *args, **kwargs)
+        return plan(
+            snapshot, msgspec.structs.replace(local, published=local.published | local.fetching), *args, **kwargs
+        )
 
     replicator.plan = early  # type: ignore[attr-defined]
 
@@ -160,7 +162,7 @@ def leases_too_long() -> None:
     write = LeaseFile.write
 
     def longer(self: LeaseFile, lease: Any, *args: Any, **kwargs: Any) -> None:
-        write(self, dataclasses.replace(lease, stop=lease.stop + 30.0, kill=lease.kill + 30.0), *args, **kwargs)
+        write(self, msgspec.structs.replace(lease, stop=lease.stop + 30.0, kill=lease.kill + 30.0), *args, **kwargs)
 
     LeaseFile.write = longer  # type: ignore[method-assign]
 

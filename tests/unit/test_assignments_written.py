@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import msgspec
 import pytest
 from placed_workers import H1, H2, J, changed, placed, running, with_workers
@@ -45,7 +43,7 @@ def test_an_assignment_that_changes_is_written_once_with_the_next_generation() -
 def test_a_new_assignment_that_is_written_twice_goes_on_from_its_first_version() -> None:
     """If this fails, the second write of a transaction is refused, and with it the whole batch."""
     seen = running(2, on={H1: (0, 1), H2: ()}, up=("h1", "h2"))
-    seen = dataclasses.replace(seen, assignments={H1: dataclasses.replace(seen.assignments[H1], version=7)})
+    seen = msgspec.structs.replace(seen, assignments={H1: msgspec.structs.replace(seen.assignments[H1], version=7)})
     writes = [(type(op), getattr(op, "version", None)) for op in assignment_ops(seen, [J])]
 
     assert [(Set, 7), (Create, None)] == writes
@@ -98,4 +96,4 @@ def test_a_drained_host_that_is_gone_stays_drained() -> None:
     seen = running(0, on={H1: ()}, up=())
     seen = predicted(seen, drain_ops(seen, H1, True))
 
-    assert [] == cleanup_ops(dataclasses.replace(seen, jobs={}), 1e9, 1.0)
+    assert [] == cleanup_ops(msgspec.structs.replace(seen, jobs={}), 1e9, 1.0)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from records_of import bundle, digest_of, job, snapshot, supervisor
 
 from torrentdist.cluster.records.record_index import RecordIndex

@@ -3,7 +3,7 @@ proves nothing."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
 
 import pytest
 from chaos.oracle import CHROOT, Committed, Sighting, judge_sightings, judge_transactions, judge_words
@@ -97,7 +97,7 @@ def test_an_epoch_raised_without_a_place_in_the_queue_is_found() -> None:
 
 def called(state: BundleState, znode: str, epoch: int) -> tuple[Change, ...]:
     check_epoch, check_place, write = act(epoch, znode)
-    return (check_epoch, check_place, replace(write, data=encode(bundle("b", state=state).record)))
+    return (check_epoch, check_place, dataclasses.replace(write, data=encode(bundle("b", state=state).record)))
 
 
 def test_the_elected_may_call_a_bundle_lost_and_nothing_else() -> None:
@@ -179,4 +179,7 @@ def test_a_commit_that_only_its_master_knows_of_is_found() -> None:
     true = Committed("m2", 2, ("/code-distributor/b",))
 
     assert [] == judge_words(reigns, [true])
-    assert len(judge_words(reigns, [replace(true, epoch=1), replace(true, znodes=("/jobs/j",))])) == 2
+    assert (
+        len(judge_words(reigns, [dataclasses.replace(true, epoch=1), dataclasses.replace(true, znodes=("/jobs/j",))]))
+        == 2
+    )

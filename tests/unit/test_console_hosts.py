@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import msgspec
 import pytest
+from msgspec.structs import replace
 from records_of import bundle, job, snapshot, supervisor
 
 from torrentdist.cluster.records.snapshot import AssignmentEntry

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from html import unescape
 from typing import Any
 
 import msgspec
 import pytest
 from cluster_by_script import BUNDLE
+from msgspec.structs import replace
 from records_of import digest_of
 
 from torrentdist.master.console.console_markup import Visit

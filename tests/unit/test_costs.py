@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
+import msgspec
 import pytest
 from records_of import bundle, digest_of, job, snapshot, store_of, supervisor
 
@@ -58,7 +58,7 @@ class Counted(Records):
 def unwalkable(seen: ClusterSnapshot) -> tuple[ClusterSnapshot, RecordIndex]:
     """The same snapshot with records that refuse a walk, and an index of it."""
     index = RecordIndex.of(seen)
-    refusing = dataclasses.replace(
+    refusing = msgspec.structs.replace(
         seen, bundles=Records(seen.bundles), jobs=Records(seen.jobs), assignments=Records(seen.assignments)
     )
     return refusing, index
@@ -115,7 +115,7 @@ def test_a_prediction_copies_what_is_written_once() -> None:
     seen = snapshot(supervisors=map(supervisor, hosts), assigned={host: ["a"] for host in hosts})
     ops = tell_ops(seen, DistributionRecord(bundle=B), map(SupervisorId, hosts))
     told = Counted(seen.assignments)
-    guess = predicted(dataclasses.replace(seen, assignments=told), ops)
+    guess = predicted(msgspec.structs.replace(seen, assignments=told), ops)
 
     assert {(A, B)} == {entry.record.bundles for entry in guess.assignments.values()}
     assert 1 == told.copies
@@ -127,7 +127,7 @@ def test_a_scrape_walks_over_no_bundles() -> None:
     seen = snapshot(
         [bundle(name) for name in "abc"], masters=["m1"], supervisors=[supervisor("h")], assigned={"h": "a"}
     )
-    refusing = dataclasses.replace(seen, bundles=Records(seen.bundles), assignments=Records(seen.assignments))
+    refusing = msgspec.structs.replace(seen, bundles=Records(seen.bundles), assignments=Records(seen.assignments))
     said: Any = SimpleNamespace(
         snapshot=lambda: refusing, server_now=lambda: 0.0, stale_secs=lambda: None, lacks_cluster=lambda: False
     )

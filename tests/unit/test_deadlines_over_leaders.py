@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-
+import msgspec
 import pytest
 from records_of import bundle, snapshot, supervisor
 
@@ -33,6 +32,6 @@ def test_a_new_leader_has_no_patience_anew(state: HostState, done: int, expected
     that change all the time. A host that made progress is still given its time."""
     seen = snapshot([bundle("etl")], supervisors=[supervisor("h1")], known=[PresenceRecord(id="h1", absent_at=GONE_AT)])
     told = {H1: AssignmentEntry(AssignmentRecord(bundles=(ETL,)), 0, mtime=TOLD_AT)}
-    seen = dataclasses.replace(seen, assignments=told)
+    seen = msgspec.structs.replace(seen, assignments=told)
 
     assert expected == waits_since(seen, HostProgress(supervisor=H1, state=state, done=done, size=9), ETL)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
-from dataclasses import replace
 
 import msgspec
 import pytest
@@ -349,10 +349,10 @@ def test_revisions_grow_with_what_is_said_and_not_with_how_often() -> None:
     said = [(lacks(),), (lacks(),), (further,), (stuck,), (has(),), (has(),), (has(), has(D2)), (has(D2),)]
     steps = []
     for entries in said:
-        before = replace(here.revisions)
+        before = dataclasses.replace(here.revisions)
         announce(here, "s1", *entries, source="10.0.0.1")
         steps.append((here.revisions.said > before.said, here.revisions.states > before.states))
-    before = replace(here.revisions)
+    before = dataclasses.replace(here.revisions)
     here.forget(PeerId("s1"))
     new, same, only_further = (True, True), (False, False), (True, False)
 

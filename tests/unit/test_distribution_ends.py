@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 from records_of import bundle, snapshot
 
@@ -38,8 +38,8 @@ def ended(
     record = DistributionRecord(bundle=ETL, state=state, hosts=HOSTS, ends_at=ends_at)
     told = {str(host): ["etl", "other"] for host in HOSTS}
     seen = snapshot([bundle("etl", state=bundle_state)], assigned=told, distributions=[record])
-    entry = dataclasses.replace(seen.distributions[ETL], mtime=ENDED)
-    return dataclasses.replace(seen, distributions={ETL: entry})
+    entry = msgspec.structs.replace(seen.distributions[ETL], mtime=ENDED)
+    return msgspec.structs.replace(seen, distributions={ETL: entry})
 
 
 def closed(seen: ClusterSnapshot, now: float) -> tuple[bool, int]:
@@ -112,6 +112,6 @@ def test_a_decision_has_no_effect_after_a_cancellation() -> None:
     wanted: Sequence[Op] = [Delete("/x", 0)]
     decide = unless_changed(ETL, begun, lambda _: wanted)
     cancelled = predicted(before, cancel_ops(before, ETL, done=()))
-    gone = dataclasses.replace(before, distributions={})
+    gone = msgspec.structs.replace(before, distributions={})
 
     assert (wanted, [], []) == (decide(before), decide(cancelled), decide(gone))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import struct
 
 import msgspec
@@ -61,7 +60,7 @@ def role(id_: str, state: MasterState = MasterState.STANDBY, version: str = "1",
 
 def master(said: RoleView, leader: str | None = "m1", **more: object) -> MasterFacts:
     picture = msgspec.structs.replace(CLUSTER, leader=leader)
-    return dataclasses.replace(MasterFacts(said.url, None, said, picture), **more)  # type: ignore[arg-type]
+    return msgspec.structs.replace(MasterFacts(said.url, None, said, picture), **more)
 
 
 LEADER = master(role("m1", MasterState.LEADER))
@@ -85,7 +84,7 @@ def verdicts(findings: list[Finding]) -> list[tuple[str, Verdict]]:
 )
 def test_a_disk_that_fills_up_is_seen_before_it_is_full(changes: dict[str, int], expected: Verdict) -> None:
     """If this fails, the first sign of a full disk is an upload that fails."""
-    disk = dataclasses.replace(DiskFacts("/d", 50, 100, 10_000, True), **changes)  # type: ignore[arg-type]
+    disk = msgspec.structs.replace(DiskFacts("/d", 50, 100, 10_000, True), **changes)
     found = judge_disk(disk, reserve=3)
 
     assert (found.verdict, found.exit_code) == (expected, 8 if expected is FAIL else 0)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import hashlib
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from torrentdist.bundle.metafile import FileEntry
 from torrentdist.bundle.metafile_maker import make_metafile
@@ -90,7 +89,7 @@ async def test_a_client_that_leaves_ends_nothing_for_others(tmp_path: Path, cont
 async def test_a_bundle_that_does_not_arrive_delays_no_other(tmp_path: Path, content: HostContent) -> None:
     """If this fails, one stalled bundle stops the indexes of all."""
     (file,) = content.meta.files
-    arriving = dataclasses.replace(content, meta=msgspec.structs.replace(content.meta, digest=Digest("ab" * 32)))
+    arriving = replace(content, meta=replace(content.meta, digest=Digest("ab" * 32)))
     facts = facts_in(tmp_path)
 
     async def wait(_: HostContent, __: FileEntry) -> str:

@@ -1,7 +1,6 @@
 """Grants of barriers: which are made, moved and taken back."""
 
-from dataclasses import replace
-
+from msgspec.structs import replace
 from records_of import snapshot
 
 from torrentdist.cluster import paths

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -37,7 +36,7 @@ TEAM = Principal("ann", Role.SUBMITTER, Proof.TOKEN, bundles="etl-*", reads=("et
 
 def named(id_: str, name: str, needs: list[str], status: JobStatus) -> Any:
     entry = job(id_, needs, status)
-    return dataclasses.replace(entry, record=msgspec.structs.replace(entry.record, name=name))
+    return msgspec.structs.replace(entry, record=msgspec.structs.replace(entry.record, name=name))
 
 
 def namesakes() -> ClusterSnapshot:
@@ -157,7 +156,7 @@ async def test_the_job_that_was_checked_is_the_one_that_is_killed() -> None:
     seen, killed = snapshot(jobs=[named("mine", "nightly", ["etl-1"], JobStatus.FINISHED)]), list[str]()
     later = snapshot(jobs=[*seen.jobs.values(), named("theirs", "nightly", ["secret"], JobStatus.ACTIVE)])
     shown = iter([seen, later, later])
-    api, request = jobs_api(killed, lambda: next(shown)), asked("nightly", dataclasses.replace(TEAM, reads=("*",)))
+    api, request = jobs_api(killed, lambda: next(shown)), asked("nightly", msgspec.structs.replace(TEAM, reads=("*",)))
     kill = kill_of(api)
     assert kill.target is not None
     bundles = await kill.target(request)
@@ -177,7 +176,7 @@ async def test_a_kill_that_is_repeated_when_the_job_is_gone_gets_its_answer(
         workers=[], created_at=0.0,
     )  # fmt: skip
     kept = msgspec.json.encode(view)
-    api, request = jobs_api([], snapshot, kept), asked("nightly", dataclasses.replace(TEAM, reads=reads))
+    api, request = jobs_api([], snapshot, kept), asked("nightly", msgspec.structs.replace(TEAM, reads=reads))
     kill = kill_of(api)
     assert kill.target is not None
     if isinstance(answer, str):

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from torrentdist.bundle.metafile import Metafile
@@ -285,7 +286,7 @@ async def test_an_archive_that_fails_in_any_way_keeps_nobody_waiting(bench: Benc
         raise RuntimeError("invalid torrent handle used")
 
     cache = ArchiveCache(tmp_path / "archives", measuring(usage()))
-    failing = replace(bench, content=replace(bench.content, pieces=broken))
+    failing = replace(bench, content=msgspec.structs.replace(bench.content, pieces=broken))
     async with asyncio.timeout(20.0):
         with pytest.raises(TorrentdistError, match="RuntimeError"):
             await follow_all(cache, failing)

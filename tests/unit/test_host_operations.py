@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -213,9 +212,9 @@ def test_a_registered_host_of_ca_issue_is_shown_with_its_certificate() -> None:
     certificates."""
     own = OwnCertificate(serial="0a", expires_at=NOW + DAY)
     node = msgspec.structs.replace(supervisor("h1"), certificate=own)
-    running = dataclasses.replace(EMPTY, supervisors={node.id: node, SupervisorId("plain"): supervisor("plain")})
+    running = msgspec.structs.replace(EMPTY, supervisors={node.id: node, SupervisorId("plain"): supervisor("plain")})
     first = msgspec.structs.replace(master("m1"), certificate=own)
-    shown = hosts.host_views(dataclasses.replace(running, masters={first.id: first}), NOW, NOW)
+    shown = hosts.host_views(msgspec.structs.replace(running, masters={first.id: first}), NOW, NOW)
     limited = hosts.host_views(allowing(running, "etl-*"), NOW + 2 * DAY, NOW)
     shut = hosts.host_views(revoking(running), NOW, NOW)
 
@@ -234,7 +233,7 @@ def test_a_revoked_host_leaves_the_swarms_at_once() -> None:
         id=SupervisorId("h1"), host="10.0.0.7", gateway="", swarm_port=1, store=StoreId("s"), version="1"
     )
     snapshots = [
-        dataclasses.replace(s, supervisors={supervisor.id: supervisor}) for s in (joined(), revoking(joined()))
+        msgspec.structs.replace(s, supervisors={supervisor.id: supervisor}) for s in (joined(), revoking(joined()))
     ]
     current = [snapshots[0]]
     directory = SwarmDirectory()
@@ -244,7 +243,7 @@ def test_a_revoked_host_leaves_the_swarms_at_once() -> None:
     records.follow()
     directory.announce(announce, source_host="10.0.0.7", now=1.0, facts=records.facts_of)
     before = directory.addresses(records.registered_hosts(current[0]), 0.0)
-    current[0] = dataclasses.replace(snapshots[1], version=1)
+    current[0] = msgspec.structs.replace(snapshots[1], version=1)
     records.follow()
     after = directory.addresses(records.registered_hosts(current[0]), 0.0)
 
@@ -257,7 +256,7 @@ def allowing(snapshot: ClusterSnapshot, bundles: str) -> ClusterSnapshot:
 
 def with_running(snapshot: ClusterSnapshot = EMPTY) -> ClusterSnapshot:
     """A cluster in which the supervisor h1 runs."""
-    return dataclasses.replace(snapshot, supervisors={SupervisorId("h1"): supervisor("h1")})
+    return msgspec.structs.replace(snapshot, supervisors={SupervisorId("h1"): supervisor("h1")})
 
 
 @pytest.mark.case("F6")
@@ -281,7 +280,7 @@ def test_a_host_of_ca_issue_gets_a_pattern_and_still_renews_its_certificate() ->
     assert ("etl-*", "02") == (renewed.hosts["h1"].record.bundles, renewed.hosts["h1"].record.serial)
     assert MembershipState.LIVE is hosts.host_view(limited.hosts["h1"].record, NOW).state
     assert error_of(lambda: inviting(limited)) == "host_exists"
-    assert inviting(dataclasses.replace(limited, supervisors={})).invitations["h1"].record.key == ""
+    assert inviting(msgspec.structs.replace(limited, supervisors={})).invitations["h1"].record.key == ""
 
 
 @pytest.mark.parametrize(

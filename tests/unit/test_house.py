@@ -203,8 +203,8 @@ def test_no_name_stands_for_two_things() -> None:
 
 
 def test_no_constructor_takes_too_much() -> None:
-    """A constructor with many parameters hides that its class has many tasks. A dataclass may have
-    more fields, because it declares each as a value with a name and a type."""
+    """A constructor with many parameters hides that its class has many tasks. A value may have more
+    fields, because it declares each with a name and a type."""
     greedy = [
         f"{name_of(path)}: {node.name}"
         for path in PRODUCT
@@ -216,6 +216,21 @@ def test_no_constructor_takes_too_much() -> None:
     ]
 
     assert [] == greedy
+
+
+def test_no_struct_takes_the_field_of_a_dataclass() -> None:
+    """The type checker accepts it, and the value has a description of its default instead."""
+    wrong = [
+        f"{name_of(path)}: {node.name}"
+        for path in PRODUCT
+        for node in nodes_of(path)
+        if isinstance(node, ast.ClassDef) and not node.decorator_list
+        for part in node.body
+        if isinstance(part, ast.AnnAssign) and isinstance(part.value, ast.Call)
+        if ast.unparse(part.value.func) == "field"
+    ]
+
+    assert [] == wrong
 
 
 def test_docstrings_are_sentences() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import msgspec
 import pytest
 from placed_workers import H1, H2, J, changed, placed, running, with_workers
@@ -70,7 +68,7 @@ def test_a_jobs_own_word_about_replicas_stands_over_the_clusters() -> None:
         return snapshot(
             [bundle("code", holders=["m1", "m2"])],
             masters=["m1", "m2"],
-            jobs=[dataclasses.replace(entry, record=record)],
+            jobs=[msgspec.structs.replace(entry, record=record)],
         )
 
     def starts(own: dict[str, object], now: float, max_wait: float) -> bool:
@@ -91,7 +89,7 @@ def test_a_new_leader_finds_what_is_pending() -> None:
     """A4, A5: a kill or rebalance that only its first leader knew of would never be finished."""
     killed = job("j", ["code"], JobStatus.KILLED)
     pending = msgspec.structs.replace(killed.record, pending=Pending(step=PendingStep.REMOVE, due=10.0))
-    seen = snapshot([bundle("code")], jobs=[dataclasses.replace(killed, record=pending)])
+    seen = snapshot([bundle("code")], jobs=[msgspec.structs.replace(killed, record=pending)])
 
     assert [] == happened(seen, {}, server_now=9.0, max_wait_secs=60.0)
     assert [Happened(J, Due(10.0))] == happened(seen, {}, server_now=10.0, max_wait_secs=60.0)
@@ -118,8 +116,8 @@ def test_the_end_of_a_worker_is_noted_with_its_supervisor() -> None:
     seen = running(2, on={H1: (0,), H2: (1,)}, up=("h1", "h2"))
     record = seen.jobs[J].record
     spec = JobSpec(name="j", command=("true",), restart=Restart(policy=RestartPolicy.NEVER))
-    seen = dataclasses.replace(
-        seen, jobs={J: dataclasses.replace(seen.jobs[J], record=msgspec.structs.replace(record, spec=spec))}
+    seen = msgspec.structs.replace(
+        seen, jobs={J: msgspec.structs.replace(seen.jobs[J], record=msgspec.structs.replace(record, spec=spec))}
     )
     report = WorkerReport(job=J, worker=1, state=WorkerState.ENDED, pid=0, exit_code=3)
     found = happened(seen, {(J, 1): report}, server_now=5.0, max_wait_secs=60.0)
@@ -177,7 +175,7 @@ def test_until_it_has_settled_a_leader_moves_nobody_at_all() -> None:
     drained = predicted(seen, [drain])
     fewer = {H1: msgspec.structs.replace(seen.supervisors[H1], slots=1), H2: seen.supervisors[H2]}
 
-    for world in (seen, drained, dataclasses.replace(seen, supervisors=fewer)):
+    for world in (seen, drained, msgspec.structs.replace(seen, supervisors=fewer)):
         assert {0, 1, 2} <= set(placed(assignment_ops(world, settled=False), world)["h1"])
     assert {"h1": (), "h2": (0, 1, 2, 3)} == placed(assignment_ops(drained), drained)
 
@@ -187,7 +185,7 @@ def test_a_rebalance_waits_until_the_leader_has_settled() -> None:
     seen = running(1, on={H1: (0,), H2: ()}, up=("h1", "h2"))
     pending = Pending(step=PendingStep.REBALANCE, due=10.0, workers=3)
     record = msgspec.structs.replace(seen.jobs[J].record, status=JobStatus.REBALANCING, pending=pending)
-    seen = dataclasses.replace(seen, jobs={J: dataclasses.replace(seen.jobs[J], record=record)})
+    seen = msgspec.structs.replace(seen, jobs={J: msgspec.structs.replace(seen.jobs[J], record=record)})
 
     assert [] == happened(seen, {}, server_now=11.0, max_wait_secs=60.0, settled=False)
     assert [Happened(J, Due(11.0))] == happened(seen, {}, server_now=11.0, max_wait_secs=60.0)
@@ -198,7 +196,7 @@ def test_two_rebalances_that_are_due_together_give_a_waiting_worker_one_place() 
     worker."""
     pending = Pending(step=PendingStep.REBALANCE, due=10.0, workers=1)
     shrinking = [
-        with_workers(dataclasses.replace(j, record=msgspec.structs.replace(j.record, pending=pending)), 2)
+        with_workers(msgspec.structs.replace(j, record=msgspec.structs.replace(j.record, pending=pending)), 2)
         for j in (job(name, ["b"], JobStatus.REBALANCING) for name in ("j1", "j2"))
     ]
     seen = snapshot(
@@ -213,7 +211,7 @@ def test_two_rebalances_that_are_due_together_give_a_waiting_worker_one_place() 
         )
         for host, j in on.items()
     }
-    seen = dataclasses.replace(seen, assignments=full)
+    seen = msgspec.structs.replace(seen, assignments=full)
     events = happened(seen, {}, server_now=11.0, max_wait_secs=60.0)
     written = [decode(op.data, AssignmentRecord, path=op.path) for op in _assignment_writes(seen, events)]
     given = [w for record in written for w in record.workers if w.job == JobId("waiting")]
@@ -254,7 +252,7 @@ def test_the_end_of_a_rebalance_is_noted_after_its_moves() -> None:
         resume=JobStatus.ACTIVE,
         pending=Pending(step=PendingStep.REBALANCE, due=10.0, workers=3),
     )
-    seen = dataclasses.replace(seen, jobs={J: dataclasses.replace(seen.jobs[J], record=before)})
+    seen = msgspec.structs.replace(seen, jobs={J: msgspec.structs.replace(seen.jobs[J], record=before)})
     *moves, last = ops_of(seen, Happened(J, Due(10.0)))
 
     assert {"h1": (0, 2), "h2": (1,)} == placed(moves, seen)
@@ -271,11 +269,11 @@ def test_what_ended_long_ago_is_forgotten() -> None:
     """If this fails, ended jobs and hosts that are gone fill ZooKeeper, or `job show` loses a job
     that just failed."""
     ended = {
-        name: dataclasses.replace(job(name, ["b"], JobStatus.FAILED), mtime=m) for name, m in (("a", 5), ("b", 50))
+        name: msgspec.structs.replace(job(name, ["b"], JobStatus.FAILED), mtime=m) for name, m in (("a", 5), ("b", 50))
     }
     lives = job("lives", ["b"])
     seen = snapshot([bundle("b")], jobs=[*ended.values(), lives], assigned={"empty": [], "keeps": ["b"], "here": []})
-    seen = dataclasses.replace(seen, supervisors={SupervisorId("here"): supervisor("here")})
+    seen = msgspec.structs.replace(seen, supervisors={SupervisorId("here"): supervisor("here")})
 
     assert ["/jobs/a", "/assignments/empty"] == [op.path for op in cleanup_ops(seen, 60.0, 50.0)]
 
@@ -323,8 +321,8 @@ def test_workers_are_told_that_their_job_is_active_no_more() -> None:
 def test_until_it_has_settled_a_leader_gives_nothing_to_hosts_without_room() -> None:
     """C5: a host that is being drained would get new workers after each failover."""
     before = running(1, on={H1: ()}, up=(H1,))
-    draining = dataclasses.replace(before, assignments=predicted(before, drain_ops(before, H1, True)).assignments)
-    full = dataclasses.replace(
+    draining = msgspec.structs.replace(before, assignments=predicted(before, drain_ops(before, H1, True)).assignments)
+    full = msgspec.structs.replace(
         before, supervisors={H1: msgspec.structs.replace(before.supervisors[H1], slots=0)}, assignments={}
     )
 
@@ -340,10 +338,10 @@ def test_the_removal_of_a_killed_job_waits_for_no_rebalance() -> None:
     """If this fails, jobs are removed one by one, and not at all until the leader has settled."""
     due = Pending(step=PendingStep.REMOVE, due=1.0)
     killed = [job(name, ["b"], JobStatus.KILLED) for name in ("j", "other")]
-    killed = [dataclasses.replace(e, record=msgspec.structs.replace(e.record, pending=due)) for e in killed]
+    killed = [msgspec.structs.replace(e, record=msgspec.structs.replace(e.record, pending=due)) for e in killed]
     moving = job("moving", ["b"], JobStatus.REBALANCING)
     pending = Pending(step=PendingStep.REBALANCE, due=1.0, workers=1)
-    moving = dataclasses.replace(moving, record=msgspec.structs.replace(moving.record, pending=pending))
+    moving = msgspec.structs.replace(moving, record=msgspec.structs.replace(moving.record, pending=pending))
     seen = snapshot([bundle("b")], jobs=[*killed, moving])
 
     found = happened(seen, {}, server_now=2.0, max_wait_secs=0.0, settled=False)
@@ -378,5 +376,5 @@ def test_the_next_look_is_at_the_first_moment_that_counts(settled: bool, expecte
 
 def test_the_next_look_is_also_for_what_is_to_be_deleted() -> None:
     """If this fails, ended jobs stay until something else happens."""
-    ended = dataclasses.replace(job("j", ["b"], JobStatus.FAILED), mtime=5.0)
+    ended = msgspec.structs.replace(job("j", ["b"], JobStatus.FAILED), mtime=5.0)
     assert 65.0 == next_due(snapshot(jobs=[ended]), 60.0, 60.0)

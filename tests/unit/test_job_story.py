@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import msgspec
 from records_of import job
 
@@ -19,7 +17,7 @@ K = JobEventKind
 def entry(status: JobStatus, mtime: float = 0.0, workers: int = 1):  # type: ignore[no-untyped-def]
     found = job("j", ["b"], status)
     record = msgspec.structs.replace(found.record, workers=workers, created_at=1.0)
-    return dataclasses.replace(found, record=record, mtime=mtime)
+    return msgspec.structs.replace(found, record=record, mtime=mtime)
 
 
 def report(**said: float) -> WorkerReport:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import msgspec
 import pytest
 from records_of import bundle, job, snapshot
@@ -39,7 +37,7 @@ def test_only_the_host_that_has_a_worker_is_believed() -> None:
 def test_a_job_without_any_slot_says_so(status: JobStatus, note: str) -> None:
     """If this fails, a job without slots looks like one that is about to run."""
     entry = job("j", ["b"], status)
-    entry = dataclasses.replace(entry, record=msgspec.structs.replace(entry.record, workers=2))
+    entry = msgspec.structs.replace(entry, record=msgspec.structs.replace(entry.record, workers=2))
     view = job_view(snapshot([bundle("b", holders=["m1"])], jobs=[entry]), entry, {}, (), 0.0)
 
     assert note == view.reason
@@ -48,10 +46,10 @@ def test_a_job_without_any_slot_says_so(status: JobStatus, note: str) -> None:
 def test_a_job_whose_workers_wait_in_backoff_says_why() -> None:
     """If this fails, `job ls` shows an active job that never runs, and no reason."""
     entry = job("j", ["b"], JobStatus.ACTIVE)
-    entry = dataclasses.replace(entry, record=msgspec.structs.replace(entry.record, workers=2))
+    entry = msgspec.structs.replace(entry, record=msgspec.structs.replace(entry.record, workers=2))
     assigned = AssignmentRecord(workers=tuple(WorkerAssignment(job=J, worker=k) for k in (0, 1)))
     state = snapshot([bundle("b", holders=["m1", "m2", "m3"])], jobs=[entry])
-    state = dataclasses.replace(state, assignments={H1: AssignmentEntry(assigned, 1)})
+    state = msgspec.structs.replace(state, assignments={H1: AssignmentEntry(assigned, 1)})
     failed = {"state": WorkerState.BACKOFF, "exit_code": 2, "detail": "can't open file 'main.py'"}
     reports = {(J, k): msgspec.structs.replace(report(k, 0), **failed) for k in (0, 1)}
     one = {**reports, (J, 1): report(1, 7)}
@@ -66,10 +64,10 @@ def test_a_job_some_of_whose_workers_have_failed_for_good_says_so() -> None:
     entry = job("j", ["b"], JobStatus.ACTIVE)
     spec = JobSpec(name="j", command=("true",), restart=Restart(limit=2))
     record = msgspec.structs.replace(entry.record, workers=2, spec=spec, exits={"1": 3})
-    entry = dataclasses.replace(entry, record=record)
+    entry = msgspec.structs.replace(entry, record=record)
     assigned = AssignmentRecord(workers=(WorkerAssignment(job=J, worker=0),))
     state = snapshot([bundle("b", holders=["m1", "m2", "m3"])], jobs=[entry])
-    state = dataclasses.replace(state, assignments={H1: AssignmentEntry(assigned, 1)})
+    state = msgspec.structs.replace(state, assignments={H1: AssignmentEntry(assigned, 1)})
     view = job_view(state, entry, {(J, 0): report(0, 7)}, {H1}, 0.0)
 
     assert "worker 1 ended with exit code 3; its restart.limit of 2 is reached" == view.reason
@@ -80,10 +78,10 @@ def test_of_workers_that_nobody_has_told_of_nothing_is_said() -> None:
     """If this fails, a new leader, or a master without ZooKeeper, shows running workers as
     waiting."""
     entry = job("j", ["b"], JobStatus.ACTIVE)
-    entry = dataclasses.replace(entry, record=msgspec.structs.replace(entry.record, workers=3))
+    entry = msgspec.structs.replace(entry, record=msgspec.structs.replace(entry.record, workers=3))
     assigned = AssignmentRecord(workers=tuple(WorkerAssignment(job=J, worker=k) for k in (0, 1)))
     state = snapshot([bundle("b", holders=["m1", "m2", "m3"])], jobs=[entry])
-    state = dataclasses.replace(state, assignments={H1: AssignmentEntry(assigned, 1)})
+    state = msgspec.structs.replace(state, assignments={H1: AssignmentEntry(assigned, 1)})
 
     unheard = job_view(state, entry, {}, (), 0.0).workers
     heard = job_view(state, entry, {(J, 1): report(1, 7)}, {H1}, 0.0).workers
@@ -98,7 +96,7 @@ def test_an_ended_worker_is_shown_with_the_supervisor_it_ran_on() -> None:
     ended."""
     entry = job("j", ["b"], JobStatus.FINISHED)
     record = msgspec.structs.replace(entry.record, workers=2, exits={"0": 0, "1": 0}, ended_on={"0": H1})
-    entry = dataclasses.replace(entry, record=record)
+    entry = msgspec.structs.replace(entry, record=record)
     workers = job_view(snapshot([bundle("b", holders=["m1"])], jobs=[entry]), entry, {}, (), 0.0).workers
 
     assert [H1, None] == [worker.supervisor for worker in workers]

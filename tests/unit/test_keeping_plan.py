@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.policies.bundle_terms import Priority

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import msgspec
 import pytest
 from records_of import bundle, job, snapshot, supervisor
@@ -41,7 +39,7 @@ H1, H2 = SupervisorId("h1"), SupervisorId("h2")
 
 
 def having(entry: JobEntry, **changes: object) -> JobEntry:
-    return dataclasses.replace(entry, record=msgspec.structs.replace(entry.record, **changes))
+    return msgspec.structs.replace(entry, record=msgspec.structs.replace(entry.record, **changes))
 
 
 def with_places(
@@ -56,7 +54,7 @@ def with_places(
         )
         for host, workers in places.items()
     }
-    return dataclasses.replace(seen, assignments=entries)
+    return msgspec.structs.replace(seen, assignments=entries)
 
 
 # jobs
@@ -65,7 +63,7 @@ def with_places(
 @pytest.mark.parametrize(("now", "starts"), [(69.9, False), (70.0, True), (70.1, True)])
 def test_a_job_stops_waiting_at_its_moment(now: float, starts: bool) -> None:
     """A7: a job would wait for one more look of the leader, or start too early."""
-    entry = dataclasses.replace(job("j", ["code"], JobStatus.REPLICATING), mtime=10.0)
+    entry = msgspec.structs.replace(job("j", ["code"], JobStatus.REPLICATING), mtime=10.0)
     seen = snapshot([bundle("code")], jobs=[entry])
 
     assert ([Happened(J, Replicated(now))] if starts else []) == happened(seen, {}, server_now=now, max_wait_secs=60.0)
@@ -149,7 +147,7 @@ def test_a_new_leader_fills_slots_that_are_free_and_moves_nobody(slots: int, pla
 
 def test_records_are_deleted_only_when_they_were_useless_for_long() -> None:
     """A user would not find the end of a job, or records would fill ZooKeeper."""
-    ended = dataclasses.replace(job("j", ["b"], JobStatus.FINISHED), mtime=100.0, version=4)
+    ended = msgspec.structs.replace(job("j", ["b"], JobStatus.FINISHED), mtime=100.0, version=4)
     seen = with_places(snapshot(jobs=[ended, job("lives", ["b"])]), {H1: [], H2: [("lives", 0)]})
     orphan = Delete(paths.assignment(H1), 5)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import msgspec
@@ -128,7 +127,7 @@ def test_older_records_never_replace_newer_ones() -> None:
     def saved(epoch: int, zxid: int, cluster: str = "c") -> SavedRecords:
         record = ClusterRecord(id=cluster, announce_key="k")
         return SavedRecords(
-            zxid=zxid, saved_at=0.0, snapshot=dataclasses.replace(SNAPSHOT, epoch=epoch, cluster=record)
+            zxid=zxid, saved_at=0.0, snapshot=msgspec.structs.replace(SNAPSHOT, epoch=epoch, cluster=record)
         )
 
     assert saved(4, 100).at_least_as_new_as(None)
@@ -152,7 +151,7 @@ def test_it_is_written_after_so_many_changes_or_so_long(changes: int, elapsed: f
 def test_the_leader_leaves_the_writing_to_standbys() -> None:
     """If this fails, the leader spends its time on snapshots, or a cluster of one master saves
     none."""
-    both = dataclasses.replace(SNAPSHOT, masters={ME: master(ME), OTHER: master(OTHER)})
+    both = msgspec.structs.replace(SNAPSHOT, masters={ME: master(ME), OTHER: master(OTHER)})
 
     assert source(both, ME, leads=False) is None
     assert source(both, ME, leads=True) == ["http://m2"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Collection, Sequence
 
 import msgspec
@@ -56,21 +55,21 @@ def after(before: ClusterSnapshot, ops: Sequence[Op]) -> ClusterSnapshot:
             del known[id_]
         elif isinstance(op, Create | Set):
             known[id_] = PresenceEntry(decode(op.data, PresenceRecord, path=op.path), 0)
-    return dataclasses.replace(before, known_supervisors=known)
+    return msgspec.structs.replace(before, known_supervisors=known)
 
 
 def test_a_killed_host_is_gone_with_what_it_kept_until_it_returns() -> None:
     """If this fails, the Overview goes from 24 hosts to 23 and says that all is well."""
     dead = seen("h2", known=[host("h1"), host("h2")])
     left = after(dead, due(dead))
-    back = dataclasses.replace(left, supervisors=seen("h1", "h2").supervisors)
+    back = msgspec.structs.replace(left, supervisors=seen("h1", "h2").supervisors)
     returned = after(back, due(back, 2000.0))
 
     assert [] == gone(left, 1000.0 + presence_plan.ABSENT_SECS - 1)
     view = GoneView(id="h1", role="supervisor", host="127.0.0.1", since=1000.0, gone_secs=10.0, bundles=1, jobs=[])
     assert [view] == gone(left, 1000.0 + presence_plan.ABSENT_SECS)
     assert [] == gone(back, 3000.0)
-    assert [] == gone(dataclasses.replace(returned, supervisors={}), 3000.0), "it counts from its next absence"
+    assert [] == gone(msgspec.structs.replace(returned, supervisors={}), 3000.0), "it counts from its next absence"
 
 
 def test_a_new_leader_counts_on_and_writes_nothing() -> None:
@@ -88,7 +87,7 @@ def test_a_host_that_comes_is_remembered_from_then_on() -> None:
 
 def test_a_dead_master_is_gone() -> None:
     """If this fails, a cluster with one of two masters says that all is well."""
-    dead = dataclasses.replace(seen(), masters=snapshot(masters=["m1", "m2"]).masters)
+    dead = msgspec.structs.replace(seen(), masters=snapshot(masters=["m1", "m2"]).masters)
     kept = snapshot(
         [bundle("a", holders=["m3"]), bundle("b", holders=["m1", "m3"]), bundle("c", holders=["m1"])],
         masters=["m1"],
@@ -106,10 +105,10 @@ def test_a_dead_master_is_gone() -> None:
 
 def test_a_host_with_a_certificate_is_missed_until_it_is_revoked() -> None:
     """If this fails, no host of a cluster with TLS is ever missed."""
-    of = dataclasses.replace(seen(known=[host("h1")]), hosts={"h1": HostEntry(HostRecord(id="h1"), 0)})
+    of = msgspec.structs.replace(seen(known=[host("h1")]), hosts={"h1": HostEntry(HostRecord(id="h1"), 0)})
 
     assert [Set] == [type(op) for op in due(of)]
-    assert [Set] == [type(op) for op in due(dataclasses.replace(of, assignments={}))]
+    assert [Set] == [type(op) for op in due(msgspec.structs.replace(of, assignments={}))]
 
 
 @pytest.mark.parametrize("how", ["stopped", "drained", "revoked"])
@@ -118,9 +117,9 @@ def test_a_host_that_left_on_purpose_is_not_missed(how: str, absent_at: float) -
     """If this fails, each rolling restart and each removal of a host rings an alarm."""
     of = seen("h2", known=[host("h1", absent_at), host("h2")])
     drained = {SupervisorId("h1"): AssignmentEntry(AssignmentRecord(draining=True), 0)}
-    of = dataclasses.replace(of, assignments=drained if how == "drained" else {})
+    of = msgspec.structs.replace(of, assignments=drained if how == "drained" else {})
     shut_out = {"h1": HostEntry(HostRecord(id="h1", is_revoked=True), 0)}
-    of = dataclasses.replace(of, hosts=shut_out if how == "revoked" else {})
+    of = msgspec.structs.replace(of, hosts=shut_out if how == "revoked" else {})
 
     assert [Delete("/known-supervisors/h1", 0)] == due(of, left={"h1"} if how == "stopped" else ())
 
@@ -130,8 +129,8 @@ def test_the_jobs_of_a_host_are_noted_before_they_move() -> None:
     of = seen("h2", known=[host("h1"), host("h2")])
     workers = tuple(WorkerAssignment(job=JobId(name), worker=0) for name in ("b", "a"))
     busy = {SupervisorId("h1"): AssignmentEntry(AssignmentRecord(workers=workers), 0)}
-    left = after(of, due(dataclasses.replace(of, assignments=busy)))
-    left = dataclasses.replace(left, jobs={JobId(name): job(name, ["etl"]) for name in ("a", "b", "c")})
+    left = after(of, due(msgspec.structs.replace(of, assignments=busy)))
+    left = msgspec.structs.replace(left, jobs={JobId(name): job(name, ["etl"]) for name in ("a", "b", "c")})
 
     assert [["a", "b"]] == [view.jobs for view in gone(left, 1011.0)]
 
@@ -178,7 +177,7 @@ def test_a_host_that_returned_is_remembered_with_its_absences() -> None:
     """If this fails, a night in which a host died and came back looks like any other."""
     now, records = 1000.0, seen("h1", known=[host("h1")])
     for _ in range(presence_plan.MOST_ABSENCES + 1):
-        records = after(records, due(dataclasses.replace(records, supervisors={}), now))
+        records = after(records, due(msgspec.structs.replace(records, supervisors={}), now))
         records = after(records, due(records, now + 60.0))
         now += 1000.0
 
@@ -207,7 +206,7 @@ def test_a_host_that_starts_again_and_again_is_named_until_it_runs_for_a_while()
     records, named = after(seen("h1"), due(seen("h1"))), []
     for start in range(presence_plan.LOOP_STARTS + 1):
         restarted = msgspec.structs.replace(records.supervisors[SupervisorId("h1")], started_at=100.0 + start)
-        records = dataclasses.replace(records, supervisors={SupervisorId("h1"): restarted})
+        records = msgspec.structs.replace(records, supervisors={SupervisorId("h1"): restarted})
         records = after(records, due(records, 1000.0 + start * 60.0))
         named.append(restarting(records, 1000.0 + start * 60.0)["supervisor"])
 

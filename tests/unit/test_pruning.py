@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
+import msgspec
 import pytest
 from records_of import bundle, job, snapshot
 
@@ -78,7 +78,7 @@ def test_a_bundle_that_a_job_needs_is_not_removed() -> None:
     """If this fails, a job is left without its code or its dependency, and cannot start again
     anywhere.
     """
-    killed = dataclasses.replace(SEEN, jobs={j.record.id: j for j in [job("dying", ["lib"], JobStatus.KILLED)]})
+    killed = msgspec.structs.replace(SEEN, jobs={j.record.id: j for j in [job("dying", ["lib"], JobStatus.KILLED)]})
 
     for seen, needed, user in ((SEEN, "code", "lives"), (SEEN, "lib", "lives"), (killed, "lib", "dying")):
         with pytest.raises(TorrentdistError) as caught:

@@ -1,9 +1,8 @@
 """What an owner may keep and run at once."""
 
-from dataclasses import replace
-
 import pytest
 from msgspec import structs
+from msgspec.structs import replace
 from records_of import bundle, snapshot
 
 from torrentdist.cluster.records.snapshot import BundleEntry, ClusterSnapshot, TokenEntry

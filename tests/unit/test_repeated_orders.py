@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-
+import msgspec
 import pytest
 from records_of import bundle, snapshot, supervisor
 
@@ -46,7 +45,9 @@ def complete(seen: ClusterSnapshot, now: float) -> ClusterSnapshot:
     standing = entry.record.everywhere
     state = DistributionState.STANDING if standing else DistributionState.COMPLETE
     after = predicted(seen, end_ops(entry, state))
-    return dataclasses.replace(after, distributions={ETL: dataclasses.replace(after.distributions[ETL], mtime=now)})
+    return msgspec.structs.replace(
+        after, distributions={ETL: msgspec.structs.replace(after.distributions[ETL], mtime=now)}
+    )
 
 
 def told(seen: ClusterSnapshot, now: float) -> set[SupervisorId]:
@@ -96,7 +97,7 @@ def test_a_standing_order_stays() -> None:
     """If this fails, naming one more host ends a standing order, and nobody is told of it."""
     seen = complete(ordered(hosts(), 0.0, labels={"rack": "r1"}, everywhere=True), 10.0)
     other = supervisor("z", rack="r2")
-    seen = dataclasses.replace(seen, supervisors={**seen.supervisors, other.id: other})
+    seen = msgspec.structs.replace(seen, supervisors={**seen.supervisors, other.id: other})
     seen = complete(ordered(seen, 20.0, A, other.id, keep_secs=DAY), 30.0)
     record = seen.distributions[ETL].record
 
@@ -112,9 +113,9 @@ def test_a_narrower_order_does_not_slow_the_standing_one() -> None:
     later."""
     seen = complete(ordered(hosts(), 0.0, labels={"rack": "r1"}, everywhere=True), 10.0)
     late, other = supervisor("late", rack="r1"), supervisor("z", rack="r2")
-    seen = dataclasses.replace(seen, supervisors={**seen.supervisors, other.id: other})
+    seen = msgspec.structs.replace(seen, supervisors={**seen.supervisors, other.id: other})
     seen = ordered(seen, 20.0, A, other.id, terms=BundleTerms(rate=1))
-    seen = dataclasses.replace(seen, supervisors={**seen.supervisors, late.id: late})
+    seen = msgspec.structs.replace(seen, supervisors={**seen.supervisors, late.id: late})
     record = seen.distributions[ETL].record
     seen = predicted(seen, [*retell_ops(seen, record), *tell_ops(seen, record, [late.id])])
 

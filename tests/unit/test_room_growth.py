@@ -1,7 +1,5 @@
 """When the store of a host or a master is full, and what retention frees."""
 
-import dataclasses
-
 import msgspec
 import pytest
 from records_of import bundle, master, snapshot
@@ -60,7 +58,7 @@ def test_growth_is_said_in_words() -> None:
     """Nobody could tell what the figures mean, or a store that says nothing would seem never to
     fill."""
     goes = bundle("goes")
-    entry = dataclasses.replace(goes, record=msgspec.structs.replace(goes.record, size=7 * GIB))
+    entry = msgspec.structs.replace(goes, record=msgspec.structs.replace(goes.record, size=7 * GIB))
     room = {BundleId(id_): RoomView(rules=[], stays=[], goes=why) for id_, why in (("goes", "older"), ("etl", ""))}
     said = HostConditions(free={PeerId("m1"): GIB}, fills_in={PeerId("m1"): 9 * DAY})
     view = cluster_view(snapshot(masters=["m1"]), None, 0.0, said=said)

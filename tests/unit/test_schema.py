@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import msgspec
 import pytest
 from records_of import bundle, job, master, snapshot, supervisor
@@ -80,7 +78,9 @@ def test_a_record_of_the_older_schema_is_written_anew_once() -> None:
     raised = msgspec.structs.replace(seen.cluster, schema=records.SCHEMA)
 
     assert [] == list(outdated(seen))
-    assert [Set(PATH, encode(entry.record), entry.version)] == list(outdated(dataclasses.replace(seen, cluster=raised)))
+    assert [Set(PATH, encode(entry.record), entry.version)] == list(
+        outdated(msgspec.structs.replace(seen, cluster=raised))
+    )
 
 
 def test_a_later_releases_record_is_refused_by_name() -> None:

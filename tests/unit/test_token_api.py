@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
+from msgspec.structs import replace
 from records_of import snapshot
 
 from torrentdist.cluster.records.snapshot import ClusterSnapshot, TokenEntry

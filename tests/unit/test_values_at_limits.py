@@ -3,9 +3,8 @@ show."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from torrentdist.bundle import safe_paths
 from torrentdist.bundle.safe_paths import MAX_LINK_HOPS, LinkFault, find_layout_problem, find_link_problem

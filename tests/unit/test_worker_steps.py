@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from torrentdist.model.ids import JobId
 from torrentdist.model.jobs.job import OnIsolation
@@ -38,7 +37,7 @@ def step(worker: Worker, now: float = 10.0, lease: RunLease = LEASE) -> Action |
 
 
 def busy(**changes: object) -> Worker:
-    return replace(BUSY, run=replace(RUN, **changes))  # type: ignore[arg-type]
+    return replace(BUSY, run=replace(RUN, **changes))
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,10 @@ a timeline depends on the number of its spans, not on how much happened.
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from html import escape
 from typing import NamedTuple
+
+import msgspec
 
 from torrentdist.charts.quantities import percent, seconds
 from torrentdist.charts.svg import FIGURE_WIDTH, SERIES, axis, figure, legend, rule, text_at
@@ -63,8 +64,7 @@ def _curve(curve: Curve, colour: str, scale: float) -> str:
 SPANS = 48
 
 
-@dataclass(frozen=True)
-class Lane:
+class Lane(msgspec.Struct, frozen=True):
     name: str
     address: str
     """The page with its details."""

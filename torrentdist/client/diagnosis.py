@@ -8,8 +8,9 @@ Longer than most files: every finding of the doctor is one small function.
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from torrentdist.charts.quantities import size
 from torrentdist.client.zookeeper_probe import TreeAccess
@@ -123,8 +124,7 @@ SLOW_DISTRIBUTION_SECS = 3600.0
 """A distribution that takes longer is worth a look."""
 
 
-@dataclass(frozen=True)
-class DiskFacts:
+class DiskFacts(msgspec.Struct, frozen=True):
     path: str
     free: int
     total: int
@@ -215,8 +215,7 @@ def judge_spark_users(
 # ZooKeeper
 
 
-@dataclass(frozen=True)
-class ServerFacts:
+class ServerFacts(msgspec.Struct, frozen=True):
     """What one ZooKeeper server answers to four letter words."""
 
     address: str
@@ -310,8 +309,7 @@ def judge_access(config: ZooKeeperConfig, access: TreeAccess | None) -> Finding:
 # the masters
 
 
-@dataclass(frozen=True)
-class MasterFacts:
+class MasterFacts(msgspec.Struct, frozen=True):
     """What one master answered, or why it did not."""
 
     url: str

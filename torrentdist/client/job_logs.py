@@ -12,6 +12,8 @@ import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from torrentdist.client import job_client
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.http.api_calls import Broken, Request, ask, error_in, send
@@ -38,8 +40,7 @@ LONGEST_LINE = 1024 * 1024
 """A longer line is given in parts. A worker that only moves a progress bar never ends one."""
 
 
-@dataclass(frozen=True)
-class LogLine:
+class LogLine(msgspec.Struct, frozen=True):
     supervisor: SupervisorId
     worker: int
     stream: str
@@ -50,8 +51,7 @@ Emit = Callable[[LogLine], None]
 Note = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True):
     """The part of the output to read. `last` is the number of last lines per stream on each host;
     None means all."""
 

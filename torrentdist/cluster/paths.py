@@ -6,7 +6,8 @@ Longer than most files, because it is the only one that knows the shape of the t
 
 import hashlib
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from torrentdist.model import ids
 from torrentdist.model.errors import TorrentdistError
@@ -161,8 +162,7 @@ def _checked(kind: str, text: str) -> str:
     return text
 
 
-@dataclass(frozen=True)
-class GroupPaths:
+class GroupPaths(msgspec.Struct, frozen=True):
     """The paths of one resource group."""
 
     name: str
@@ -233,8 +233,7 @@ workers."""
 _HELD = "held"
 
 
-@dataclass(frozen=True)
-class HostGroupPaths(GroupPaths):
+class HostGroupPaths(GroupPaths, frozen=True):
     """The jobs' group as a host with an identity of its own uses it: its membership and each of its
     barriers have a parent that the leader makes for this host."""
 

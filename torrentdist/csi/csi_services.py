@@ -5,11 +5,11 @@ failure that nobody has foreseen is told without its details, which the log has.
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol, TypeVar
 
 import grpc
 import grpc.aio
+import msgspec
 from google.protobuf.wrappers_pb2 import BoolValue
 
 import torrentdist
@@ -80,8 +80,7 @@ def refusing(call: Callable[[R, KubeletCall], Awaitable[A]]) -> Callable[[R, Kub
     return answer
 
 
-@dataclass(frozen=True)
-class IdentityService:
+class IdentityService(msgspec.Struct, frozen=True):
     gateway: HostGateway
 
     async def info(self, request: csi.GetPluginInfoRequest, _: KubeletCall) -> csi.GetPluginInfoResponse:
@@ -98,8 +97,7 @@ class IdentityService:
         return csi.ProbeResponse(ready=BoolValue(value=await self.gateway.is_alive()))
 
 
-@dataclass(frozen=True)
-class NodeService:
+class NodeService(msgspec.Struct, frozen=True):
     node: str
     volumes: VolumeKeeper
     admit: Admit

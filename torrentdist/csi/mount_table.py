@@ -5,7 +5,8 @@ Pure: text in, values out. A line that is not understood is left out.
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from torrentdist.model.ids import Digest
 
@@ -14,8 +15,7 @@ _ESCAPE = re.compile(r"\\([0-7]{3})")
 DELETED = "//deleted"
 
 
-@dataclass(frozen=True)
-class Mount:
+class Mount(msgspec.Struct, frozen=True):
     target: str
     root: str
     """The directory of its file system that is mounted."""

@@ -8,8 +8,9 @@ Pure: no I/O and no clock. volume_keeper.py carries out the steps.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from hashlib import sha256
+
+import msgspec
 
 from torrentdist.csi.mount_table import Mount
 from torrentdist.csi.volume_request import Refusal, WantedVolume
@@ -21,49 +22,41 @@ UNMOUNTED_SECS = 60.0
 """How long a hold without a mount stays: the driver before this one may be about to mount."""
 
 
-@dataclass(frozen=True)
-class TakeHold:
+class TakeHold(msgspec.Struct, frozen=True):
     digest: Digest
 
 
-@dataclass(frozen=True)
-class EndHold:
+class EndHold(msgspec.Struct, frozen=True):
     """End a hold at whose target nothing is mounted."""
 
     name: str
 
 
-@dataclass(frozen=True)
-class MountContent:
+class MountContent(msgspec.Struct, frozen=True):
     digest: Digest
     path: str
 
 
-@dataclass(frozen=True)
-class Unmount:
+class Unmount(msgspec.Struct, frozen=True):
     """Unmount what is on top at the target."""
 
 
-@dataclass(frozen=True)
-class RemoveTarget:
+class RemoveTarget(msgspec.Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True)
-class AwaitBundle:
+class AwaitBundle(msgspec.Struct, frozen=True):
     """Ask for the bundle, and look again a little later."""
 
     message: str
 
 
-@dataclass(frozen=True)
-class Refuse:
+class Refuse(msgspec.Struct, frozen=True):
     why: Refusal
     message: str
 
 
-@dataclass(frozen=True)
-class Settled:
+class Settled(msgspec.Struct, frozen=True):
     pass
 
 
@@ -71,8 +64,7 @@ PublishStep = TakeHold | EndHold | MountContent | Unmount | AwaitBundle | Refuse
 UnpublishStep = Unmount | RemoveTarget | EndHold | Settled
 
 
-@dataclass(frozen=True)
-class TakeLostHold:
+class TakeLostHold(msgspec.Struct, frozen=True):
     """Hold again what is mounted and not held: the supervisor has lost its records."""
 
     target: str

@@ -10,10 +10,11 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ParamSpec
 from weakref import WeakValueDictionary
+
+import msgspec
 
 from torrentdist.csi import mounting
 from torrentdist.csi.host_gateway import HostGateway
@@ -50,8 +51,7 @@ MOST_STEPS = 20
 LOOK_SECS = 30.0
 
 
-@dataclass(frozen=True)
-class VolumeStats:
+class VolumeStats(msgspec.Struct, frozen=True):
     size: int
     files: int
     wrong: str

@@ -51,8 +51,7 @@ def invalid(message: str) -> VolumeRefused:
     return VolumeRefused(Refusal.INVALID, message)
 
 
-@dataclass(frozen=True)
-class Pod:
+class Pod(msgspec.Struct, frozen=True):
     """The pod that a volume is for, as the kubelet names it."""
 
     namespace: str

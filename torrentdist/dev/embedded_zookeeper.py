@@ -16,8 +16,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from torrentdist.host.process.listening_sockets import free_ports
 from torrentdist.model.errors import TorrentdistError
@@ -102,8 +103,7 @@ def _apache_jars() -> list[Path]:
     return sorted([*Path(home).glob("zookeeper*.jar"), *Path(home, "lib").glob("*.jar")])
 
 
-@dataclass(frozen=True)
-class SecurePort:
+class SecurePort(msgspec.Struct, frozen=True):
     """What a server needs to listen with TLS too, on a free port of loopback."""
 
     keystore: Path

@@ -2,8 +2,9 @@
 announce."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from torrentdist.host.host_store import HostStore
 from torrentdist.host.telemetry.event_log import EventLog
@@ -18,8 +19,7 @@ LEFT_SECS: Final = 0.5
 with other news."""
 
 
-@dataclass(frozen=True, slots=True)
-class HostParts:
+class HostParts(msgspec.Struct, frozen=True):
     store: HostStore
     engine: Engine
     events: EventLog

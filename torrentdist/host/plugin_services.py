@@ -13,9 +13,10 @@ import threading
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import CancelledError as FutureCancelled
 from concurrent.futures import TimeoutError as FutureTimeout
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
 
 from torrentdist.bundle.content_check import remove_wrong_packs
 from torrentdist.bundle.metafile import Metafile
@@ -38,8 +39,7 @@ CALL_SECS = 10.0
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class BundleSources:
+class BundleSources(msgspec.Struct, frozen=True):
     """Where a plug-in gets information about bundles."""
 
     holders: Callable[[BundleId], Coroutine[Any, Any, list[Holder]]]

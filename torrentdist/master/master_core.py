@@ -9,8 +9,9 @@ from __future__ import annotations
 import random
 import socket
 import time
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from torrentdist import __version__
 from torrentdist.cluster.records.mirror import Mirror
@@ -33,8 +34,7 @@ def id_of(config: Config) -> MasterId:
     return ids.master_id(f"master-{socket.gethostname()}-{config.api.port}")
 
 
-@dataclass(frozen=True, slots=True)
-class MasterCore:
+class MasterCore(msgspec.Struct, frozen=True):
     config: Config
     host: HostDaemon
     session: MasterSession

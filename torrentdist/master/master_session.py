@@ -1,7 +1,7 @@
 """This master's id, its ZooKeeper session, and its mirror of the records, for the parts that need
 all three."""
 
-from dataclasses import dataclass
+import msgspec
 
 from torrentdist.cluster.records.mirror import Mirror
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
@@ -9,8 +9,7 @@ from torrentdist.model.errors import required
 from torrentdist.model.ids import MasterId
 
 
-@dataclass(frozen=True, slots=True)
-class MasterSession:
+class MasterSession(msgspec.Struct, frozen=True):
     me: MasterId
     zookeeper: ZooKeeper
     mirror: Mirror

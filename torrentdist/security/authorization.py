@@ -10,11 +10,13 @@ with what it found.
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase, translate
 from functools import lru_cache
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import MAX_ID_LENGTH, BundleId, JobId
@@ -62,8 +64,7 @@ class Proof(StrEnum):
     """A master lets it read one thing at this host."""
 
 
-@dataclass(frozen=True)
-class Principal:
+class Principal(msgspec.Struct, frozen=True):
     """The sender of one request."""
 
     name: str

@@ -14,10 +14,10 @@ import hmac
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from torrentdist.model.access.envelope import KEY_BYTES, SIGNATURE_BYTES
 from torrentdist.model.errors import TorrentdistError
@@ -55,8 +55,7 @@ class Capability(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Its end, by ZooKeeper's clock."""
 
 
-@dataclass(frozen=True)
-class UrlTrust:
+class UrlTrust(msgspec.Struct, frozen=True):
     """What a gateway knows about capabilities."""
 
     cluster: str
@@ -64,7 +63,7 @@ class UrlTrust:
     """The public key of the masters."""
     since: float = 0.0
     """When the key replaced the one before."""
-    revoked: Mapping[str, float] = field(default_factory=dict)
+    revoked: Mapping[str, float] = msgspec.field(default_factory=dict)
     """Names of revoked capabilities, each with its end."""
 
 

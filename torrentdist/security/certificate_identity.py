@@ -8,9 +8,10 @@ Pure: no I/O, and no cryptography. TLS has verified the certificate before this 
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
+
+import msgspec
 
 from torrentdist.model.ids import MAX_ID_LENGTH
 
@@ -29,8 +30,7 @@ class CertificateRole(StrEnum):
     """A server of ZooKeeper. It is nobody at our own daemons."""
 
 
-@dataclass(frozen=True)
-class CertificateIdentity:
+class CertificateIdentity(msgspec.Struct, frozen=True):
     """The holder of a certificate."""
 
     cluster: str

@@ -10,8 +10,9 @@ Never: read a clock; the caller passes the time.
 import os
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wording import cause_text
@@ -25,8 +26,7 @@ LOW_SHARE: Final = 0.25
 """A certificate with less of its life left is a reason to complain."""
 
 
-@dataclass(frozen=True)
-class TlsOwner:
+class TlsOwner(msgspec.Struct, frozen=True):
     """The daemon that a certificate has to name."""
 
     role: CertificateRole
@@ -34,8 +34,7 @@ class TlsOwner:
     address: str
 
 
-@dataclass(frozen=True)
-class _Loaded:
+class _Loaded(msgspec.Struct, frozen=True):
     server: ssl.SSLContext
     client: ssl.SSLContext
     facts: CertificateFacts

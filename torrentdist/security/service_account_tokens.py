@@ -8,7 +8,6 @@ Pure: no I/O and no clock.
 
 from base64 import urlsafe_b64decode
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
 from cryptography.exceptions import InvalidSignature
@@ -35,8 +34,7 @@ class PodTokenRefused(Exception):
     """The token proves nothing. The text says why, without the token."""
 
 
-@dataclass(frozen=True)
-class PodIdentity:
+class PodIdentity(msgspec.Struct, frozen=True):
     """What a verified token says of its pod."""
 
     namespace: str
@@ -45,8 +43,7 @@ class PodIdentity:
     uid: str
 
 
-@dataclass(frozen=True)
-class PublishedKey:
+class PublishedKey(msgspec.Struct, frozen=True):
     """A public key of the cluster."""
 
     id: str
@@ -55,8 +52,7 @@ class PublishedKey:
     key: rsa.RSAPublicKey | ec.EllipticCurvePublicKey
 
 
-@dataclass(frozen=True)
-class ExpectedToken:
+class ExpectedToken(msgspec.Struct, frozen=True):
     audience: str
     issuer: str = ""
     """Empty: any issuer whose keys these are."""

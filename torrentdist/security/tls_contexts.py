@@ -7,9 +7,10 @@ Never: use another library than Python's own ssl, which every command imports an
 
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from torrentdist.model.configuration.config import ClientConfig, TlsConfig
 from torrentdist.model.errors import TorrentdistError
@@ -21,8 +22,7 @@ _NO_TLS: Final = ("HTTP_REQUEST", "WRONG_VERSION_NUMBER")
 """OpenSSL's reasons if a client does not speak TLS. Such a client would not understand an alert."""
 
 
-@dataclass(frozen=True)
-class TlsFiles:
+class TlsFiles(msgspec.Struct, frozen=True):
     """The PEM files of one end of a connection. None: it has no certificate of its own."""
 
     ca: Path
@@ -33,8 +33,7 @@ class TlsFiles:
         return [path for path in (self.ca, self.certificate, self.key) if path is not None]
 
 
-@dataclass(frozen=True)
-class PeerCertificate:
+class PeerCertificate(msgspec.Struct, frozen=True):
     """The verified certificate of the other end of a connection."""
 
     identity: CertificateIdentity

@@ -16,7 +16,6 @@ import random
 import socket
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -44,8 +43,7 @@ LOOK_SECS = 5.0
 _FAILURES = (HttpError, Broken, TimeoutError, OSError, TorrentdistError)
 
 
-@dataclass(frozen=True, kw_only=True)
-class LocalPeer:
+class LocalPeer(msgspec.Struct, frozen=True, kw_only=True):
     """How this process describes itself to masters. Functions are called before each announce."""
 
     id: PeerId
@@ -58,8 +56,7 @@ class LocalPeer:
     condition: Callable[[], HostCondition] = HostCondition
 
 
-@dataclass(frozen=True, kw_only=True)
-class MasterAccess:
+class MasterAccess(msgspec.Struct, frozen=True, kw_only=True):
     """How the agent reaches the masters."""
 
     http: Http

@@ -12,10 +12,11 @@ import struct
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+import msgspec
 
 from torrentdist.bundle.files.file_cloner import FICLONE
 
@@ -41,15 +42,14 @@ def can_clone(directory: Path) -> bool:
         return False
 
 
-@dataclass(frozen=True)
-class DiskUse:
+class DiskUse(msgspec.Struct, frozen=True):
     """The blocks on disk that some files use."""
 
     own: int = 0
     """Bytes that no other file uses: what deleting these files frees."""
     shared: Sequence[int] = ()
     """Where the blocks that other files use too begin, each followed by its length, in order."""
-    linked: Mapping[int, int] = field(default_factory=dict)
+    linked: Mapping[int, int] = msgspec.field(default_factory=dict)
     """Bytes of the files that have other names too, by inode."""
 
 

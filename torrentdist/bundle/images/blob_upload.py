@@ -6,8 +6,10 @@ Pure: no I/O and no clock.
 """
 
 import re
-from dataclasses import dataclass, replace
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from torrentdist.model.errors import TorrentdistError
 
@@ -17,8 +19,7 @@ _RANGE: Final = re.compile(r"(?:bytes )?(\d{1,15})-(\d{1,15})(?:/(?:\d{1,15}|\*)
 _LENGTH: Final = re.compile(r"\d{1,15}", re.ASCII)
 
 
-@dataclass(frozen=True)
-class BlobChunk:
+class BlobChunk(msgspec.Struct, frozen=True):
     """What a request says of the bytes in its body. None: it does not say that."""
 
     start: int | None = None
@@ -43,8 +44,7 @@ def chunk_of(content_range: str | None, content_length: str | None) -> BlobChunk
     return BlobChunk(start, told)
 
 
-@dataclass(frozen=True)
-class UploadState:
+class UploadState(msgspec.Struct, frozen=True):
     """Bytes that have come, and the bytes that may still come in the request under way."""
 
     offset: int = 0

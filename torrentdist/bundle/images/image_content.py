@@ -6,8 +6,9 @@ Pure: no I/O; manifests are looked up by a function of the caller.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from torrentdist.bundle.images.image_layout import Descriptor, ManifestFile, digest_of, parse_manifest
 from torrentdist.bundle.images.image_names import is_digest
@@ -19,11 +20,10 @@ MOST_MANIFEST_BYTES: Final = 32 * 1024 * 1024
 _PLAIN_TAR: Final = ".tar"
 
 
-@dataclass(frozen=True)
-class ImageContent:
-    manifests: dict[str, bytes] = field(default_factory=dict)
+class ImageContent(msgspec.Struct, frozen=True):
+    manifests: dict[str, bytes] = msgspec.field(default_factory=dict)
     """The manifests that are here, by digest; the image's own is the first."""
-    blobs: dict[str, int] = field(default_factory=dict)
+    blobs: dict[str, int] = msgspec.field(default_factory=dict)
     """The sizes of configurations and layers, by digest."""
     plain_layers: tuple[str, ...] = ()
     """Digests of the layers that are tars without compression, in their order."""

@@ -12,9 +12,10 @@ pushed again is the bundle of its next generation, `image--app--1--_g1`.
 """
 
 import re
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
+
+import msgspec
 
 from torrentdist.model import ids
 from torrentdist.model.ids import BundleId
@@ -34,8 +35,7 @@ _GENERATION: Final = re.compile(rf"(.+){_MARK}_g([1-{GENERATIONS - 1}])", re.ASC
 _REFERRER: Final = re.compile(r"referrer\.[0-9a-f]{16}\.[0-9a-f]{16}", re.ASCII)
 
 
-@dataclass(frozen=True)
-class Image:
+class Image(msgspec.Struct, frozen=True):
     name: str
     tag: str
 

@@ -4,8 +4,9 @@ Always: one sender leaves a part of the room to all others.
 Pure: no I/O.
 """
 
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+import msgspec
 
 from torrentdist.bundle.store.store_values import StoreUsage
 
@@ -13,8 +14,7 @@ SHARE: Final = 0.75
 """The part of the room for pushes that one sender may take."""
 
 
-@dataclass(frozen=True)
-class PushRoom:
+class PushRoom(msgspec.Struct, frozen=True):
     free: int
     """Bytes that may still be pushed."""
     pushed: int

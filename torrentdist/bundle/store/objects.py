@@ -15,9 +15,10 @@ import shutil
 import stat
 from collections.abc import Set
 from contextlib import suppress
-from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
+
+import msgspec
 
 from torrentdist.bundle.files.deletion import delete
 from torrentdist.bundle.files.durability import fsync_dir, is_shortage, sync_filesystem, write_durably
@@ -31,11 +32,10 @@ _TORN = re.compile(r"\.(store\.json|catalog\.json|metafile|recipe|index|set-asid
 """Temporary files of `write_durably` that a killed process left unfinished."""
 
 
-@dataclass(frozen=True, slots=True)
-class FoundObjects:
-    published: dict[Digest, tuple[Head, float]] = field(default_factory=dict)
+class FoundObjects(msgspec.Struct, frozen=True):
+    published: dict[Digest, tuple[Head, float]] = msgspec.field(default_factory=dict)
     """The head of each published object, and the time of its last use."""
-    arriving: list[Digest] = field(default_factory=list)
+    arriving: list[Digest] = msgspec.field(default_factory=list)
 
 
 class Objects:

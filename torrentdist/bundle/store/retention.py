@@ -7,8 +7,9 @@ Pure: no I/O, clock or thread. The store carries out the decision.
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from torrentdist.bundle.store.store_values import StoreUsage
 from torrentdist.model.ids import Digest
@@ -42,8 +43,7 @@ def claim_everything(digest: Digest) -> Collection[KeepReason]:
     return frozenset({KeepReason.IN_USE})
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     digest: Digest
     size: int
     used_at: float
@@ -74,8 +74,7 @@ def plan(entries: Sequence[Entry], *, need: int) -> list[Digest] | None:
     return [entry.digest for entry in chosen if entry.digest not in spared]
 
 
-@dataclass(frozen=True, slots=True)
-class StoreMarks:
+class StoreMarks(msgspec.Struct, frozen=True):
     """Above `high` bytes of its own, a store removes bundles until it has `low`; 0: never."""
 
     high: int = 0

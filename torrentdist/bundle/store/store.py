@@ -14,8 +14,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from torrentdist.bundle.content_check import Damage, finish_content, protect_packs
 from torrentdist.bundle.files.durability import disk_failures, free_bytes

@@ -9,8 +9,9 @@ Never: do I/O. A query never waits for a disk.
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from types import MappingProxyType
+
+from msgspec.structs import replace
 
 from torrentdist.bundle.store import retention
 from torrentdist.bundle.store.retention import Claims, KeepReason

@@ -1,13 +1,13 @@
 """The immutable values that a store returns. Each is true at the time of the query."""
 
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from torrentdist.model.ids import Digest
 
 
-@dataclass(frozen=True, slots=True)
-class StoredBundle:
+class StoredBundle(msgspec.Struct, frozen=True):
     digest: Digest
     size: int
     files: int
@@ -19,8 +19,7 @@ class StoredBundle:
     published_at: float
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(msgspec.Struct, frozen=True):
     """A bundle that was begun and is not published."""
 
     digest: Digest
@@ -30,8 +29,7 @@ class Arrival:
     """Why it was unpublished; None if it was never published."""
 
 
-@dataclass(frozen=True, slots=True)
-class RoomNeeded:
+class RoomNeeded(msgspec.Struct, frozen=True):
     """The room that a bundle takes."""
 
     size: int
@@ -45,8 +43,7 @@ class RoomNeeded:
         return self.size + self.packs - self.shared
 
 
-@dataclass(frozen=True, slots=True)
-class Shortage:
+class Shortage(msgspec.Struct, frozen=True):
     """Bytes that are missing. A negative number counts bytes that are left."""
 
     on_disk: int
@@ -57,8 +54,7 @@ class Shortage:
         return max(self.on_disk, self.by_limit)
 
 
-@dataclass(frozen=True, slots=True)
-class StoreUsage:
+class StoreUsage(msgspec.Struct, frozen=True):
     published: int
     published_bytes: int
     arriving: int
@@ -69,8 +65,7 @@ class StoreUsage:
     free_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Pruned:
+class Pruned(msgspec.Struct, frozen=True):
     removed: tuple[StoredBundle, ...]
     kept: int
 

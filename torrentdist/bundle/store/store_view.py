@@ -8,8 +8,9 @@ call.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from torrentdist.bundle.store.catalog import Catalog
 from torrentdist.bundle.store.store_state import StoreState
@@ -17,8 +18,7 @@ from torrentdist.bundle.store.store_values import StoredBundle, StoreUsage
 from torrentdist.model.ids import BundleId, Digest, StoreId
 
 
-@dataclass(frozen=True, slots=True)
-class StoreMemory:
+class StoreMemory(msgspec.Struct, frozen=True):
     """The state that a store shares with its views."""
 
     data_dir: Path

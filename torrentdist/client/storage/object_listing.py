@@ -7,8 +7,9 @@ Never: read an object's content.
 
 import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from torrentdist.bundle import safe_paths
 from torrentdist.model.errors import TorrentdistError
@@ -19,8 +20,7 @@ _VERSIONS = ("ETag", "etag", "md5", "LastModified", "mtime", "modificationTime",
 """What storages call the mark that changes with the content; the first one that is there counts."""
 
 
-@dataclass(frozen=True)
-class StoredObject:
+class StoredObject(msgspec.Struct, frozen=True):
     path: str
     """Below the URL; the name of the object if the URL is one object."""
     location: str
@@ -30,8 +30,7 @@ class StoredObject:
     """Changes with the content; empty if the storage does not tell."""
 
 
-@dataclass(frozen=True)
-class Listing:
+class Listing(msgspec.Struct, frozen=True):
     url: str
     storage: Any
     """The file system of fsspec."""

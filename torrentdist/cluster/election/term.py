@@ -5,8 +5,9 @@ Pure: no I/O and no clock.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from torrentdist.cluster import paths
 from torrentdist.model.errors import TorrentdistError
@@ -76,40 +77,34 @@ class TermRecord(Record, frozen=True, kw_only=True):
         return self.leader if not self.left and self.election in names else None
 
 
-@dataclass(frozen=True)
-class Term:
+class Term(msgspec.Struct, frozen=True):
     epoch: int
     election: str
     """Path of the leader's election znode."""
     session: int
 
 
-@dataclass(frozen=True)
-class OwnNode:
+class OwnNode(msgspec.Struct, frozen=True):
     name: str
     owner: int
     """The session that owns the znode, according to ZooKeeper."""
 
 
-@dataclass(frozen=True)
-class MustQueue:
+class MustQueue(msgspec.Struct, frozen=True):
     """We have no znode in the queue."""
 
 
-@dataclass(frozen=True)
-class Ghost:
+class Ghost(msgspec.Struct, frozen=True):
     """Our znode belongs to an older session and would outlive us in the queue."""
 
     name: str
 
 
-@dataclass(frozen=True)
-class Waits:
+class Waits(msgspec.Struct, frozen=True):
     predecessor: str
 
 
-@dataclass(frozen=True)
-class First:
+class First(msgspec.Struct, frozen=True):
     name: str
 
 

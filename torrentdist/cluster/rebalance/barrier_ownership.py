@@ -11,7 +11,9 @@ Longer than most files: place and barriers change in the same transactions.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.election.term import LEASE_SHARE, queue
@@ -46,8 +48,7 @@ _SESSION_BITS = 2**64 - 1
 NEVER = float("-inf")
 
 
-@dataclass(frozen=True)
-class BarrierLease:
+class BarrierLease(msgspec.Struct, frozen=True):
     """How long the session is certain to live, from the last acknowledged write."""
 
     sent: float = NEVER
@@ -69,8 +70,7 @@ class BarrierLease:
         return self.sent + min(RENEWAL_SHARE * self.timeout, (self.stop - self.sent) / 2)
 
 
-@dataclass(frozen=True)
-class BarrierOwnership:
+class BarrierOwnership(msgspec.Struct, frozen=True):
     group: GroupPaths
     unique: str
     """Prefix of our znodes' names. No other process uses it."""
@@ -89,7 +89,7 @@ class BarrierOwnership:
     doubtful: bool = False
     """Whether a write whose answer was lost may still be executed. The next write rules that
     out."""
-    owned: Mapping[str, int] = field(default_factory=dict)
+    owned: Mapping[str, int] = msgspec.field(default_factory=dict)
     """Our barriers with their fencing numbers."""
     unclear: frozenset[str] = frozenset()
     """Resources whose barriers may be ours. We have to read them to know."""

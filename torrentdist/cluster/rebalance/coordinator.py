@@ -8,8 +8,10 @@ nothing if no resource has to move.
 Never: do I/O, or look at a clock.
 """
 
-from dataclasses import dataclass, field, replace
 from functools import reduce
+
+import msgspec
+from msgspec.structs import replace
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.election.term import queue
@@ -41,8 +43,7 @@ from torrentdist.cluster.session.znode_operations import BadVersion, Check, NoNo
 from torrentdist.model.records import encode
 
 
-@dataclass(frozen=True)
-class Coordinator:
+class Coordinator(msgspec.Struct, frozen=True):
     group: GroupPaths
     algorithm: Algorithm
     me: str
@@ -56,9 +57,9 @@ class Coordinator:
     stale: frozenset[RequestKind] = frozenset()
     members: tuple[str, ...] = ()
     resources: frozenset[str] = frozenset()
-    plan: PlanRecord = field(default_factory=PlanRecord)
+    plan: PlanRecord = msgspec.field(default_factory=PlanRecord)
     plan_version: int = 0
-    status: StatusRecord = field(default_factory=StatusRecord)
+    status: StatusRecord = msgspec.field(default_factory=StatusRecord)
     status_version: int = 0
     stopped: frozenset[str] = frozenset()
     rebalanced_at: float = NEVER

@@ -7,8 +7,9 @@ executed, or may still be.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from torrentdist.cluster.session.znode_operations import Op, Result, Stat, TransactionFailed, ZNodeError
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
@@ -21,58 +22,49 @@ FIRST_BREATH_SECS = 0.05
 LONGEST_BREATH_SECS = 5.0
 
 
-@dataclass(frozen=True)
-class Children:
+class Children(msgspec.Struct, frozen=True):
     path: str
     watch: bool = False
     fresh: bool = False
     """Whether the answer must include everything acknowledged to any client before."""
 
 
-@dataclass(frozen=True)
-class Get:
+class Get(msgspec.Struct, frozen=True):
     path: str
     watch: bool = False
 
 
-@dataclass(frozen=True)
-class Await:
+class Await(msgspec.Struct, frozen=True):
     """Reads a znode, and watches it whether or not it exists."""
 
     path: str
 
 
-@dataclass(frozen=True)
-class Ensure:
+class Ensure(msgspec.Struct, frozen=True):
     paths: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Commit:
+class Commit(msgspec.Struct, frozen=True):
     ops: tuple[Op, ...]
 
 
 Request = Children | Get | Await | Ensure | Commit
 
 
-@dataclass(frozen=True)
-class Names:
+class Names(msgspec.Struct, frozen=True):
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Content:
+class Content(msgspec.Struct, frozen=True):
     data: bytes
     stat: Stat
 
 
-@dataclass(frozen=True)
-class Absent:
+class Absent(msgspec.Struct, frozen=True):
     """The znode does not exist. Only `Await` has set a watch."""
 
 
-@dataclass(frozen=True)
-class Done:
+class Done(msgspec.Struct, frozen=True):
     results: tuple[Result, ...] = ()
 
     def stat(self, index: int) -> Stat:
@@ -81,16 +73,14 @@ class Done:
         return found
 
 
-@dataclass(frozen=True)
-class Refused:
+class Refused(msgspec.Struct, frozen=True):
     """Nothing was changed, because operation number `index` was refused."""
 
     index: int
     reason: ZNodeError
 
 
-@dataclass(frozen=True)
-class Unsure:
+class Unsure(msgspec.Struct, frozen=True):
     pass
 
 
@@ -128,8 +118,7 @@ class RequestKind(StrEnum):
     WRITE = "write"
 
 
-@dataclass(frozen=True)
-class Errand:
+class Errand(msgspec.Struct, frozen=True):
     kind: RequestKind
     request: Request
     subject: tuple[str, ...] = ()

@@ -9,8 +9,10 @@ Longer than most files: its transitions form one machine.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from functools import reduce
+
+import msgspec
+from msgspec.structs import replace
 
 from torrentdist.cluster.election.term import queue
 from torrentdist.cluster.paths import GroupPaths, stopped_name
@@ -52,15 +54,14 @@ from torrentdist.model.backoff import pause_secs
 FIRST_BACKOFF_SECS = 0.5
 
 
-@dataclass(frozen=True)
-class MemberMachine:
+class MemberMachine(msgspec.Struct, frozen=True):
     ownership: BarrierOwnership
     algorithm: Algorithm
     patience_secs: float = 0.5
     """How long to wait for missing resources before work starts on those that are available."""
     max_backoff_secs: float = 30.0
     work: Work = Work.IDLE
-    running: Mapping[str, int] = field(default_factory=dict)
+    running: Mapping[str, int] = msgspec.field(default_factory=dict)
     """The argument of `on_start`, until `on_stop` is done."""
     cancelled: bool = False
     """Whether `on_start` was cancelled."""
@@ -68,7 +69,7 @@ class MemberMachine:
     """Whether `on_start` failed, so that whatever it started must be stopped."""
     gained_at: float = NEVER
     """When we gained resources that work has not started on yet."""
-    order: Order = field(default_factory=Order)
+    order: Order = msgspec.field(default_factory=Order)
     announced: int | None = None
     """Generation of a plan that has to be read."""
     stale: frozenset[RequestKind] = frozenset()

@@ -2,8 +2,9 @@
 of work."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from torrentdist.cluster.rebalance.barrier_ownership import BarrierLease
 from torrentdist.cluster.rebalance.group_requests import Answer, Request
@@ -26,8 +27,7 @@ NEXT_WORK: Mapping[Work, frozenset[Work]] = {
 else starts."""
 
 
-@dataclass(frozen=True)
-class Order:
+class Order(msgspec.Struct, frozen=True):
     """What the plan tells this member to do."""
 
     generation: int = 0
@@ -38,72 +38,60 @@ class Order:
     """zxid of the transaction that wrote the plan."""
 
 
-@dataclass(frozen=True)
-class InSession:
+class InSession(msgspec.Struct, frozen=True):
     session: int | None
 
 
-@dataclass(frozen=True)
-class Answered:
+class Answered(msgspec.Struct, frozen=True):
     serial: int
     answer: Answer
     lease: BarrierLease
 
 
-@dataclass(frozen=True)
-class Changed:
+class Changed(msgspec.Struct, frozen=True):
     """A watch fired: the path has to be read again."""
 
     path: str
 
 
-@dataclass(frozen=True)
-class WorkStarted:
+class WorkStarted(msgspec.Struct, frozen=True):
     """`on_start` has returned."""
 
 
-@dataclass(frozen=True)
-class StartFailed:
+class StartFailed(msgspec.Struct, frozen=True):
     """`on_start` raised an error, or was cancelled as requested."""
 
 
-@dataclass(frozen=True)
-class Stopped:
+class Stopped(msgspec.Struct, frozen=True):
     """`on_stop` has returned or raised an error. By its contract no work runs any more."""
 
 
-@dataclass(frozen=True)
-class Depart:
+class Depart(msgspec.Struct, frozen=True):
     """Leave the group permanently."""
 
 
-@dataclass(frozen=True)
-class Tick:
+class Tick(msgspec.Struct, frozen=True):
     """Time has passed."""
 
 
 Event = InSession | Answered | Changed | WorkStarted | StartFailed | Stopped | Depart | Tick
 
 
-@dataclass(frozen=True)
-class AskZooKeeper:
+class AskZooKeeper(msgspec.Struct, frozen=True):
     serial: int
     session: int | None
     request: Request
 
 
-@dataclass(frozen=True)
-class CallStart:
+class CallStart(msgspec.Struct, frozen=True):
     resources: Mapping[str, int]
 
 
-@dataclass(frozen=True)
-class CancelStart:
+class CancelStart(msgspec.Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True)
-class CallStop:
+class CallStop(msgspec.Struct, frozen=True):
     pass
 
 

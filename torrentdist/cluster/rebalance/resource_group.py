@@ -14,7 +14,8 @@ import contextlib
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from torrentdist.cluster.paths import GroupPaths
 from torrentdist.cluster.rebalance import coordinator as coordination
@@ -56,16 +57,14 @@ OnStop = Callable[[], Awaitable[None]]
 _AGAIN_SECS = 0.2
 
 
-@dataclass(frozen=True)
-class Callbacks:
+class Callbacks(msgspec.Struct, frozen=True):
     """The user's code: `on_start` begins work on resources, and `on_stop` ends all work."""
 
     on_start: OnStart
     on_stop: OnStop
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
     min_interval_secs: float = 2.0
     """Shortest interval between two rebalancings that this member starts as the coordinator."""
     patience_secs: float = 0.5
@@ -78,8 +77,7 @@ class Settings:
     `on_start`."""
 
 
-@dataclass(frozen=True)
-class Statistics:
+class Statistics(msgspec.Struct, frozen=True):
     member: str | None
     coordinator: bool
     generation: int

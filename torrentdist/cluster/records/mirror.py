@@ -12,8 +12,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum, auto
+
+import msgspec
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.records.snapshot import ClusterSnapshot, ReadTree, updated
@@ -31,8 +32,7 @@ _FIRST_PAUSE_SECS = 0.5
 _LONGEST_PAUSE_SECS = 10.0
 
 
-@dataclass(frozen=True)
-class MirrorPlan:
+class MirrorPlan(msgspec.Struct, frozen=True):
     """The part of the tree to mirror."""
 
     records: frozenset[str]
@@ -66,8 +66,7 @@ class Aspect(Enum):
     CHILDREN = auto()
 
 
-@dataclass(frozen=True)
-class Look:
+class Look(msgspec.Struct, frozen=True):
     """A part of a znode to read again. Its data and its children are read and watched
     separately."""
 

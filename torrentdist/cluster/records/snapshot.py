@@ -9,9 +9,8 @@ Longer than most files: the value and the rule that derives the next one belong 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 from urllib.parse import urlsplit
@@ -46,8 +45,7 @@ V = TypeVar("V")
 E = TypeVar("E", bound=records.Record)
 
 
-@dataclass(frozen=True)
-class RecordEntry(Generic[E]):
+class RecordEntry(msgspec.Struct, Generic[E], frozen=True):
     """A record as it was read."""
 
     record: E
@@ -57,9 +55,8 @@ class RecordEntry(Generic[E]):
     """ZooKeeper's time of the record's last write."""
 
 
-@dataclass(frozen=True)
-class BundleEntry(RecordEntry[BundleRecord]):
-    replicas: Mapping[MasterId, ReplicaRecord] = field(default_factory=dict)
+class BundleEntry(RecordEntry[BundleRecord], frozen=True):
+    replicas: Mapping[MasterId, ReplicaRecord] = msgspec.field(default_factory=dict)
     """Replica records as written. holders() returns those that count."""
 
 
@@ -73,8 +70,7 @@ DistributionEntry = RecordEntry[DistributionRecord]
 RetentionEntry = RecordEntry[RetentionRecord]
 
 
-@dataclass(frozen=True)
-class Changes:
+class Changes(msgspec.Struct, frozen=True):
     """Ids of the records that differ, or may differ, between two snapshots."""
 
     bundles: frozenset[BundleId] = frozenset()
@@ -112,26 +108,25 @@ RECENT = 256
 """Number of steps remembered. A reader that is further behind examines everything."""
 
 
-@dataclass(frozen=True)
-class ClusterSnapshot:
+class ClusterSnapshot(msgspec.Struct, frozen=True):
     version: int = 0
     """Increases with every change that this process observes."""
     cluster: ClusterRecord | None = None
-    masters: Mapping[MasterId, MasterRecord] = field(default_factory=dict)
-    supervisors: Mapping[SupervisorId, SupervisorRecord] = field(default_factory=dict)
-    bundles: Mapping[BundleId, BundleEntry] = field(default_factory=dict)
-    assignments: Mapping[SupervisorId, AssignmentEntry] = field(default_factory=dict)
-    jobs: Mapping[JobId, JobEntry] = field(default_factory=dict)
-    tokens: Mapping[str, TokenEntry] = field(default_factory=dict)
-    hosts: Mapping[str, HostEntry] = field(default_factory=dict)
-    invitations: Mapping[str, InvitationEntry] = field(default_factory=dict)
-    places: Mapping[str, str] = field(default_factory=dict)
+    masters: Mapping[MasterId, MasterRecord] = msgspec.field(default_factory=dict)
+    supervisors: Mapping[SupervisorId, SupervisorRecord] = msgspec.field(default_factory=dict)
+    bundles: Mapping[BundleId, BundleEntry] = msgspec.field(default_factory=dict)
+    assignments: Mapping[SupervisorId, AssignmentEntry] = msgspec.field(default_factory=dict)
+    jobs: Mapping[JobId, JobEntry] = msgspec.field(default_factory=dict)
+    tokens: Mapping[str, TokenEntry] = msgspec.field(default_factory=dict)
+    hosts: Mapping[str, HostEntry] = msgspec.field(default_factory=dict)
+    invitations: Mapping[str, InvitationEntry] = msgspec.field(default_factory=dict)
+    places: Mapping[str, str] = msgspec.field(default_factory=dict)
     """The hosts with a place of their own, and the ZooKeeper users that they are there."""
-    distributions: Mapping[BundleId, DistributionEntry] = field(default_factory=dict)
-    retention: Mapping[str, RetentionEntry] = field(default_factory=dict)
+    distributions: Mapping[BundleId, DistributionEntry] = msgspec.field(default_factory=dict)
+    retention: Mapping[str, RetentionEntry] = msgspec.field(default_factory=dict)
     """Retention rules, by the names of their znodes."""
-    known_masters: Mapping[MasterId, PresenceEntry] = field(default_factory=dict)
-    known_supervisors: Mapping[SupervisorId, PresenceEntry] = field(default_factory=dict)
+    known_masters: Mapping[MasterId, PresenceEntry] = msgspec.field(default_factory=dict)
+    known_supervisors: Mapping[SupervisorId, PresenceEntry] = msgspec.field(default_factory=dict)
     election: tuple[MasterId, ...] = ()
     """Masters in the election queue, in order. The first is elected, but leads only after it has
     raised the epoch."""
@@ -143,7 +138,7 @@ class ClusterSnapshot:
     """The marks of the bundles that were removed last. Only supervisors read them."""
     damaged: frozenset[str] = frozenset()
     """Paths of records that are there and cannot be read."""
-    recent: tuple[Changes, ...] = field(default=(), compare=False, repr=False)
+    recent: tuple[Changes, ...] = ()
     """The latest steps that led to this version, the newest last."""
 
     def changes_since(self, version: int) -> Changes | None:
@@ -154,7 +149,8 @@ class ClusterSnapshot:
         some = self.recent[len(self.recent) - steps :]
         if steps == 1:
             return some[0]
-        return Changes(**{each.name: _joined([getattr(step, each.name) for step in some]) for each in fields(Changes)})
+        names = Changes.__struct_fields__
+        return Changes(**{name: _joined([getattr(step, name) for step in some]) for name in names})
 
     @property
     def present(self) -> bool:
@@ -218,9 +214,9 @@ def updated(old: ClusterSnapshot, tree: ReadTree, touched: Iterable[str], on_bad
     if paths.REMOVALS in by_section:
         notice = read.record(paths.REMOVALS, RemovalsRecord) if tree.nodes.get(paths.REMOVALS, (b"",))[0] else None
         removals = removals if notice is None else notice.marks
-    new = _with_leader(dataclasses.replace(old, cluster=cluster, removals=removals, **now), by_section, read)
+    new = _with_leader(msgspec.structs.replace(old, cluster=cluster, removals=removals, **now), by_section, read)
     if damaged != old.damaged:
-        new = dataclasses.replace(new, damaged=frozenset(damaged))
+        new = msgspec.structs.replace(new, damaged=frozenset(damaged))
     step = Changes(
         changed["bundles"],
         changed["jobs"],
@@ -237,7 +233,7 @@ def updated(old: ClusterSnapshot, tree: ReadTree, touched: Iterable[str], on_bad
     )
     if step == Changes() and _same_heads(old, new):
         return old
-    return dataclasses.replace(new, version=old.version + 1, recent=(*old.recent[1 - RECENT :], step))
+    return msgspec.structs.replace(new, version=old.version + 1, recent=(*old.recent[1 - RECENT :], step))
 
 
 def _by_section(touched: Iterable[str]) -> Mapping[str, set[str]]:
@@ -263,7 +259,7 @@ def _with_leader(snapshot: ClusterSnapshot, by_section: Collection[str], read: _
     candidates = [read.tree.nodes.get(paths.election_node(name)) for name in names]
     node = read.tree.nodes.get(paths.EPOCH)
     term = read.record(paths.EPOCH, TermRecord) if node and node[0] else None
-    return dataclasses.replace(
+    return msgspec.structs.replace(
         snapshot,
         election=tuple(MasterId(node[0].decode(errors="replace")) for node in candidates if node is not None),
         leader=term.leader_among(names) if term else None,
@@ -313,8 +309,7 @@ def _hostname(url: str) -> str:
         return ""
 
 
-@dataclass(frozen=True)
-class _RecordReader:
+class _RecordReader(msgspec.Struct, frozen=True):
     tree: ReadTree
     on_bad: OnBad
 

@@ -13,14 +13,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
+
 from torrentdist.model.access.zookeeper_identity import READERS, Credentials, derived, group_user
 
 READ, WRITE, CREATE, DELETE = 1, 2, 4, 8
 ALL_PERMISSIONS = 31
 
 
-@dataclass(frozen=True)
-class Acl:
+class Acl(msgspec.Struct, frozen=True):
     scheme: str
     identity: str
     permissions: int = ALL_PERMISSIONS
@@ -40,8 +41,7 @@ def sasl_acl(credentials: Credentials) -> Acl:
     return Acl("sasl", credentials.user)
 
 
-@dataclass(frozen=True)
-class AclRow:
+class AclRow(msgspec.Struct, frozen=True):
     """What identities other than the masters' may do at the paths of a pattern."""
 
     pattern: str

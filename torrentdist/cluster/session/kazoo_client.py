@@ -18,9 +18,9 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import SequentialThreadingHandler
@@ -75,19 +75,16 @@ class CutOff(Exception):
     """The connection was lost. Whether the request was executed is unknown."""
 
 
-@dataclass(frozen=True)
-class Connected:
+class Connected(msgspec.Struct, frozen=True):
     session: SessionId
     negotiated_timeout: float
 
 
-@dataclass(frozen=True)
-class Suspended:
+class Suspended(msgspec.Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True)
-class Lost:
+class Lost(msgspec.Struct, frozen=True):
     """The session is over. With `ended` the client has stopped too; otherwise it opens a new
     session by itself."""
 

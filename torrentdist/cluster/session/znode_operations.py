@@ -7,8 +7,9 @@ Never: know kazoo.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from torrentdist.model.errors import TorrentdistError
 
@@ -31,16 +32,14 @@ class SessionState(StrEnum):
     CLOSED = "closed"
 
 
-@dataclass(frozen=True)
-class SessionId:
+class SessionId(msgspec.Struct, frozen=True):
     """Id and password of a session. A process that has both can take over or end the session."""
 
     id: int
     password: bytes
 
 
-@dataclass(frozen=True)
-class Stat:
+class Stat(msgspec.Struct, frozen=True):
     version: int
     ephemeral_owner: int
     """The session that owns an ephemeral znode; 0 for a persistent one."""
@@ -52,29 +51,25 @@ class Stat:
     """zxid of the last transaction that created or removed a child."""
 
 
-@dataclass(frozen=True)
-class Create:
+class Create(msgspec.Struct, frozen=True):
     path: str
     data: bytes = b""
     ephemeral: bool = False
     sequential: bool = False
 
 
-@dataclass(frozen=True)
-class Set:
+class Set(msgspec.Struct, frozen=True):
     path: str
     data: bytes
     version: int = ANY_VERSION
 
 
-@dataclass(frozen=True)
-class Delete:
+class Delete(msgspec.Struct, frozen=True):
     path: str
     version: int = ANY_VERSION
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(msgspec.Struct, frozen=True):
     """Requires that the znode exists and, if a version is given, has that version."""
 
     path: str

@@ -9,11 +9,12 @@ Longer than most files: every call shares the session's state and deadlines.
 
 import asyncio
 import contextlib
-import dataclasses
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TypeVar, cast
+
+import msgspec
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.records.record_schema import spoken
@@ -354,8 +355,8 @@ class ZooKeeper:
 
     def _whole(self, op: Op) -> Op:
         if isinstance(op, Create | Set):
-            return dataclasses.replace(op, path=self._full(op.path), data=self.spoken(op.path, op.data))
-        return dataclasses.replace(op, path=self._full(op.path))
+            return msgspec.structs.replace(op, path=self._full(op.path), data=self.spoken(op.path, op.data))
+        return msgspec.structs.replace(op, path=self._full(op.path))
 
     def _full(self, path: str) -> str:
         return self._root if path == paths.ROOT else self._root + path

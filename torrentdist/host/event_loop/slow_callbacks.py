@@ -13,8 +13,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from types import FrameType
+
+import msgspec
 
 from torrentdist.log import get_logger
 from torrentdist.model.configuration.settings import SLOW_CALLBACKS
@@ -26,8 +27,7 @@ FRAMES = 8
 """Number of innermost frames to report."""
 
 
-@dataclass(frozen=True)
-class SlowCallback:
+class SlowCallback(msgspec.Struct, frozen=True):
     secs: float
     callback: str
     stack: str

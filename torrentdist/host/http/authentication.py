@@ -8,9 +8,9 @@ Never: decide what a principal may do.
 import hmac
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
@@ -114,8 +114,7 @@ def _is_open(path: str, opens: Iterable[str]) -> bool:
     return any(path == open_ or (open_.endswith("/") and path.startswith(open_)) for open_ in opens)
 
 
-@dataclass(frozen=True)
-class CertificateRules:
+class CertificateRules(msgspec.Struct, frozen=True):
     """What certificates count on a port with TLS."""
 
     is_revoked: Callable[[PeerCertificate], bool]

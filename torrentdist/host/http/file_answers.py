@@ -12,12 +12,12 @@ import stat
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from email.utils import formatdate
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
@@ -48,8 +48,7 @@ HELD_BACK = 4096
 """Bytes at the end of a part that are sent once nobody has written to the others."""
 
 
-@dataclass(frozen=True)
-class Selection:
+class Selection(msgspec.Struct, frozen=True):
     """The part of some content that an answer carries, and the head of that answer."""
 
     start: int

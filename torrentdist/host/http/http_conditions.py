@@ -10,13 +10,13 @@ Never: I/O or a clock.
 import calendar
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 FIELDS = ("if-match", "if-none-match", "if-modified-since", "if-unmodified-since", "if-range", "range")
 
 
-@dataclass(frozen=True)
-class Representation:
+class Representation(msgspec.Struct, frozen=True):
     """The content that exists under a URL."""
 
     tag: str
@@ -27,32 +27,27 @@ class Representation:
     """Seconds since 1970; None: not known."""
 
 
-@dataclass(frozen=True)
-class Whole:
+class Whole(msgspec.Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     start: int
     end: int
     """The first byte that is not part of it."""
 
 
-@dataclass(frozen=True)
-class NotModified:
+class NotModified(msgspec.Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True)
-class Failed:
+class Failed(msgspec.Struct, frozen=True):
     """The condition of this field does not hold."""
 
     field: str
 
 
-@dataclass(frozen=True)
-class NotSatisfiable:
+class NotSatisfiable(msgspec.Struct, frozen=True):
     range: str
 
 

@@ -7,9 +7,9 @@ Never: decide who may do what; security/authorization.py does.
 
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -59,8 +59,7 @@ _BODY: Final = "torrentdist.body"
 """The key of a body that was read before."""
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(msgspec.Struct, frozen=True):
     method: str
     path: str
     handler: Callable[..., Awaitable[Response]]

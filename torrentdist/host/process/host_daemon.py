@@ -16,7 +16,6 @@ import secrets
 import socket
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -82,8 +81,7 @@ MEASURE_SECS = 5.0
 """Interval between measurements of the free disk space."""
 
 
-@dataclass(frozen=True, slots=True)
-class HostIdentity:
+class HostIdentity(msgspec.Struct, frozen=True):
     role: PeerRole
     id: str
     address: str
@@ -143,8 +141,7 @@ class DaemonRole(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(msgspec.Struct, frozen=True):
     """The resources that a host acquires before its parts are created."""
 
     sockets: Sequence[socket.socket]

@@ -6,8 +6,9 @@ its token nowhere. In `both` it shows its certificate over HTTPS and its token o
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from torrentdist.host.http.authentication import CertificateRules
 from torrentdist.http.access import AccessRule, Trust, with_token
@@ -29,8 +30,7 @@ INSECURE: Final = 'no TLS: anybody on the way reads tokens and bundles. Set tls.
 _ROLES: Final = {PeerRole.MASTER: CertificateRole.MASTER, PeerRole.SUPERVISOR: CertificateRole.SUPERVISOR}
 
 
-@dataclass(frozen=True, slots=True)
-class PortGuard:
+class PortGuard(msgspec.Struct, frozen=True):
     """Proofs of a daemon, in both directions."""
 
     token: str | None

@@ -7,9 +7,10 @@ Never: start a loop while a room is built; the daemon does, when the loop's `whe
 """
 
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
+
+import msgspec
 
 from torrentdist.host.http.operation import Router
 from torrentdist.host.process.background_loops import Background
@@ -26,15 +27,13 @@ class When(StrEnum):
     """The cluster knows this daemon."""
 
 
-@dataclass(frozen=True, slots=True)
-class Loop:
+class Loop(msgspec.Struct, frozen=True):
     name: str
     run: Callable[[], Coroutine[Any, Any, None]]
     when: When = When.STARTED
 
 
-@dataclass(frozen=True, kw_only=True)
-class Room:
+class Room(msgspec.Struct, frozen=True, kw_only=True):
     routers: Sequence[Router] = ()
     outside: Sequence[Router] = ()
     """What a supervisor serves to other hosts. It serves `routers` to its own host alone."""

@@ -7,9 +7,10 @@ Never: use a label that names a bundle, a host or an error, since their number g
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
+
+import msgspec
 
 from torrentdist.model.wire.swarm_messages import PeerRole
 
@@ -48,14 +49,13 @@ class FoundOn(StrEnum):
     SUPERVISOR = "supervisors"
 
 
-@dataclass(frozen=True, slots=True)
-class MetricRow:
+class MetricRow(msgspec.Struct, frozen=True):
     found_on: FoundOn
     name: str
     """The name without PREFIX."""
     kind: MetricKind
     help: str
-    labels: Labels = field(default_factory=dict)
+    labels: Labels = msgspec.field(default_factory=dict)
     """Every label with all its values."""
     buckets: tuple[float, ...] = ()
 

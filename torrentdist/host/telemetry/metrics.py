@@ -7,20 +7,20 @@ Always: every metric is a row of metric_table.py.
 import itertools
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from torrentdist.host.telemetry.metric_table import METRICS, PREFIX, MetricKind, MetricRow
 
 _ESCAPED = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(msgspec.Struct, frozen=True):
     """One value of a gauge, or of a counter that something else keeps."""
 
     name: str
     value: float
-    labels: dict[str, str] = field(default_factory=dict)
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class Metrics:

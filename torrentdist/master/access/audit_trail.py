@@ -11,7 +11,6 @@ Never: fail or delay a request.
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -125,8 +124,7 @@ def _lines(directory: Path) -> Iterator[bytes]:
 DEFAULT_ENTRIES = 1000
 
 
-@dataclass(frozen=True)
-class AuditApi(Routes):
+class AuditApi(Routes, msgspec.Struct, frozen=True):
     trail: AuditTrail
 
     @operation("GET", "/v1/audit", list[AuditView], Role.READER)

@@ -7,9 +7,9 @@ Never: decide by what the sender says about itself; its certificate and the reco
 """
 
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import replace
 
 import msgspec
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 

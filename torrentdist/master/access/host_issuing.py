@@ -9,9 +9,9 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -55,8 +55,7 @@ from torrentdist.security.certificate_identity import CertificateIdentity, Certi
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class HostIssuing:
+class HostIssuing(msgspec.Struct, frozen=True):
     changes: LeaderChanges
     snapshot: Callable[[], ClusterSnapshot]
     key: IssuingKey
@@ -155,8 +154,7 @@ _ONCE: Final[Any] = {"max_body": MAX_HOST_BYTES, "dry_runs": False}
 PEM = "application/x-pem-file"
 
 
-@dataclass(frozen=True)
-class HostApi(Routes):
+class HostApi(Routes, msgspec.Struct, frozen=True):
     """`now` returns the time by ZooKeeper's clock."""
 
     issuing: HostIssuing

@@ -5,7 +5,8 @@ ends with its revocation. Never: tell what is wrong with a token.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.model.ids import JobId, SupervisorId
@@ -13,8 +14,7 @@ from torrentdist.security.authorization import Principal
 from torrentdist.security.job_token import job_of, job_principal, key_of_host, named_job
 
 
-@dataclass(frozen=True)
-class JobKeys:
+class JobKeys(msgspec.Struct, frozen=True):
     snapshot: Callable[[], ClusterSnapshot]
     running: Callable[[JobId], Iterable[SupervisorId]]
     """Returns the hosts to which a job's workers are assigned."""

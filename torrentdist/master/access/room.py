@@ -1,7 +1,5 @@
 """The room of access to a master: tokens, hosts' certificates, revocations, and the audit."""
 
-from dataclasses import dataclass
-
 from torrentdist.host.process.room import Loop, Room
 from torrentdist.master.access.audit_trail import AuditApi, AuditTrail
 from torrentdist.master.access.host_issuing import HostApi, HostIssuing
@@ -16,8 +14,7 @@ from torrentdist.master.swarm.swarms import Swarms
 from torrentdist.security.authority.issuing_key import IssuingKey
 
 
-@dataclass(frozen=True, kw_only=True)
-class AccessRoom(Room):
+class AccessRoom(Room, frozen=True, kw_only=True):
     trail: AuditTrail
     key: IssuingKey
     job_keys: JobKeys

@@ -10,8 +10,8 @@ import hashlib
 import hmac
 import secrets
 import time
-from dataclasses import dataclass
 
+import msgspec
 from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
@@ -36,8 +36,7 @@ from torrentdist.security.master_proof import name_and_key, proof
 MAX_TOKEN_BYTES = 16 * 1024
 
 
-@dataclass(frozen=True)
-class TokenApi(Routes):
+class TokenApi(Routes, msgspec.Struct, frozen=True):
     changes: TokenOperations
     leadership: Leadership
     records: Records

@@ -7,7 +7,6 @@ same. The key is derived from what the masters alone know.
 import asyncio
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import msgspec
 from starlette.requests import Request
@@ -31,8 +30,7 @@ from torrentdist.security.capabilities import Capability, sign_capability, signi
 MAX_URL_BYTES = 16 * 1024
 
 
-@dataclass(frozen=True)
-class UrlApi(Routes):
+class UrlApi(Routes, msgspec.Struct, frozen=True):
     """`now` returns the time by ZooKeeper's clock."""
 
     changes: LeaderChanges

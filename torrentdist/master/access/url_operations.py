@@ -8,7 +8,8 @@ Never: put a capability into a record.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.records.snapshot import ClusterSnapshot, TokenEntry
@@ -29,8 +30,7 @@ then, so others go earlier where their maker needs the room."""
 MOST_FORGOTTEN = 50
 
 
-@dataclass(frozen=True)
-class WantedUrl:
+class WantedUrl(msgspec.Struct, frozen=True):
     record: TokenRecord
     path: str
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-from dataclasses import dataclass
 
 import msgspec
 from starlette.requests import Request
@@ -37,8 +36,7 @@ from torrentdist.model.wire.fleet_messages import FleetView
 from torrentdist.security.authorization import Role
 
 
-@dataclass(frozen=True)
-class BundleApi(Routes):
+class BundleApi(Routes, msgspec.Struct, frozen=True):
     core: MasterCore
     swarms: Swarms
 

@@ -3,7 +3,7 @@
 Always: a standby refuses them; the leader's operations make them, once for each request id.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from torrentdist.host.http.operation import DRY_RUN
 from torrentdist.host.http.web import flag_parameter
@@ -20,8 +20,7 @@ MOST_SIGNATURE_BYTES = 4096
 """Longest envelope of a bundle, as JSON."""
 
 
-@dataclass(frozen=True)
-class BundleChangeApi(Routes):
+class BundleChangeApi(Routes, msgspec.Struct, frozen=True):
     bundles: BundleOperations
     leadership: Leadership
     pruning: Pruning

@@ -8,7 +8,6 @@ needs.
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -38,8 +37,7 @@ BATCH = 100
 """Most operations in one transaction. ZooKeeper limits its size, and a fleet may be larger."""
 
 
-@dataclass(frozen=True)
-class Uploader:
+class Uploader(msgspec.Struct, frozen=True):
     """The sender of an upload: its name, and the patterns of the bundles that it may read."""
 
     name: str = ""

@@ -10,8 +10,8 @@ import asyncio
 import gzip
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
@@ -47,8 +47,7 @@ ARRIVES_SECS = 2
 """Seconds for which a host waits for a metafile at the host that it was sent to."""
 
 
-@dataclass(frozen=True)
-class MetafileApi(Routes):
+class MetafileApi(Routes, msgspec.Struct, frozen=True):
     core: MasterCore
     swarms: Swarms
     metafiles: RawMetafiles
@@ -56,7 +55,7 @@ class MetafileApi(Routes):
     """Fetches a bundle again whose metafile has come back."""
     max_body: int
     """Bytes of the largest metafile."""
-    updates: RecentResults[bytes | None] = field(default_factory=lambda: RecentResults(UPDATES_KEPT))
+    updates: RecentResults[bytes | None] = msgspec.field(default_factory=lambda: RecentResults(UPDATES_KEPT))
 
     async def _names_of_digest(self, request: Request) -> list[BundleId]:
         return self.swarms.names(digest_of(request))
@@ -152,8 +151,7 @@ async def _metafile_response(request: Request, raw: bytes, digest: str, kind: st
     return Response(raw, media_type=kind, headers=headers)
 
 
-@dataclass(frozen=True)
-class RecipeApi(Routes):
+class RecipeApi(Routes, msgspec.Struct, frozen=True):
     core: MasterCore
     swarms: Swarms
     recipes: Recipes

@@ -1,7 +1,5 @@
 """The bundles' room of a master: uploads, changes and reads of bundles, metafiles and recipes."""
 
-from dataclasses import dataclass
-
 from torrentdist.host.process.room import Room
 from torrentdist.master.bundles.bundle_api import BundleApi
 from torrentdist.master.bundles.bundle_change_api import BundleChangeApi
@@ -21,8 +19,7 @@ from torrentdist.master.swarm.swarms import Swarms
 from torrentdist.model.ids import Digest
 
 
-@dataclass(frozen=True, kw_only=True)
-class BundlesRoom(Room):
+class BundlesRoom(Room, frozen=True, kw_only=True):
     intake: Intake
     attempts: FetchAttempts
     metafiles: RawMetafiles

@@ -3,8 +3,7 @@
 Always: a standby refuses before it reads a body.
 """
 
-from dataclasses import dataclass
-
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -34,8 +33,7 @@ from torrentdist.security.authorization import Role, may_read
 from torrentdist.traces.spans import TRACEPARENT
 
 
-@dataclass(frozen=True)
-class UploadApi(Routes):
+class UploadApi(Routes, msgspec.Struct, frozen=True):
     """`max_body` is the largest metafile, and the largest portion of an upload, in bytes."""
 
     leadership: Leadership

@@ -13,7 +13,6 @@ import contextlib
 import hashlib
 import time
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -33,8 +32,7 @@ MAX_ANSWER_BYTES = 64 * 1024
 new one, made from the records of that time."""
 
 
-@dataclass(frozen=True)
-class Mutation:
+class Mutation(msgspec.Struct, frozen=True):
     """A change that a client asks for: the id of the request, and a hash of everything in it."""
 
     id: RequestId
@@ -43,8 +41,7 @@ class Mutation:
     """Whether only its checks and its answer are wanted. Nothing of it is remembered."""
 
 
-@dataclass(frozen=True)
-class Kept:
+class Kept(msgspec.Struct, frozen=True):
     """The stored record of a request."""
 
     record: RequestRecord

@@ -6,9 +6,10 @@ Always: a section that the operations do not write stays the same object.
 Never: judge whether the transaction will succeed.
 """
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any, Final
+
+import msgspec
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.records import snapshot as entries
@@ -52,8 +53,8 @@ def predicted(snapshot: ClusterSnapshot, ops: Sequence[Op]) -> ClusterSnapshot:
             found[name] = (
                 entry(record, version=0, **fresh)
                 if old is None
-                else dataclasses.replace(old, record=record, version=old.version + 1)
+                else msgspec.structs.replace(old, record=record, version=old.version + 1)
             )
         else:
             found.pop(name, None)
-    return dataclasses.replace(snapshot, **changed) if changed else snapshot
+    return msgspec.structs.replace(snapshot, **changed) if changed else snapshot

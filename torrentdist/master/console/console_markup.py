@@ -9,10 +9,11 @@ Never: write an inline style or script, which the pages' own policy forbids.
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from html import escape
 from typing import NewType
 from urllib.parse import quote, urlencode
+
+import msgspec
 
 from torrentdist.charts.quantities import percent, seconds, size
 from torrentdist.model.jobs.report_bounds import sensible_time
@@ -35,8 +36,7 @@ LINKS = (
 )
 
 
-@dataclass(frozen=True)
-class Visit:
+class Visit(msgspec.Struct, frozen=True):
     """What every page says besides its own content."""
 
     master: str
@@ -58,8 +58,7 @@ class Visit:
         return self.leader == self.master
 
 
-@dataclass(frozen=True)
-class Field:
+class Field(msgspec.Struct, frozen=True):
     """A field of a form of filters."""
 
     name: str

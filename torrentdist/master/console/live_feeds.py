@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -49,8 +50,7 @@ ALWAYS_NEW: Final[State] = object
 answers have changed."""
 
 
-@dataclass(frozen=True)
-class _PartSource:
+class _PartSource(msgspec.Struct, frozen=True):
     make: Make
     state: State
 

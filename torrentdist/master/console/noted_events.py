@@ -6,7 +6,8 @@ Always: bounded. The report has the distant past. A master that does not answer 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from torrentdist.master.access.audit_trail import MOST_ENTRIES, AuditTrail
 from torrentdist.master.console.console_sight import ConsoleSight
@@ -48,8 +49,7 @@ class NotedEvents:
             self.lines.append(line)
 
 
-@dataclass(frozen=True)
-class Happenings:
+class Happenings(msgspec.Struct, frozen=True):
     """What happened anywhere, as far as a sender may read it."""
 
     sight: ConsoleSight

@@ -6,7 +6,8 @@ A new page is one more router here; a page shows what another room offers throug
 import asyncio
 import contextlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from torrentdist.host.http.operation import Operation
 from torrentdist.host.process.room import Room
@@ -40,8 +41,7 @@ from torrentdist.security.authority.issuing_key import IssuingKey
 from torrentdist.security.console_session import session_key
 
 
-@dataclass(frozen=True)
-class Shown:
+class Shown(msgspec.Struct, frozen=True):
     """The rooms that the pages show."""
 
     leading: LeadingRoom
@@ -53,8 +53,7 @@ class Shown:
     presence: PresenceRoom
 
 
-@dataclass(frozen=True, kw_only=True)
-class ConsoleRoom(Room):
+class ConsoleRoom(Room, frozen=True, kw_only=True):
     sessions: Sessions
 
 

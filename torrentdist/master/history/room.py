@@ -1,7 +1,5 @@
 """The room of a master's history of distributions."""
 
-from dataclasses import dataclass
-
 from torrentdist.host.process.room import Loop, Room, When
 from torrentdist.master.history.distribution_history import DistributionHistory, closing
 from torrentdist.master.history.history_api import HistoryApi
@@ -13,8 +11,7 @@ from torrentdist.master.swarm.swarms import Swarms
 CLOSING_SECS = 3.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class HistoryRoom(Room):
+class HistoryRoom(Room, frozen=True, kw_only=True):
     history: DistributionHistory
 
 

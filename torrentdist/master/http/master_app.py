@@ -8,8 +8,8 @@ Never: decide anything. Handlers check what comes in, call one collaborator, and
 
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 
+import msgspec
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
@@ -36,8 +36,7 @@ from torrentdist.security.tls_contexts import PeerCertificate
 from torrentdist.security.tokens import principal_of_token
 
 
-@dataclass(frozen=True)
-class Senders:
+class Senders(msgspec.Struct, frozen=True):
     """What the application knows of those who send requests."""
 
     audit: Audit

@@ -10,9 +10,10 @@ from a path is checked before anything uses it.
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -86,8 +87,7 @@ def page_of(request: Request) -> Page:
     return Page(after=request.query_params.get("after", ""), limit=limit if "limit" in request.query_params else None)
 
 
-@dataclass(frozen=True, slots=True)
-class RequestedChange:
+class RequestedChange(msgspec.Struct, frozen=True):
     """A request for a change, as its leader has read it."""
 
     request: Request

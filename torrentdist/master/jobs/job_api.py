@@ -4,9 +4,9 @@ Always: the leader alone answers what workers do; `?any=true` asks any master fo
 instead.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -49,8 +49,7 @@ _KEPT: Final = "torrentdist.kept_answer"
 """The key of the answer to an earlier attempt, if the job is gone since."""
 
 
-@dataclass(frozen=True)
-class JobApi(Routes):
+class JobApi(Routes, msgspec.Struct, frozen=True):
     requests: JobRequests
     leadership: Leadership
     records: Records
@@ -153,8 +152,7 @@ class JobApi(Routes):
             self.leadership.fence()
 
 
-@dataclass(frozen=True)
-class SupervisorApi(Routes):
+class SupervisorApi(Routes, msgspec.Struct, frozen=True):
     """Heartbeats, whether a master reaches ZooKeeper, and the route that drains a supervisor."""
 
     requests: JobRequests

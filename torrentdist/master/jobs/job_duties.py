@@ -7,10 +7,10 @@ run their workers because the masters promise to move none (docs/decisions/0008-
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 
 import msgspec
+from msgspec.structs import replace
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.records.snapshot import AssignmentEntry, ClusterSnapshot, JobEntry
@@ -33,8 +33,7 @@ def settling_secs(session_secs: float) -> float:
     return SETTLE_SECS + session_secs / 6
 
 
-@dataclass(frozen=True)
-class Happened:
+class Happened(msgspec.Struct, frozen=True):
     """An event that the leader applies to a job."""
 
     job: JobId

@@ -10,8 +10,9 @@ Never: judge a supervisor before this leader has listened for long enough.
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
+
+import msgspec
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.records.record_index import RecordIndex
@@ -47,8 +48,7 @@ FIRST_PAUSE_SECS = 0.01
 """Pause before a decision is made anew because somebody else changed a record first."""
 
 
-@dataclass(frozen=True)
-class Picture:
+class Picture(msgspec.Struct, frozen=True):
     """All that a round is decided on, except the time. `version` is that of the snapshot."""
 
     epoch: int

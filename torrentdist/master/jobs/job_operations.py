@@ -6,7 +6,8 @@ Never: place workers. job_duties.py does.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.records.snapshot import ClusterSnapshot, JobEntry
@@ -39,8 +40,7 @@ def find_job(snapshot: ClusterSnapshot, wanted: str) -> JobEntry:
     raise TorrentdistError("job_not_found", id=wanted)
 
 
-@dataclass(frozen=True)
-class NewJob:
+class NewJob(msgspec.Struct, frozen=True):
     """A checked job that is to be recorded."""
 
     id: JobId

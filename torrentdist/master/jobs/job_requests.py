@@ -12,11 +12,11 @@ import importlib
 import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from torrentdist.bundle.job_files import file_problem, job_text
 from torrentdist.cluster.records.snapshot import ClusterSnapshot

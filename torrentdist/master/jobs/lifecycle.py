@@ -6,7 +6,6 @@ pending step is due. So a failover neither restarts nor forgets it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -24,56 +23,47 @@ ENTRY_BYTES = 10
 """Bytes of an entry beside its text: the number of the worker, and punctuation."""
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(msgspec.Struct, frozen=True):
     """Something that happens to a job. `now` is by ZooKeeper's clock."""
 
     now: float
 
 
-class UserEvent(Event):
+class UserEvent(Event, frozen=True):
     """An event that a user asks for."""
 
 
-@dataclass(frozen=True)
-class Activate(UserEvent):
+class Activate(UserEvent, frozen=True):
     pass
 
 
-@dataclass(frozen=True)
-class Deactivate(UserEvent):
+class Deactivate(UserEvent, frozen=True):
     pass
 
 
-@dataclass(frozen=True)
-class Rebalance(UserEvent):
+class Rebalance(UserEvent, frozen=True):
     wait: float
     workers: int = 0
     """Number of workers from then on; 0: as many as before."""
 
 
-@dataclass(frozen=True)
-class Kill(UserEvent):
+class Kill(UserEvent, frozen=True):
     wait: float
 
 
-@dataclass(frozen=True)
-class Replicating(Event):
+class Replicating(Event, frozen=True):
     pass
 
 
-@dataclass(frozen=True)
-class Replicated(Event):
+class Replicated(Event, frozen=True):
     pass
 
 
-@dataclass(frozen=True)
-class Rejected(Event):
+class Rejected(Event, frozen=True):
     reason: str
 
 
-@dataclass(frozen=True)
-class WorkerEnded(Event):
+class WorkerEnded(Event, frozen=True):
     """One worker has ended and will not start again."""
 
     worker: int
@@ -85,8 +75,7 @@ class WorkerEnded(Event):
     """The supervisor that ran it; None if unknown."""
 
 
-@dataclass(frozen=True)
-class Due(Event):
+class Due(Event, frozen=True):
     """A pending step is due."""
 
 

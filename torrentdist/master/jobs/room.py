@@ -1,7 +1,5 @@
 """The jobs' room of a master: what jobs need of the others, and what they offer."""
 
-from dataclasses import dataclass
-
 from torrentdist.host.process.room import Loop, Room, When
 from torrentdist.master.jobs.heartbeats import Heartbeats
 from torrentdist.master.jobs.job_api import JobApi, SupervisorApi
@@ -13,8 +11,7 @@ from torrentdist.master.master_core import MasterCore
 from torrentdist.master.reads.zookeeper_reachability import ZooKeeperReachability
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobsRoom(Room):
+class JobsRoom(Room, frozen=True, kw_only=True):
     requests: JobRequests
     heartbeats: Heartbeats
 

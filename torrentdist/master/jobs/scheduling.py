@@ -9,7 +9,8 @@ stay with it in that case.
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from torrentdist.model.ids import JobId, SupervisorId
 
@@ -18,8 +19,7 @@ Placement = Mapping[Worker, SupervisorId]
 NOWHERE = SupervisorId("")
 
 
-@dataclass(frozen=True)
-class HostSlots:
+class HostSlots(msgspec.Struct, frozen=True):
     id: SupervisorId
     slots: int
     draining: bool = False
@@ -27,8 +27,7 @@ class HostSlots:
     """Whether it is registered but sends no heartbeats."""
 
 
-@dataclass(frozen=True)
-class Demand:
+class Demand(msgspec.Struct, frozen=True):
     job: JobId
     workers: int
     ended: frozenset[int] = frozenset()

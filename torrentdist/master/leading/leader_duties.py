@@ -7,7 +7,8 @@ has its content. Ages are by ZooKeeper's clock.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
+
+import msgspec
 
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.model.configuration.config import ReplicationConfig
@@ -15,21 +16,20 @@ from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.records import BundleState
 
 
-@dataclass(frozen=True)
-class Duty:
+class Duty(msgspec.Struct, frozen=True):
     bundle: BundleId
 
 
-class MarkAvailable(Duty): ...
+class MarkAvailable(Duty, frozen=True): ...
 
 
-class ForgetUpload(Duty): ...
+class ForgetUpload(Duty, frozen=True): ...
 
 
-class TrimTombstone(Duty): ...
+class TrimTombstone(Duty, frozen=True): ...
 
 
-class MarkLost(Duty): ...
+class MarkLost(Duty, frozen=True): ...
 
 
 LISTEN_SECS = 60.0

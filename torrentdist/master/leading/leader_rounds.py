@@ -7,7 +7,6 @@ Never: decide what is due. leader_duties.py does.
 
 import time
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -56,8 +55,7 @@ class Office(Protocol):
     def give_way(self, reason: str) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Copies:
+class Copies(msgspec.Struct, frozen=True):
     """What a master knows of the copies of a bundle, its own and others'."""
 
     published: Callable[[], Collection[Digest]]
@@ -67,8 +65,7 @@ class Copies:
     lost: LostBundles
 
 
-@dataclass(frozen=True, slots=True)
-class Upkeep:
+class Upkeep(msgspec.Struct, frozen=True):
     """What a leader does now and then."""
 
     requests: RequestTrimmer

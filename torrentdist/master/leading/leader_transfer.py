@@ -10,7 +10,6 @@ Never: elect. The election's queue does.
 import asyncio
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import msgspec
 from starlette.requests import Request
@@ -114,8 +113,7 @@ DEFAULT_FAILOVERS = 10
 MAX_TRANSFER_BYTES = 64 * 1024
 
 
-@dataclass(frozen=True)
-class LeadershipApi(Routes):
+class LeadershipApi(Routes, msgspec.Struct, frozen=True):
     leadership: Leadership
     masters: Roles
     records: Records

@@ -6,7 +6,6 @@ Changes are part of it because only a leader makes them.
 import asyncio
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from torrentdist.host.process.room import Loop, Room, When
@@ -26,8 +25,7 @@ from torrentdist.model.ids import Digest
 GOODBYE_SECS: Final = 3.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class LeadingRoom(Room):
+class LeadingRoom(Room, frozen=True, kw_only=True):
     core: MasterCore
     leadership: Leadership
     changes: LeaderChanges

@@ -8,7 +8,8 @@ Pure: no I/O and no clock.
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
@@ -16,8 +17,7 @@ from torrentdist.cluster.session.znode_operations import Create, Delete, Op
 from torrentdist.model.ids import SupervisorId
 
 
-@dataclass(frozen=True)
-class GrantChange:
+class GrantChange(msgspec.Struct, frozen=True):
     resource: str
     before: str | None
     """The user that has the grant."""

@@ -5,7 +5,8 @@ a coordinator fails on a changed version. Pure: no I/O and no clock.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from torrentdist.cluster.paths import GroupPaths
 from torrentdist.cluster.rebalance.group_records import MAX_RESOURCES, GroupRecord
@@ -16,8 +17,7 @@ from torrentdist.model.records import encode
 MOST_AT_ONCE = 1000
 
 
-@dataclass(frozen=True)
-class GroupTree:
+class GroupTree(msgspec.Struct, frozen=True):
     """What there is of a group."""
 
     group: GroupPaths

@@ -8,7 +8,6 @@ ZooKeeper does.
 
 import asyncio
 from collections.abc import Awaitable
-from dataclasses import dataclass
 from typing import TypeVar
 
 import msgspec
@@ -45,8 +44,7 @@ from torrentdist.security.certificate_identity import CertificateRole
 MAX_PLACE_BYTES = 1024
 
 
-@dataclass(frozen=True)
-class PlaceApi(Routes):
+class PlaceApi(Routes, msgspec.Struct, frozen=True):
     zookeeper: ZooKeeper
     changes: LeaderChanges
     leadership: Leadership
@@ -99,8 +97,7 @@ MAX_RESOURCES_BYTES = 256 * 1024
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class GroupApi(Routes):
+class GroupApi(Routes, msgspec.Struct, frozen=True):
     zookeeper: ZooKeeper
     changes: LeaderChanges
     leadership: Leadership

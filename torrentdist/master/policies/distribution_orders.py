@@ -6,7 +6,8 @@ cancels once. A host's state is shown as the host announced it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.cluster.session.znode_operations import Op
@@ -42,12 +43,11 @@ MOST_RATE = 2**50
 LONGEST_SECS = 100 * 365 * 86400.0
 
 
-@dataclass(frozen=True)
-class DistributionOrder:
+class DistributionOrder(msgspec.Struct, frozen=True):
     bundle: BundleId
     supervisors: Sequence[SupervisorId] | None = None
     """The supervisors that should get the bundle. None: those with the labels."""
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = msgspec.field(default_factory=dict)
     owner: str = ""
     share: float = 1.0
     canary: int = 0

@@ -4,7 +4,6 @@ Always: a standby refuses changes; the leader makes them, once for each request 
 """
 
 import asyncio
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -45,8 +44,7 @@ MAX_DISTRIBUTE_BYTES: Final = 4 * 1024 * 1024
 MAX_RULE_BYTES: Final = 16 * 1024
 
 
-@dataclass(frozen=True)
-class DistributionApi(Routes):
+class DistributionApi(Routes, msgspec.Struct, frozen=True):
     distributions: DistributionOperations
     leadership: Leadership
     records: Records
@@ -94,8 +92,7 @@ class DistributionApi(Routes):
         return await self.distributions.cancel(asked.mutation, bundle_of(asked.request))
 
 
-@dataclass(frozen=True)
-class RetentionApi(Routes):
+class RetentionApi(Routes, msgspec.Struct, frozen=True):
     retention: RetentionOperations
     leadership: Leadership
     records: Records

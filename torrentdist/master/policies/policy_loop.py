@@ -8,8 +8,9 @@ Never: change anything on a master that does not lead; it only notes since when 
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
+
+import msgspec
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.records.record_index import Follower
@@ -63,8 +64,7 @@ def secs_until_next_round(round_secs: float) -> float:
     return max(SOON_SECS, min(round_secs / ROUND_SHARE, RUNNING_SECS))
 
 
-@dataclass(frozen=True)
-class PolicyParts:
+class PolicyParts(msgspec.Struct, frozen=True):
     """The parts of the master through which the loop carries out its decisions."""
 
     changes: LeaderChanges

@@ -12,8 +12,9 @@ import re
 import sys
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+
+import msgspec
 
 from torrentdist.cluster.records.record_index import RecordIndex
 from torrentdist.cluster.records.snapshot import BundleEntry, ClusterSnapshot
@@ -26,13 +27,12 @@ _WILD = re.compile(r"[*?[]")
 _LAST = chr(sys.maxunicode)
 
 
-@dataclass(frozen=True)
-class Retained:
+class Retained(msgspec.Struct, frozen=True):
     """The bundles that match a rule."""
 
-    goes: Mapping[BundleId, str] = field(default_factory=dict)
+    goes: Mapping[BundleId, str] = msgspec.field(default_factory=dict)
     """The bundles that are removed, and why."""
-    stays: Mapping[BundleId, tuple[str, ...]] = field(default_factory=dict)
+    stays: Mapping[BundleId, tuple[str, ...]] = msgspec.field(default_factory=dict)
     """The bundles that stay, and why."""
 
 

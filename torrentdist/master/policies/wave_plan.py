@@ -7,7 +7,8 @@ host holds nobody up; its supervisor tries again by itself.
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.model.ids import BundleId, SupervisorId
@@ -20,8 +21,7 @@ MOST_NAMED = 5
 """Most hosts that a reason names."""
 
 
-@dataclass(frozen=True)
-class HostOutcome:
+class HostOutcome(msgspec.Struct, frozen=True):
     """What is known of a host that was told to fetch the bundle."""
 
     state: HostState
@@ -61,18 +61,15 @@ def waits_since(snapshot: ClusterSnapshot, host: HostProgress, bundle: BundleId)
     return None
 
 
-@dataclass(frozen=True)
-class TellHosts:
+class TellHosts(msgspec.Struct, frozen=True):
     hosts: tuple[SupervisorId, ...]
 
 
-@dataclass(frozen=True)
-class AwaitHosts:
+class AwaitHosts(msgspec.Struct, frozen=True):
     """The hosts that were told are still at it."""
 
 
-@dataclass(frozen=True)
-class EndDistribution:
+class EndDistribution(msgspec.Struct, frozen=True):
     state: DistributionState
     reason: str = ""
 

@@ -10,8 +10,9 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TypeVar
+
+import msgspec
 
 from torrentdist.host.telemetry.metric_table import ATTENTION
 from torrentdist.model.access.host_record import HostRecord
@@ -54,22 +55,21 @@ PLANNED = ("first leader", "stopped", "transferred")
 _NUMBER = re.compile(r"\d[\d.,]*")
 
 
-@dataclass(frozen=True)
-class Troubles:
+class Troubles(msgspec.Struct, frozen=True):
     """What may need attention, besides what the view of the cluster says."""
 
     lost: Iterable[str] = ()
-    short: Mapping[str, str] = field(default_factory=dict)
+    short: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Bundles with too few copies, and how many they have."""
-    stopped: Mapping[str, str] = field(default_factory=dict)
+    stopped: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Bundles whose distribution was stopped, and why."""
-    stuck: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    stuck: Mapping[str, Mapping[str, str]] = msgspec.field(default_factory=dict)
     """Bundles that do not arrive on some hosts, and why, by host."""
     expiring: Iterable[HostRecord] = ()
     """Hosts whose certificate ends soon."""
-    jobs: Mapping[str, str] = field(default_factory=dict)
+    jobs: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Jobs that failed or fail again and again, and why."""
-    restarting: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    restarting: Mapping[str, Mapping[str, str]] = msgspec.field(default_factory=dict)
     """Masters and supervisors that start again and again, by role, and how often."""
     elections: Sequence[FailoverRecord] = ()
     """The last ones, the newest first."""

@@ -6,7 +6,6 @@ depends on what changed since the last one; only a reader of some bundles pays f
 Never: change anything.
 """
 
-import dataclasses
 import time
 from collections.abc import Hashable, Mapping
 
@@ -96,7 +95,7 @@ class AttentionSight:
         filling = (peer for peer, secs in said.fills_in.items() if secs <= FILLS_SECS)
         named |= {SupervisorId(peer) for peer in (*said.full, *said.clocks, *filling)}
         some = {id_: seen.supervisors[id_] for id_ in named & seen.supervisors.keys()}
-        return self._view(seen, dataclasses.replace(seen, supervisors=some))
+        return self._view(seen, msgspec.structs.replace(seen, supervisors=some))
 
     def _view(self, seen: ClusterSnapshot, shown: ClusterSnapshot) -> ClusterView:
         silent, said = self._heartbeats.silent_secs(seen), self._swarms.directory.conditions

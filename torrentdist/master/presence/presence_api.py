@@ -1,7 +1,7 @@
 """Routes about the cluster as a whole: what needs attention, and forgetting who is gone."""
 
-from dataclasses import dataclass, replace
-
+import msgspec
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -27,8 +27,7 @@ def asked_for(request: Request) -> Principal:
     return replace(sender, name="", reads=tuple(filter(None, wanted.split(","))))  # without patterns: no bundle
 
 
-@dataclass(frozen=True)
-class PresenceApi(Routes):
+class PresenceApi(Routes, msgspec.Struct, frozen=True):
     sight: AttentionSight
     changes: LeaderChanges
     leadership: Leadership

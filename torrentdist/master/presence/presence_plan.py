@@ -7,7 +7,6 @@ Pure: no I/O and no clock.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -35,8 +34,7 @@ MOST_JOBS = 20
 """Most jobs that a record names."""
 
 
-@dataclass(frozen=True)
-class _Role:
+class _Role(msgspec.Struct, frozen=True):
     """The daemons of one role: those that are registered, and those that are remembered."""
 
     name: str
@@ -52,13 +50,12 @@ def _roles(snapshot: ClusterSnapshot) -> tuple[_Role, _Role]:
     )
 
 
-@dataclass(frozen=True)
-class Heard:
+class Heard(msgspec.Struct, frozen=True):
     """What only this master has heard."""
 
     goodbyes: Collection[str] = ()
     """The daemons that told it that they stop."""
-    unheard: Mapping[SupervisorId, float] = field(default_factory=dict)
+    unheard: Mapping[SupervisorId, float] = msgspec.field(default_factory=dict)
     """The supervisors that owe it heartbeats, and since when, by ZooKeeper's clock."""
 
 

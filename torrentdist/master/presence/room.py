@@ -1,7 +1,5 @@
 """The room of presence: the cluster remembers its daemons, and says what needs attention."""
 
-from dataclasses import dataclass
-
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.host.process.room import Loop, Room, When
 from torrentdist.master.jobs.heartbeats import Heartbeats
@@ -14,8 +12,7 @@ from torrentdist.master.presence.presence_plan import Heard
 from torrentdist.master.swarm.swarms import Swarms
 
 
-@dataclass(frozen=True, kw_only=True)
-class PresenceRoom(Room):
+class PresenceRoom(Room, frozen=True, kw_only=True):
     sight: AttentionSight
 
 

@@ -1,8 +1,8 @@
 """The cluster as a whole: its members, its saved records, and a backup of everything persistent."""
 
 import asyncio
-from dataclasses import dataclass
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -18,8 +18,7 @@ from torrentdist.model.wire.cluster_messages import ClusterView
 from torrentdist.security.authorization import Role, check_master
 
 
-@dataclass(frozen=True)
-class ClusterApi(Routes):
+class ClusterApi(Routes, msgspec.Struct, frozen=True):
     core: MasterCore
     sight: AttentionSight
 

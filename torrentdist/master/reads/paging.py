@@ -6,15 +6,15 @@ Never: make a page larger than its limit.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar
+
+import msgspec
 
 K = TypeVar("K", bound=str)
 
 
-@dataclass(frozen=True)
-class Page:
+class Page(msgspec.Struct, frozen=True):
     after: str = ""
     """Last id of the previous page; empty: this is the first page."""
     limit: int | None = None

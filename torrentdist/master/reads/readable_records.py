@@ -5,7 +5,6 @@ sender that reads everything gets the records themselves, at no cost.
 Never: do I/O, or use a clock.
 """
 
-import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
@@ -78,14 +77,14 @@ def readable(snapshot: ClusterSnapshot, sender: Principal) -> ClusterSnapshot:
     def assignment(entry: AssignmentEntry) -> AssignmentEntry:
         kept = tuple(bundle for bundle in entry.record.bundles if may_read(sender, bundle))
         record = msgspec.structs.replace(entry.record, bundles=kept, terms={})
-        return dataclasses.replace(entry, record=record)
+        return msgspec.structs.replace(entry, record=record)
 
     def host(entry: HostEntry) -> HostEntry:
         if may_see_pattern(sender, entry.record.bundles):
             return entry
-        return dataclasses.replace(entry, record=msgspec.structs.replace(entry.record, bundles=HIDDEN))
+        return msgspec.structs.replace(entry, record=msgspec.structs.replace(entry.record, bundles=HIDDEN))
 
-    return dataclasses.replace(
+    return msgspec.structs.replace(
         snapshot,
         bundles=_Readable(snapshot.bundles, lambda id_, _: may_read(sender, id_)),
         jobs=_Readable(snapshot.jobs, may_see_job),

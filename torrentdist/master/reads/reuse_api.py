@@ -4,8 +4,7 @@ Always: a bundle that the sender may not read counts for nothing, and costs no t
 Never: read content in order to answer.
 """
 
-from dataclasses import dataclass
-
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -29,8 +28,7 @@ async def _any_bundle(_: Request) -> tuple[BundleId, ...]:
     return ()
 
 
-@dataclass(frozen=True)
-class ReuseApi(Routes):
+class ReuseApi(Routes, msgspec.Struct, frozen=True):
     store: HostStore
     sources: ReuseSources
     max_body: int

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import hashlib
 import random
 import time
@@ -97,8 +96,7 @@ def decode_saved(data: bytes, path: str) -> SavedRecords:
         raise TorrentdistError("corrupt", path=path, detail=str(exc)) from exc
 
 
-@dataclasses.dataclass(frozen=True)
-class SavingPace:
+class SavingPace(msgspec.Struct, frozen=True):
     """When to write the file: after `changes` changes, or after `secs` seconds if anything changed.
     Both vary by a quarter.
     """
@@ -161,7 +159,7 @@ class Records:
 
     def snapshot(self) -> ClusterSnapshot:
         if self.from_file() and self._on_disk is not None:
-            return dataclasses.replace(self._on_disk.snapshot, version=FROM_FILE, leader=None, election=())
+            return msgspec.structs.replace(self._on_disk.snapshot, version=FROM_FILE, leader=None, election=())
         return self._mirror.snapshot
 
     def readable_by(self, sender: Principal) -> ClusterSnapshot:
@@ -234,7 +232,7 @@ class Records:
         """Writes the present records, unless the file shows them already."""
         snapshot = self._mirror.snapshot
         if snapshot.present and snapshot.version != self._written[0]:
-            records = dataclasses.replace(snapshot, recent=())
+            records = msgspec.structs.replace(snapshot, recent=())
             saved = SavedRecords(zxid=self._mirror.applied_zxid, saved_at=time.time(), snapshot=records)
             await self._write(saved, snapshot.version)
 
@@ -253,8 +251,8 @@ class Records:
                 if response.status_code == 200:
                     saved = await asyncio.to_thread(decode_saved, response.content, url)
                     if saved.snapshot.cluster == snapshot.cluster:
-                        same = dataclasses.replace(saved.snapshot, version=snapshot.version) == snapshot
-                        await self._write(saved, snapshot.version if same else snapshot.version - 1)
+                        ours = msgspec.structs.replace(snapshot, version=saved.snapshot.version, recent=())
+                        await self._write(saved, snapshot.version if saved.snapshot == ours else snapshot.version - 1)
                         return
 
     async def _write(self, saved: SavedRecords, revision: int) -> None:

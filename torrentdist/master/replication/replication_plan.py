@@ -9,7 +9,8 @@ Never: decide what the leader decides for the whole cluster.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from torrentdist.cluster.records.record_index import RecordIndex
 from torrentdist.cluster.records.snapshot import BundleEntry, ClusterSnapshot
@@ -21,37 +22,31 @@ SILENT_SECS = 300.0
 swarm may bring the content. An uploader that comes back later sends it again."""
 
 
-@dataclass(frozen=True)
-class FetchReplica:
+class FetchReplica(msgspec.Struct, frozen=True):
     bundle: BundleId
     digest: Digest
 
 
-@dataclass(frozen=True)
-class PublishReplica:
+class PublishReplica(msgspec.Struct, frozen=True):
     bundle: BundleId
     digest: Digest
 
 
-@dataclass(frozen=True)
-class WithdrawReplica:
+class WithdrawReplica(msgspec.Struct, frozen=True):
     bundle: BundleId
 
 
-@dataclass(frozen=True)
-class DropReplica:
+class DropReplica(msgspec.Struct, frozen=True):
     digest: Digest
 
 
-@dataclass(frozen=True)
-class ForgetName:
+class ForgetName(msgspec.Struct, frozen=True):
     """Forget the id of a removed bundle whose content stays."""
 
     bundle: BundleId
 
 
-@dataclass(frozen=True)
-class Abandon:
+class Abandon(msgspec.Struct, frozen=True):
     """Drop what has arrived of an upload that was given up."""
 
     digest: Digest
@@ -67,8 +62,7 @@ def no_names(digest: Digest) -> Collection[BundleId]:
     return ()
 
 
-@dataclass(frozen=True)
-class Local:
+class Local(msgspec.Struct, frozen=True):
     """What this master has and does now."""
 
     me: MasterId
@@ -78,7 +72,7 @@ class Local:
     fetching: frozenset[Digest]
     stale: frozenset[Digest] = frozenset()
     """Arriving digests whose upload was begun long ago and was never published here."""
-    not_before: Mapping[Digest, float] = field(default_factory=dict)
+    not_before: Mapping[Digest, float] = msgspec.field(default_factory=dict)
     """time.monotonic() before which a failed fetch is not tried again."""
     parallel: int = 4
     """How many fetches may run at once; uploads do not count."""

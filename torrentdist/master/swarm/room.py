@@ -1,7 +1,5 @@
 """The swarm's room of a master: the directory of swarms, announces, and certificates of members."""
 
-from dataclasses import dataclass
-
 from torrentdist.host.process.room import Loop, Room
 from torrentdist.master.access.host_bundles import HostBundles
 from torrentdist.master.master_core import MasterCore
@@ -12,8 +10,7 @@ from torrentdist.master.swarm.swarms import Swarms
 from torrentdist.security.authority.swarm_issuing import SwarmIssuing
 
 
-@dataclass(frozen=True, kw_only=True)
-class SwarmRoom(Room):
+class SwarmRoom(Room, frozen=True, kw_only=True):
     swarms: Swarms
     host_bundles: HostBundles
 

@@ -2,8 +2,7 @@
 reached.
 """
 
-from dataclasses import dataclass
-
+import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
@@ -32,8 +31,7 @@ MAX_ANNOUNCE_BYTES = 8 * 1024 * 1024
 _FLOWS = {str(flow): flow for flow in range(FLOWS)}
 
 
-@dataclass(frozen=True)
-class SwarmApi(Routes):
+class SwarmApi(Routes, msgspec.Struct, frozen=True):
     newer: NewerRecords
     swarms: Swarms
     bundles: HostBundles

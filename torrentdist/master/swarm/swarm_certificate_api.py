@@ -7,9 +7,9 @@ everything, or those of the bundles asked for that it may read. It says nothing 
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -35,8 +35,7 @@ from torrentdist.security.authorization import Principal, Role, reads_everything
 MAX_BODY_BYTES: Final = 4096 + 100 * MOST_DIGESTS
 
 
-@dataclass(frozen=True)
-class SwarmCertificateApi(Routes):
+class SwarmCertificateApi(Routes, msgspec.Struct, frozen=True):
     issuing: SwarmIssuing
     bundles: HostBundles
     newer: NewerRecords

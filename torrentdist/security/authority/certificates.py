@@ -13,9 +13,10 @@ import hashlib
 import ipaddress
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, TypeAlias
+
+import msgspec
 
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.security.authority.lazy_cryptography import ec, exceptions, hashes, oid, serialization, x509
@@ -38,8 +39,7 @@ Key: TypeAlias = "ec.EllipticCurvePrivateKey"
 PublicKey: TypeAlias = "ec.EllipticCurvePublicKey"
 
 
-@dataclass(frozen=True)
-class Authority:
+class Authority(msgspec.Struct, frozen=True):
     """A CA: its certificate and the key that signs."""
 
     certificate: x509.Certificate
@@ -51,8 +51,7 @@ class Authority:
         return cluster_of(self.certificate)
 
 
-@dataclass(frozen=True)
-class CertificateFacts:
+class CertificateFacts(msgspec.Struct, frozen=True):
     """What a certificate says."""
 
     identity: CertificateIdentity | None

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
+
+import msgspec
 
 from torrentdist.model.access.swarm_certificate_messages import IssuedMembership
 from torrentdist.model.access.swarm_membership import ANY_BUNDLE, SwarmMembership
@@ -33,8 +34,7 @@ _BEGIN: Final = datetime(2020, 1, 1, tzinfo=UTC)
 _END: Final = datetime(2120, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True)
-class SwarmAuthority:
+class SwarmAuthority(msgspec.Struct, frozen=True):
     certificate: x509.Certificate
     key: ed25519.Ed25519PrivateKey
 

@@ -8,7 +8,6 @@ Pure: no I/O and no clock.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -22,8 +21,7 @@ from torrentdist.security.signing.signatures import JobStatement, SignedContent,
 from torrentdist.security.signing.trust import BundleTrust
 
 
-@dataclass(frozen=True)
-class JobClaim:
+class JobClaim(msgspec.Struct, frozen=True):
     """What the record of a job says, and the signature that came with it."""
 
     job: JobId
@@ -33,8 +31,7 @@ class JobClaim:
     signature: Envelope | None
 
 
-@dataclass(frozen=True)
-class HostRules:
+class HostRules(msgspec.Struct, frozen=True):
     """What a host's own configuration says about the jobs of one bundle."""
 
     trust: BundleTrust

@@ -7,7 +7,6 @@ public key as configurations name it. Never: overwrite a file.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,8 +33,7 @@ class NewKeyView(msgspec.Struct, frozen=True, kw_only=True):
     public_key: str
 
 
-@dataclass(frozen=True)
-class Signer:
+class Signer(msgspec.Struct, frozen=True):
     """A private key, for statements about one cluster."""
 
     key: Ed25519PrivateKey

@@ -6,10 +6,11 @@ matches has the strictest mode of the table and no key, so that a table never le
 Pure: no I/O and no clock.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Final
+
+import msgspec
 
 from torrentdist.model.access.envelope import SigningKeyText, parse_public_key_text
 from torrentdist.model.configuration.config import TrustConfig
@@ -27,8 +28,7 @@ class TrustMode(StrEnum):
 _STRICTNESS: Final = {TrustMode.OFF: 0, TrustMode.WARN: 1, TrustMode.ENFORCE: 2}
 
 
-@dataclass(frozen=True)
-class BundleTrust:
+class BundleTrust(msgspec.Struct, frozen=True):
     """What the configuration wants of the signatures of one bundle."""
 
     mode: TrustMode

@@ -9,8 +9,7 @@ Never: collect rows, or call Python for a row.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
@@ -25,8 +24,7 @@ EARLY_SECS = 0.1
 milliseconds."""
 
 
-@dataclass(frozen=True)
-class Frames:
+class Frames(msgspec.Struct, frozen=True):
     """The usable events, each once and with `t`; those of downloads, with `life`; and two small
     frames that several tables need."""
 

@@ -9,7 +9,6 @@ Never: merge a batch that Spark may run again.
 import shutil
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -60,8 +59,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     replaces: list[str] = []
 
 
-@dataclass(frozen=True)
-class EventPart:
+class EventPart(msgspec.Struct, frozen=True):
     path: Path
     level: int
     number: int

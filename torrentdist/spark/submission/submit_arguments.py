@@ -6,8 +6,9 @@ Pure: no I/O.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from torrentdist.model.errors import TorrentdistError
 
@@ -26,20 +27,18 @@ SWITCHES: Final = frozenset(
 _CONF: Final = ("--conf", "-c")
 
 
-@dataclass(frozen=True)
-class SparkArguments:
+class SparkArguments(msgspec.Struct, frozen=True):
     options: tuple[str, ...] = ()
     """The options with their values, as given."""
     application: str = ""
     """The main file; empty if there is none."""
     arguments: tuple[str, ...] = ()
-    values: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[str, str] = msgspec.field(default_factory=dict)
     """The last value of each option, without its dashes."""
-    conf: Mapping[str, str] = field(default_factory=dict)
+    conf: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class SplitArguments:
+class SplitArguments(msgspec.Struct, frozen=True):
     own: tuple[str, ...]
     """The options that are torrentdist's own."""
     spark: SparkArguments

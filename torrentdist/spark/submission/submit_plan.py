@@ -7,9 +7,10 @@ Pure: no I/O. Each value comes from the caller.
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
+
+import msgspec
 
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
@@ -51,15 +52,14 @@ class SparkCommandView(View, frozen=True, kw_only=True):
         return shlex.join(self.command)
 
 
-@dataclass(frozen=True)
-class SubmitRequest:
+class SubmitRequest(msgspec.Struct, frozen=True):
     spark: SparkArguments
     env: BundleId | None
     bundles: tuple[BundleId, ...]
     ids_dir: str
     program: str
     """The spark-submit of this host."""
-    defaults: Mapping[str, str] = field(default_factory=dict)
+    defaults: Mapping[str, str] = msgspec.field(default_factory=dict)
     """The properties of Spark's own files."""
     gateway: str = ""
     """URL of the gateway of each host; empty: each host's supervisor tells it."""

@@ -11,11 +11,12 @@ import os
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from typing import Protocol
+
+import msgspec
 
 from torrentdist.bundle import merkle
 from torrentdist.bundle.metafile import FileEntry, Metafile, WireFile
@@ -46,8 +47,7 @@ class Pieces(Protocol):
         """Writes the received pieces to the files."""
 
 
-@dataclass(frozen=True)
-class HostContent:
+class HostContent(msgspec.Struct, frozen=True, dict=True):
     meta: Metafile
     directory: Path
     """Where the files are, both before and after publication."""

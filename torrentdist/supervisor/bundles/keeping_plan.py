@@ -7,44 +7,39 @@ Pure: no I/O and no clock.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.policies.bundle_terms import Priority
 
 
-@dataclass(frozen=True)
-class FetchBundle:
+class FetchBundle(msgspec.Struct, frozen=True):
     bundle: BundleId
 
 
-@dataclass(frozen=True)
-class DropBundle:
+class DropBundle(msgspec.Struct, frozen=True):
     digest: Digest
 
 
-@dataclass(frozen=True)
-class DropArrival:
+class DropArrival(msgspec.Struct, frozen=True):
     """Drop what has arrived of a bundle whose fetch has failed or was interrupted."""
 
     digest: Digest
 
 
-@dataclass(frozen=True)
-class BeginSeeding:
+class BeginSeeding(msgspec.Struct, frozen=True):
     """Seed a bundle that is here and has left its swarm: one that is wanted again, or one that has
     no id any more."""
 
     digest: Digest
 
 
-@dataclass(frozen=True)
-class StopSeeding:
+class StopSeeding(msgspec.Struct, frozen=True):
     digest: Digest
 
 
-@dataclass(frozen=True)
-class CancelFetch:
+class CancelFetch(msgspec.Struct, frozen=True):
     bundle: BundleId
 
 
@@ -57,8 +52,7 @@ UNWANTED_SECS = 600.0
 _RANKS = {Priority.LOW: 0, Priority.NORMAL: 1, Priority.HIGH: 2}
 
 
-@dataclass(frozen=True)
-class KeepingState:
+class KeepingState(msgspec.Struct, frozen=True):
     assigned: frozenset[BundleId]
     requested: frozenset[BundleId]
     """Bundles that a local user requested."""
@@ -69,13 +63,13 @@ class KeepingState:
     fetching: frozenset[BundleId]
     removed: frozenset[Digest]
     """Digests that a master reported as removed."""
-    not_before: Mapping[BundleId, float] = field(default_factory=dict)
+    not_before: Mapping[BundleId, float] = msgspec.field(default_factory=dict)
     seed_secs: float = -1.0
-    priorities: Mapping[BundleId, Priority] = field(default_factory=dict)
+    priorities: Mapping[BundleId, Priority] = msgspec.field(default_factory=dict)
     """The priorities of assigned bundles. Every other bundle has the normal one."""
     stuck: frozenset[BundleId] = frozenset()
     """Bundles that are fetched and do not come. Nothing waits for them."""
-    unwanted_secs: Mapping[Digest, float] = field(default_factory=dict)
+    unwanted_secs: Mapping[Digest, float] = msgspec.field(default_factory=dict)
     """Seconds since nobody wants each bundle that has arrived in part and is not being fetched."""
     held: frozenset[Digest] = frozenset()
     """Bundles that somebody has mounted."""

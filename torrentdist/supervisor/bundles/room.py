@@ -1,7 +1,5 @@
 """The bundles of this host, for its daemon."""
 
-from dataclasses import dataclass
-
 from torrentdist.host.process.host_daemon import HostDaemon
 from torrentdist.host.process.room import Loop, Room
 from torrentdist.supervisor.bundles.bundle_signatures import BundleSignatures
@@ -11,8 +9,7 @@ from torrentdist.supervisor.bundles.host_bundle_api import HostBundleApi, HostSt
 from torrentdist.supervisor.bundles.keeper import Keeper
 
 
-@dataclass(frozen=True, kw_only=True)
-class BundleRoom(Room):
+class BundleRoom(Room, frozen=True, kw_only=True):
     keeper: Keeper
     signatures: BundleSignatures
 

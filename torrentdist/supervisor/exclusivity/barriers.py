@@ -12,7 +12,9 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.rebalance.barrier_ownership import NEVER, STOP_SHARE, BarrierLease, BarrierOwnership
@@ -43,8 +45,7 @@ RECHECK_SECS = 10.0
 """Interval between checks that our barriers still exist: an administrator may have deleted one."""
 
 
-@dataclass(frozen=True)
-class Seat:
+class Seat(msgspec.Struct, frozen=True):
     """What the next process needs to resume a session and its barriers."""
 
     session: SessionId
@@ -54,8 +55,7 @@ class Seat:
     """The ZooKeeper user that owns them; empty: one that many hosts share."""
 
 
-@dataclass(frozen=True)
-class HostLease:
+class HostLease(msgspec.Struct, frozen=True):
     """The lease on the host's clock (run_lease.clock), which keeps running while the host
     sleeps."""
 

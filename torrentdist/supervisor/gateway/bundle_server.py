@@ -5,10 +5,10 @@ finds the reason in that URL.
 Never: decide how long anything is kept.
 """
 
-import dataclasses
 from collections.abc import AsyncIterator
 from urllib.parse import quote
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
@@ -79,7 +79,7 @@ class BundleServer(DeclaredRoutes):
             return chosen
         growing = None if request.method == "HEAD" else await self._archives.get(content, kind)
         if growing is not None and growing.whole and growing.path.exists():
-            shown = dataclasses.replace(shown, size=growing.written)
+            shown = msgspec.structs.replace(shown, size=growing.written)
             return path_response(request, growing.path, shown, meta.digest, kind.media_type)
         size = await in_heavy_thread(size_of, meta, kind) if growing is None else growing.size
         if size is not None:

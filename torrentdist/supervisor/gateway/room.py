@@ -4,8 +4,6 @@ other libraries know.
 A new door is a room of its own, which is named here.
 """
 
-from dataclasses import dataclass
-
 from torrentdist.host.process.host_daemon import HostDaemon
 from torrentdist.host.process.room import Room
 from torrentdist.supervisor.bundles.keeper import Keeper
@@ -25,8 +23,7 @@ DOORS = (hub_room, repository_room)
 """The doors that need nothing but the reader."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class GatewayRoom(Room):
+class GatewayRoom(Room, frozen=True, kw_only=True):
     reader: BundleReader
     archives: ArchiveCache
     pushes: Pushes

@@ -7,11 +7,11 @@ error carries the header by which the library tells a missing repository, revisi
 Never: upload, or ask the internet.
 """
 
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 from urllib.parse import quote
 
+import msgspec
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import Response
@@ -71,8 +71,7 @@ register_url_convertor("hub_kind", KindName())
 register_url_convertor("hub_other_kind", OtherKind())
 
 
-@dataclass(frozen=True)
-class Snapshot:
+class Snapshot(msgspec.Struct, frozen=True):
     """A repository at one commit: the bundle that stands for it."""
 
     bundle: BundleId

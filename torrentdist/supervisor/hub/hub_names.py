@@ -8,9 +8,10 @@ Pure: no I/O.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+import msgspec
 
 from torrentdist.model import ids
 from torrentdist.model.ids import BundleId, Digest
@@ -29,8 +30,7 @@ class RepositoryKind(StrEnum):
     KERNEL = "kernels"
 
 
-@dataclass(frozen=True)
-class Repository:
+class Repository(msgspec.Struct, frozen=True):
     kind: RepositoryKind
     name: str
     """`org/name`, or a name alone."""

@@ -6,29 +6,27 @@ Pure: no I/O and no clock.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from torrentdist.model.ids import BundleId
 
 
-@dataclass(frozen=True)
-class PutLink:
+class PutLink(msgspec.Struct, frozen=True):
     """Make this link, or replace the one of this name."""
 
     bundle: BundleId
     target: str
 
 
-@dataclass(frozen=True)
-class RemoveLink:
+class RemoveLink(msgspec.Struct, frozen=True):
     name: str
 
 
 Action = PutLink | RemoveLink
 
 
-@dataclass(frozen=True)
-class HostLinks:
+class HostLinks(msgspec.Struct, frozen=True):
     here: Mapping[BundleId, str]
     """The directory of each bundle that is whole here and may be used under this id."""
     kept: frozenset[BundleId]

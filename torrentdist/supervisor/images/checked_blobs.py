@@ -13,9 +13,10 @@ import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
 from typing import Final, TypeVar
 from weakref import WeakValueDictionary
+
+import msgspec
 
 from torrentdist.bundle.metafile import FileEntry
 from torrentdist.model.errors import TorrentdistError
@@ -28,8 +29,7 @@ WRONG_SECS: Final = 600.0
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True)
-class Blob:
+class Blob(msgspec.Struct, frozen=True):
     size: int
     read: Callable[[int, int], AsyncIterator[bytes]]
     """Yields the bytes from a place to another."""

@@ -11,8 +11,9 @@ Never: fetch a bundle, unless an image is asked for by its tag.
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
+
+import msgspec
 
 from torrentdist.bundle.images.image_layout import (
     INDEX_FILE,
@@ -50,8 +51,7 @@ _SOON_PARSED = 64 * 1024
 """Bytes of a manifest that is parsed on the event loop."""
 
 
-@dataclass(frozen=True)
-class ImageManifest:
+class ImageManifest(msgspec.Struct, frozen=True):
     data: bytes
     digest: str
     file: ManifestFile

@@ -11,7 +11,6 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -44,8 +43,7 @@ WAIT_SECS: Final = 300.0
 """How long a push waits for masters to hold its image. Later they go on without it."""
 
 
-@dataclass(frozen=True)
-class PushedImage:
+class PushedImage(msgspec.Struct, frozen=True):
     image: Image
     digest: str
     """The digest of its manifest."""

@@ -5,9 +5,9 @@ enough masters hold the image. A tag that stands for another image stays as it i
 Never: publish a blob or a manifest that is not what its digest says.
 """
 
-from dataclasses import replace
 from typing import Final
 
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 

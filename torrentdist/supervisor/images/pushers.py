@@ -13,9 +13,9 @@ import hashlib
 import time
 from base64 import b64decode
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 from starlette.requests import Request
 
 from torrentdist.client.masters.master_client import MasterClient
@@ -32,8 +32,7 @@ MOST_KNOWN: Final = 256
 LONGEST_TOKEN: Final = 4096
 
 
-@dataclass(frozen=True)
-class Pusher:
+class Pusher(msgspec.Struct, frozen=True):
     principal: Principal
     token: str
 

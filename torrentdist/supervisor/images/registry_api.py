@@ -6,9 +6,9 @@ An image that does not exist is told at once, so that a runtime goes on to the n
 Never: change anything.
 """
 
-from dataclasses import replace
 from typing import Final
 
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 

@@ -1,7 +1,6 @@
 """Container images of this host, for its daemon."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from torrentdist.host.process.host_daemon import HostDaemon
 from torrentdist.host.process.room import Loop, Room
@@ -19,8 +18,7 @@ from torrentdist.supervisor.images.registry_api import RegistryApi
 from torrentdist.supervisor.images.staged_blobs import StagedBlobs
 
 
-@dataclass(frozen=True, kw_only=True)
-class ImageRoom(Room):
+class ImageRoom(Room, frozen=True, kw_only=True):
     pushes: Pushes
 
 

@@ -9,7 +9,6 @@ Functions that take a directory block: call them in threads.
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -128,8 +127,7 @@ class _SeatRecord(msgspec.Struct, frozen=True, kw_only=True):
     user: str = ""
 
 
-@dataclass(frozen=True)
-class LeftBehind:
+class LeftBehind(msgspec.Struct, frozen=True):
     """What the previous process left on this host."""
 
     boot: str

@@ -1,7 +1,5 @@
 """The jobs of this host, for its daemon: workers, their output, and the reports to the masters."""
 
-from dataclasses import dataclass
-
 from torrentdist.host.process.host_daemon import HostDaemon
 from torrentdist.host.process.room import Loop, Room
 from torrentdist.model.ids import SupervisorId
@@ -20,8 +18,7 @@ from torrentdist.supervisor.process.job_isolation import policy_of
 from torrentdist.supervisor.process.output_api import OutputApi
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobRoom(Room):
+class JobRoom(Room, frozen=True, kw_only=True):
     workers: HostWorkers
 
 

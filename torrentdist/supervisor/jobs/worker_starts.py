@@ -11,10 +11,10 @@ Never: decide which worker starts.
 
 import asyncio
 import time
-from dataclasses import replace
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from torrentdist.bundle.store.store import StoredBundle
 from torrentdist.launcher.run.run_lease import clock

@@ -9,8 +9,9 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from torrentdist.bundle.store.store import StoredBundle, StoreView
 from torrentdist.launcher.run.run_lease import clock
@@ -32,8 +33,7 @@ from torrentdist.supervisor.worker.worker_types import Barrier, Key, Launch, Mea
 FOR_BUNDLES = "for its bundles"
 
 
-@dataclass(frozen=True)
-class WorkerServices:
+class WorkerServices(msgspec.Struct, frozen=True):
     store: StoreView
     facts: Facts
     checked: Callable[[BundleId], Awaitable[StoredBundle | None]]

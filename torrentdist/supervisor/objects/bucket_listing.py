@@ -7,7 +7,8 @@ Pure: no I/O.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from torrentdist.bundle.bundle_tree import BundleTree
 from torrentdist.bundle.metafile import Metafile
@@ -27,8 +28,7 @@ class ObjectIndex:
         self.files = [file for _, file in pairs]
 
 
-@dataclass(frozen=True)
-class PageRequest:
+class PageRequest(msgspec.Struct, frozen=True):
     prefix: bytes = b""
     delimiter: bytes = b""
     """Keys that go on beyond it are shown once, as their common prefix."""
@@ -37,11 +37,10 @@ class PageRequest:
     most: int = 1000
 
 
-@dataclass(frozen=True)
-class ObjectPage:
-    objects: list[int] = field(default_factory=list)
+class ObjectPage(msgspec.Struct, frozen=True):
+    objects: list[int] = msgspec.field(default_factory=list)
     """Places of the page's objects in the index."""
-    prefixes: list[bytes] = field(default_factory=list)
+    prefixes: list[bytes] = msgspec.field(default_factory=list)
     last: bytes = b""
     """The key or the common prefix at which the page ends."""
     is_cut: bool = False

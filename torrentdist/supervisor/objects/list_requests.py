@@ -7,9 +7,10 @@ Pure: no I/O.
 import binascii
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
+
+import msgspec
 
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.supervisor.objects.bucket_listing import ObjectPage, PageRequest
@@ -18,8 +19,7 @@ MOST_KEYS: Final = 1000
 _DIGITS: Final = 9
 
 
-@dataclass(frozen=True)
-class ListRequest:
+class ListRequest(msgspec.Struct, frozen=True):
     bucket: str
     page: PageRequest
     query: Mapping[str, str]

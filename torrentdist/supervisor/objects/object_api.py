@@ -7,10 +7,10 @@ bundle arrives. Errors are those of S3.
 Never: write, or tell a bundle that the sender may not read from one that does not exist.
 """
 
-from dataclasses import replace
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 

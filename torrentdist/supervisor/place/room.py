@@ -1,7 +1,5 @@
 """This host's place in the cluster, for its daemon."""
 
-from dataclasses import dataclass
-
 from torrentdist import __version__
 from torrentdist.host.process.host_daemon import HostDaemon
 from torrentdist.host.process.room import Loop, Room
@@ -14,8 +12,7 @@ from torrentdist.supervisor.place.cluster_place import ClusterPlace
 from torrentdist.supervisor.place.znode_watch import ZnodeWatch
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlaceRoom(Room):
+class PlaceRoom(Room, frozen=True, kw_only=True):
     place: ClusterPlace
 
 

@@ -12,7 +12,6 @@ import fcntl
 import os
 import signal
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -46,8 +45,7 @@ class GuardianStatus(msgspec.Struct, frozen=True):
         return self.state == "gone"
 
 
-@dataclass(frozen=True)
-class Living:
+class Living(msgspec.Struct, frozen=True):
     """A guardian that is alive."""
 
     pid: int

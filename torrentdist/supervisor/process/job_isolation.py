@@ -8,8 +8,9 @@ as root, and as the supervisor's own user only where isolation is not required.
 import fnmatch
 import zlib
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from torrentdist.launcher.job_users import NOBODY, BadJobUsers, JobUsers, job_users
 from torrentdist.launcher.launcher_client import HostIsolation, Starter
@@ -30,8 +31,7 @@ class IsolationMode(StrEnum):
     """Jobs run as the supervisor's own user."""
 
 
-@dataclass(frozen=True)
-class IsolationPolicy:
+class IsolationPolicy(msgspec.Struct, frozen=True):
     """What the configuration says about the jobs of this host."""
 
     mode: IsolationMode = IsolationMode.PREFERRED
@@ -55,8 +55,7 @@ def policy_of(config: Config) -> IsolationPolicy:
     return IsolationPolicy(mode, jobs.user, tuple(jobs.pass_env), hidden, exposed)
 
 
-@dataclass(frozen=True)
-class JobIsolation:
+class JobIsolation(msgspec.Struct, frozen=True):
     """How the jobs of this host are isolated."""
 
     users: JobUsers

@@ -12,10 +12,10 @@ import secrets
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from torrentdist.host.http.file_answers import confined_file
 from torrentdist.installed_spark import find_submit, spark_environment
@@ -40,8 +40,7 @@ BUNDLE, DEPENDENCIES = "bundle", "deps"
 """Links in the working directory. They hide a top-level entry of the bundle with the same name."""
 
 
-@dataclass(frozen=True)
-class Surroundings:
+class Surroundings(msgspec.Struct, frozen=True):
     """What the host gives to a worker, and what it hides from it."""
 
     pass_env: tuple[str, ...] = ("*",)
@@ -56,8 +55,7 @@ class Surroundings:
     log_files: int = SupervisorConfig().log_files
 
 
-@dataclass(frozen=True)
-class Program:
+class Program(msgspec.Struct, frozen=True):
     """What a worker runs, where, and the bundles that it uses."""
 
     place: WorkerPlace

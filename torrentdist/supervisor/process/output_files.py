@@ -4,9 +4,10 @@ Always: an offset refers to the same byte forever. Deleted bytes are skipped, ne
 functions block: call them in threads.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+
+import msgspec
 
 MOST_BYTES = 1024 * 1024
 """Most bytes in one answer."""
@@ -17,8 +18,7 @@ class Stream(StrEnum):
     STDERR = "stderr"
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(msgspec.Struct, frozen=True):
     start: int
     data: bytes
 
@@ -27,8 +27,7 @@ class Piece:
         return self.start + len(self.data)
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(msgspec.Struct, frozen=True):
     """The range of a stream that is kept, and when its last byte was written."""
 
     begin: int

@@ -15,7 +15,6 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -47,16 +46,14 @@ tell only where the driver was at that moment."""
 _ANY = ("0.0.0.0", "::", "127.0.0.1", "::1")
 
 
-@dataclass(frozen=True)
-class SparkDriver:
+class SparkDriver(msgspec.Struct, frozen=True):
     key: Key
     run: str
     pid: int
     first_port: int
 
 
-@dataclass(frozen=True)
-class Application:
+class Application(msgspec.Struct, frozen=True):
     id: str = ""
     ui: str = ""
 

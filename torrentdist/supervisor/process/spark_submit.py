@@ -8,9 +8,10 @@ Never: start anything.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
+
+import msgspec
 
 from torrentdist.installed_spark import Submit
 from torrentdist.model.ids import BundleId
@@ -24,8 +25,7 @@ RUN_KEY = "spark.torrentdist.run"
 """The setting of Spark that holds the id of the driver's run."""
 
 
-@dataclass(frozen=True)
-class ClusterDriver:
+class ClusterDriver(msgspec.Struct, frozen=True):
     """What a driver in YARN is given."""
 
     tags: tuple[str, ...]

@@ -10,7 +10,6 @@ import hashlib
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -42,11 +41,10 @@ class KeptFact(msgspec.Struct, frozen=True):
     value: str
 
 
-@dataclass(frozen=True)
-class BundleFacts:
+class BundleFacts(msgspec.Struct, frozen=True):
     values: dict[tuple[str, str], str]
     """Facts by root and kind."""
-    room: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+    room: asyncio.Semaphore = msgspec.field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
     """One for each bundle, so that a bundle that does not arrive delays no other."""
 
 

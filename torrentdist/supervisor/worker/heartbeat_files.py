@@ -6,8 +6,9 @@ clock makes a worker silent. The first heartbeat may take longer.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from torrentdist.model.jobs.job import JobSpec
 
@@ -17,8 +18,7 @@ SIGN = "sign"
 """The directory of the file, in the directory that the worker's guardian works in."""
 
 
-@dataclass(frozen=True)
-class _Seen:
+class _Seen(msgspec.Struct, frozen=True):
     stamp: tuple[int | None, int]
     """The file's, and the number of heartbeats that were sent."""
     at: float

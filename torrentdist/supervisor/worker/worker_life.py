@@ -3,7 +3,8 @@ Pure: no I/O and no clock.
 """
 
 from collections.abc import Collection
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from torrentdist.model.backoff import pause_secs
 from torrentdist.model.jobs.job import Restart, RestartPolicy

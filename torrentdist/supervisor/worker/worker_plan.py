@@ -7,7 +7,8 @@ Pure: no I/O and no clock.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from torrentdist.model.jobs.job import OnIsolation
 from torrentdist.supervisor.worker.worker_types import Barrier, Key, Measure, Run, RunLease, Worker
@@ -17,23 +18,19 @@ PATIENCE_SECS = 2.0
 DISOBEDIENT = "its guardian does not end it"
 
 
-@dataclass(frozen=True)
-class TakeBarrier:
+class TakeBarrier(msgspec.Struct, frozen=True):
     key: Key
 
 
-@dataclass(frozen=True)
-class ReleaseBarrier:
+class ReleaseBarrier(msgspec.Struct, frozen=True):
     key: Key
 
 
-@dataclass(frozen=True)
-class StartWorker:
+class StartWorker(msgspec.Struct, frozen=True):
     key: Key
 
 
-@dataclass(frozen=True)
-class CarryOver:
+class CarryOver(msgspec.Struct, frozen=True):
     """The run's session was lost, and its barrier was taken again in `session`. The run belongs to
     that session from now on."""
 
@@ -41,8 +38,7 @@ class CarryOver:
     session: int
 
 
-@dataclass(frozen=True)
-class EndRun:
+class EndRun(msgspec.Struct, frozen=True):
     """Have the guardian stop or kill its run. DESTROY kills a guardian that does not obey, and all
     processes of its run."""
 
@@ -51,8 +47,7 @@ class EndRun:
     reason: str
 
 
-@dataclass(frozen=True)
-class Forget:
+class Forget(msgspec.Struct, frozen=True):
     key: Key
 
 

@@ -2,8 +2,9 @@
 Pure: no I/O and no clock.
 """
 
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+import msgspec
 
 from torrentdist.model.ids import JobId
 from torrentdist.model.jobs.job import OnIsolation, Restart
@@ -13,19 +14,17 @@ Key = tuple[JobId, int]
 NEVER = float("-inf")
 
 
-@dataclass(frozen=True)
-class Launch:
+class Launch(msgspec.Struct, frozen=True):
     """What the plan needs to know about a worker's job."""
 
     incarnation: str
     """Distinguishes jobs that had the same name at different times."""
     stop_grace_secs: float = 10.0
     on_isolation: OnIsolation = OnIsolation.STOP
-    restart: Restart = field(default_factory=Restart)
+    restart: Restart = msgspec.field(default_factory=Restart)
 
 
-@dataclass(frozen=True)
-class Life:
+class Life(msgspec.Struct, frozen=True):
     """The history of a worker's restarts and ends."""
 
     restarts: int = 0
@@ -61,8 +60,7 @@ class Measure(StrEnum):
     DESTROY = "destroy"
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(msgspec.Struct, frozen=True):
     """The processes of a worker, until they are known to be gone."""
 
     incarnation: str
@@ -76,8 +74,7 @@ class Run:
     """Whether its heartbeat is overdue."""
 
 
-@dataclass(frozen=True)
-class Worker:
+class Worker(msgspec.Struct, frozen=True):
     key: Key
     assigned: bool
     active: bool = True
@@ -93,8 +90,7 @@ class Worker:
         return self.assigned and self.active and self.launch is not None and self.bundles_here and not self.life.ended
 
 
-@dataclass(frozen=True)
-class RunLease:
+class RunLease(msgspec.Struct, frozen=True):
     """How long this host may rely on its barriers."""
 
     session: int | None

@@ -8,7 +8,9 @@ Pure: no I/O and no clock.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 SETTLE_SECS = 6.0
 """How long a picture must last before it counts. A submission of a process that has just been
@@ -21,8 +23,7 @@ SUCCEEDED = "SUCCEEDED"
 FAILED_CODE = 1
 
 
-@dataclass(frozen=True)
-class YarnApplication:
+class YarnApplication(msgspec.Struct, frozen=True):
     """An application as a ResourceManager lists it."""
 
     id: str
@@ -38,8 +39,7 @@ class YarnApplication:
         return self.state not in ENDED
 
 
-@dataclass(frozen=True)
-class Gate:
+class Gate(msgspec.Struct, frozen=True):
     """The next step of a run that has not submitted its application yet."""
 
     clear_since: float | None = None
@@ -62,8 +62,7 @@ def before_submission(found: Sequence[YarnApplication], fencing: int, clear_sinc
     return Gate(clear_since=since, may_submit=now - since >= SETTLE_SECS)
 
 
-@dataclass(frozen=True)
-class Followed:
+class Followed(msgspec.Struct, frozen=True):
     """What is known of a run's application since the process that submitted it ended."""
 
     fencing: int
@@ -72,8 +71,7 @@ class Followed:
     """Since when YARN says that there is no such application."""
 
 
-@dataclass(frozen=True)
-class ApplicationEnd:
+class ApplicationEnd(msgspec.Struct, frozen=True):
     """How a run ended in YARN."""
 
     code: int | None
@@ -81,8 +79,7 @@ class ApplicationEnd:
     detail: str = ""
 
 
-@dataclass(frozen=True)
-class FollowStep:
+class FollowStep(msgspec.Struct, frozen=True):
     """What follows from a look at YARN."""
 
     followed: Followed

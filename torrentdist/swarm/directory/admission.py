@@ -6,9 +6,10 @@ Never: change the directory in any other way.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Final
+
+import msgspec
 
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest, PeerId, peer_id
@@ -24,8 +25,7 @@ MAX_FREE: Final = 1 << 64
 """More bytes than any file system has free."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """The most data that hostile announces can make a master store."""
 
     swarms_per_peer: int = 10_000

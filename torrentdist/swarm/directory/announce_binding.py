@@ -7,9 +7,9 @@ master speaks for a master.
 Pure: no I/O and no clock.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from torrentdist.model.errors import TorrentdistError
@@ -20,8 +20,7 @@ STOCK_PREFIX: Final = "stock-"
 """Prefix of the ids of stock BitTorrent clients. Only the tracker gives such ids."""
 
 
-@dataclass(frozen=True)
-class AnnounceSender:
+class AnnounceSender(msgspec.Struct, frozen=True):
     """What a master knows about the sender of an announce without believing the announce."""
 
     address: str
@@ -41,8 +40,7 @@ class AnnounceSender:
         return "" if self.is_host else f"{self.name}@{self.address}"
 
 
-@dataclass(frozen=True)
-class RegisteredHost:
+class RegisteredHost(msgspec.Struct, frozen=True):
     """A master or supervisor, as the records say."""
 
     role: PeerRole

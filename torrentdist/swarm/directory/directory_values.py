@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 from torrentdist.model.ids import Digest, PeerId
 from torrentdist.model.wire.swarm_messages import PeerRole, SwarmEntry
 from torrentdist.swarm.plan.expected_hosts import Expected
 
 
-@dataclass(frozen=True, kw_only=True)
-class Periods:
+class Periods(msgspec.Struct, frozen=True, kw_only=True):
     """The intervals at which peers are told to announce, in seconds."""
 
     fetching_secs: float = 1.0
@@ -93,19 +93,18 @@ class HeldBundles(NamedTuple):
         return cls(len(held), sum(e.size for e in held), sum(e.own for e in held), sum(e.rate for e in others), problem)
 
 
-@dataclass(frozen=True)
-class HostConditions:
+class HostConditions(msgspec.Struct, frozen=True):
     """What peers said last of their hosts, by peer."""
 
-    full: dict[PeerId, str] = field(default_factory=dict)
+    full: dict[PeerId, str] = msgspec.field(default_factory=dict)
     """Peers whose store has no room, and why."""
-    clocks: dict[PeerId, float] = field(default_factory=dict)
+    clocks: dict[PeerId, float] = msgspec.field(default_factory=dict)
     """Peers whose clock is wrong, and the seconds by which it is ahead."""
-    free: dict[PeerId, int] = field(default_factory=dict)
+    free: dict[PeerId, int] = msgspec.field(default_factory=dict)
     """Bytes of bundles for which each peer has room."""
-    fills_in: dict[PeerId, float] = field(default_factory=dict)
+    fills_in: dict[PeerId, float] = msgspec.field(default_factory=dict)
     """Seconds until the room of those that fill is used up."""
-    certificate_ends_at: dict[PeerId, float] = field(default_factory=dict)
+    certificate_ends_at: dict[PeerId, float] = msgspec.field(default_factory=dict)
 
 
 class SwarmCounts(NamedTuple):
@@ -113,8 +112,7 @@ class SwarmCounts(NamedTuple):
     incomplete: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class DirectoryStatistics:
+class DirectoryStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """Counts for metrics. The last three count since this process began."""
 
     peers: Mapping[PeerRole, int]

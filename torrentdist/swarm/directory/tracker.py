@@ -10,11 +10,12 @@ Never: read a clock, do I/O, or keep state.
 import hashlib
 import hmac
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import ip_address
 from math import ceil
 from urllib.parse import unquote_to_bytes
+
+import msgspec
 
 from torrentdist.bundle import bencode
 from torrentdist.model.errors import TorrentdistError
@@ -38,8 +39,7 @@ class AnnounceEvent(StrEnum):
     PAUSED = "paused"
 
 
-@dataclass(frozen=True, kw_only=True)
-class StockAnnounce:
+class StockAnnounce(msgspec.Struct, frozen=True, kw_only=True):
     """A client's query, after its checks."""
 
     info_hash: bytes

@@ -9,8 +9,9 @@ Always: a distribution says what it will do before its button is there.
 import secrets
 import shlex
 from collections.abc import Collection, Iterable
-from dataclasses import replace
 from urllib.parse import urlencode
+
+from msgspec.structs import replace
 
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.master.console import console_markup as m

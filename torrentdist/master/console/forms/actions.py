@@ -5,8 +5,9 @@ Pure: a table.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from torrentdist.master.console.console_markup import Field
 from torrentdist.master.console.forms.form_fields import (
@@ -38,8 +39,7 @@ GOES: Final = ("remove", "forget")
 WAIT = (Field("wait", "Seconds to wait", "0"),)
 
 
-@dataclass(frozen=True)
-class Action:
+class Action(msgspec.Struct, frozen=True):
     kind: str
     name: str
     request: str

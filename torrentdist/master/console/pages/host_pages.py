@@ -1,9 +1,9 @@
 """The console's pages of hosts."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
@@ -54,8 +54,7 @@ SORTS: Mapping[str, Callable[[SupervisorView], Any]] = {
 MOST_BUNDLES = 200
 
 
-@dataclass(frozen=True)
-class HostsPage:
+class HostsPage(msgspec.Struct, frozen=True):
     """What the page of hosts shows."""
 
     hosts: Sequence[SupervisorView]
