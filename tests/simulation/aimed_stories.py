@@ -12,7 +12,7 @@ from dataclasses import replace
 from simulation.corner_stories import corners
 from simulation.fault_maker import FAULTS, faults
 from simulation.quiet_stories import quiet
-from simulation.steps import Step
+from simulation.steps import CONTENTS, Step
 from simulation.story_maker import NIGHT_SECS, Story, hosts_of, night, some_user, storm, thread, told, user_steps
 from simulation.upheavals import caches, crowds, packed, programs, restores, rooms, signed, upgrades
 
@@ -48,7 +48,7 @@ def _slow_drops(seed: int, at: float) -> list[Step]:
 
 def _retried(rng: random.Random, bundle: str, job: str, at: float) -> list[Step]:
     """Returns a change of a user, and a fault that waits for its answer."""
-    content, kind = rng.randint(1, 4), rng.choice(["remove", "remove", "submit", "pin", "distribute", "kill job"])
+    content, kind = rng.choice(CONTENTS), rng.choice(["remove", "remove", "submit", "pin", "distribute", "kill job"])
     begin = [Step(at, "submit", "ann", job)] if kind == "kill job" else []
     if kind != "submit":
         begin.append(Step(at, "upload", "ann", bundle, number=content))
@@ -63,7 +63,7 @@ def _retried(rng: random.Random, bundle: str, job: str, at: float) -> list[Step]
 def _swapped(rng: random.Random, at: float) -> list[Step]:
     """One content under two ids in turn: each time it is removed and uploaded again in the same
     moment, while masters drop it."""
-    content, steps = rng.randint(1, 4), []
+    content, steps = rng.choice(CONTENTS), []
     for number in range(rng.randint(3, 6)):
         old, new = ("b6", "b7") if number % 2 else ("b7", "b6")
         steps.append(Step(at, "upload", some_user(rng), new, number=content))
@@ -149,7 +149,7 @@ def _earlier_order(seed: int, hosts: int) -> list[Step]:
     lost_at = at + rng.uniform(5.0, 7.0)
     again_at = lost_at + rng.uniform(2.0, 4.0)
     return [
-        Step(at, "upload", some_user(rng), "b5", number=rng.randint(1, 4)),
+        Step(at, "upload", some_user(rng), "b5", number=rng.choice(CONTENTS)),
         Step(at + 1.0, "send", some_user(rng), "b5", number=first),
         Step(lost_at, "wipe", f"supervisor-{first}", secs=0.3),
         *(Step(lost_at + 0.9, "full", f"supervisor-{number}", secs=8.0) for number in (first, second)),
@@ -160,7 +160,7 @@ def _earlier_order(seed: int, hosts: int) -> list[Step]:
 
 def _late_news(rng: random.Random, at: float) -> list[Step]:
     """Masters hear late of changes that users were told of, and list bundles."""
-    content, steps = rng.randint(1, 4), [Step(at, "slow zookeeper", "", secs=8.0, number=rng.randint(1, 1000))]
+    content, steps = rng.choice(CONTENTS), [Step(at, "slow zookeeper", "", secs=8.0, number=rng.randint(1, 1000))]
     for _ in range(rng.randint(1, 3)):
         at += rng.uniform(0.2, 2.5)
         steps.append(Step(at, "again", some_user(rng), "b7", number=content))
@@ -171,7 +171,7 @@ def _stalled(rng: random.Random, at: float) -> list[Step]:
     """A rule that keeps one version, and a new version whose upload begins and gets no further for
     a while. Nobody uses the version before it."""
     uploads = [("b8", at - 4.0), ("b9", at + 3.01)]
-    steps = [Step(when, "upload", some_user(rng), what, number=rng.randint(1, 4)) for what, when in uploads]
+    steps = [Step(when, "upload", some_user(rng), what, number=rng.choice(CONTENTS)) for what, when in uploads]
     stall = Step(at + 3.0, "strand at record", "", secs=rng.uniform(3.0, 8.0))
     return [*steps, Step(at, "retain", "dee", number=1), stall]
 

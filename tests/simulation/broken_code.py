@@ -41,13 +41,13 @@ SUITED = {
     "torrentdist/master/presence/presence_plan": ("quiet", "corners", "night", "crowds", "storm"),
     "torrentdist/master/replication/": ("quiet", "corners", "night", "storm", "retries"),
     "torrentdist/master/changes/": ("quiet", "corners", "retries", "operators", "night"),
-    "torrentdist/bundle/store/retention": ("quiet", "corners", "rooms", "caches"),
-    "torrentdist/supervisor/bundles/keep": ("quiet", "corners", "night", "rooms", "operators", "storm"),
+    "torrentdist/bundle/store/retention": ("quiet", "corners", "programs", "rooms", "caches"),
+    "torrentdist/supervisor/bundles/keep": ("quiet", "corners", "programs", "rooms", "caches", "night"),
     "torrentdist/supervisor/exclusivity/": ("quiet", "corners", "jobs", "upgrades", "night"),
     "torrentdist/cluster/rebalance/barrier_ownership": ("quiet", "corners", "jobs", "identities"),
     "torrentdist/client/masters/master_": ("quiet", "corners", "retries", "night", "operators"),
     "torrentdist/client/masters/leader_search": ("quiet", "corners", "retries", "night", "operators"),
-    "torrentdist/client/masters/seen_cluster": ("quiet", "corners", "retries", "night", "operators"),
+    "torrentdist/client/masters/seen_cluster": ("quiet", "corners", "restores", "retries", "operators"),
     "torrentdist/client/masters/refusals": ("quiet", "corners", "retries", "night", "operators"),
 }
 """The modules of the leader's loops, replication, keeping, barriers, retention, answered requests

@@ -40,6 +40,8 @@ class Corners(Planned):
             kinds += ["silence", "drained"]
         if not self.job:
             kinds.append("lose masters")
+        if self.bundles and not self.job:
+            kinds.append("absent")
         return self._corner(self.rng.choice(kinds))
 
     def _hidden(self) -> list[str]:
@@ -52,6 +54,9 @@ class Corners(Planned):
             case "join":
                 self.hosts += 1
                 return [Step(0.0, kind, f"supervisor-{self.hosts}", secs=rng.uniform(0.0, 0.5))]
+            case "absent":
+                what = rng.choice(sorted(self.bundles))
+                return [Step(0.0, kind, host, what, number=int(host.rpartition("-")[2]))]
             case "prune in use":
                 bundle = rng.choice(sorted(self.bundles))
                 return [Step(0.0, kind, host, bundle, number=self.bundles[bundle])]

@@ -255,6 +255,8 @@ def published(data_dir: Path) -> list[str]:
 
 def wrong_in(content: Path, tree: Tree) -> str | None:
     found: dict[str, bytes] = {}
+    if content.is_file():  # A download of a bundle that is one file has the name that the user gave it.
+        found = dict.fromkeys(tree, content.read_bytes())
     for top, _, names in os.walk(content):
         for name in names:
             path = Path(top, name)

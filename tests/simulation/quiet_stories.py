@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from simulation.steps import USES, Step
+from simulation.steps import CONTENTS, USES, Step
 from simulation.story_maker import Story, hosts_of, some_user
 
 FEWEST_CHANGES, MOST_CHANGES = 6, 14
@@ -84,7 +84,7 @@ class Planned:
 
     def _of_bundle(self, kind: str, user: str, host: str) -> list[Step]:
         if kind == "upload":
-            return [self.upload(user, self.rng.randint(1, 4))]
+            return [self.upload(user, self.rng.choice(CONTENTS))]
         if kind == "hurt wave":
             return self._hurt_wave(user)
         bundle = self.rng.choice(sorted(self.bundles))
@@ -113,7 +113,7 @@ class Planned:
 
     def unused(self) -> list[int]:
         """Returns the contents that no host has."""
-        return sorted({1, 2, 3, 4} - self.used)
+        return sorted(set(CONTENTS) - self.used)
 
     def _hurt_wave(self, user: str) -> list[Step]:
         """A host that cannot write, in any wave but the last."""
@@ -134,7 +134,7 @@ def quiet(seed: int) -> Story:
 def play(planned: Planned, name: str, seed: int) -> Story:
     """Makes a story of one change after the other."""
     rng, hosts = planned.rng, planned.hosts
-    steps = [planned.upload("ann", rng.randint(1, 4))]
+    steps = [planned.upload("ann", rng.choice(CONTENTS))]
     for _ in range(rng.randint(FEWEST_CHANGES, MOST_CHANGES)):
         steps += planned.next_steps()
     return Story(seed, name, planned.masters, hosts, tuple(steps), in_turn=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from simulation.absent_hosts import absent_host
 from simulation.cancelled_orders import cancel_order
 from simulation.faults import Faults
 from simulation.hidden_uploads import leave_upload, send_over_http, show_hidden, upload_twins
@@ -51,5 +52,5 @@ SCENES: dict[str, Scene] = {
     "leave upload": leave_upload, "silence": silence_host, "lose masters": lose_masters, "rule": keep_newest,
     "young rule": keep_young, "submit past lock": submit_past_lock, "masters away": masters_away,
     "zookeeper away": zookeeper_away, "cancelled": cancel_order,
-    "prune in use": prune_in_use,
+    "prune in use": prune_in_use, "absent": absent_host,
 }  # fmt: skip

@@ -27,6 +27,9 @@ class Step:
         return f"{self.at:7.2f} s: {text}"
 
 
+SINGLE_FILE, LAST_CONTENT = 6, 5
+CONTENTS = (1, 2, 3, 4, SINGLE_FILE)
+"""What users upload, by number. `LAST_CONTENT` is uploaded after the calm, and not before."""
 UNSENT, UNHEARD = "before it is sent", "before it hears that it is made"
 
 SENTENCES = {
@@ -56,6 +59,7 @@ SENTENCES = {
     "silence": "{who} is cut off from all masters, and not from ZooKeeper",
     "lose masters": "all masters lose their disks, and start again after {secs:.1f} s",
     "cancelled": "{who} distributes {what}, and cancels that when a host has a part and hears nobody",
+    "absent": "{who} keeps {what}, is drained, and is away for longer than useless records are kept",
     "prune in use": "an operator prunes {who} while a program there uses {what}, and after that",
     "masters away": "all masters are away for longer than {who} waits",
     "zookeeper away": "ZooKeeper is away for longer than {who} waits",

@@ -9,7 +9,7 @@ import random
 from dataclasses import dataclass, replace
 
 from simulation.fault_maker import FAULTS, RARER, faults
-from simulation.steps import USERS, Step
+from simulation.steps import CONTENTS, USERS, Step
 
 NIGHT_SECS = 40.0
 
@@ -82,7 +82,7 @@ def user_steps(rng: random.Random, hosts: int, secs: float = NIGHT_SECS) -> list
     steps = []
     for number in range(rng.randint(1, 4)):
         bundle, at = f"b{number + 1}", rng.uniform(0.0, secs / 2)
-        content = rng.randint(1, 4)
+        content = rng.choice(CONTENTS)
         steps.append(Step(at, "upload", some_user(rng), bundle, number=content))
         for _ in range(rng.randint(0, 4)):
             at += rng.choice([0.01, 0.5, 2.0, 8.0]) * rng.random()

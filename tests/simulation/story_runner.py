@@ -30,7 +30,7 @@ from simulation.outdated_records import OutdatedRecords
 from simulation.promptness import Promptness
 from simulation.simulated_cluster import SimulatedCluster
 from simulation.simulated_runs import SimulatedRunning
-from simulation.steps import USERS, Step
+from simulation.steps import CONTENTS, LAST_CONTENT, SINGLE_FILE, USERS, Step
 from simulation.story_maker import Story
 from simulation.told_changes import wrong_answers
 from simulation.told_warnings import needless_warnings
@@ -50,8 +50,6 @@ REST_SECS = 3.0
 QUIET_ANSWERS_SECS = 24.0
 """How long masters keep their answers where no user has to try again for long."""
 QUIET_KEPT = KeptRecords(removed=30.0, silent_upload=15.0, ended_job=25.0)
-LAST = 5
-"""Number of the content that is uploaded after the calm, and not before."""
 
 
 @dataclass
@@ -88,10 +86,11 @@ class StoryRunner:
     async def run(self, zookeeper: Any) -> list[str]:
         rng = random.Random(self.story.seed ^ 0xC1)
         cluster = SimulatedCluster(self.loop, zookeeper, self.place, rng)
-        trees = {number: sample(number) for number in range(1, LAST + 1)}
+        trees = {number: sample(number) for number in (*CONTENTS, LAST_CONTENT)}
         sources = {number: self.place / f"content-{number}" for number in trees}
         for number, tree in trees.items():
             write_tree(sources[number], tree)
+        sources[SINGLE_FILE] /= next(iter(trees[SINGLE_FILE]))
         digests = {make_metafile(sources[number]).digest: tree for number, tree in trees.items()}
         jobs = {name: self.place / name for name in JOBS}
         once = any(step.kind == "long texts" for step in self.story.steps)
@@ -174,7 +173,7 @@ class StoryRunner:
     async def _use(self, users: Users) -> list[str]:
         """Uses the cluster after the calm. Returns what does not work."""
         has_room = self.story.supervisors and not any(step.kind == "small store" for step in self.story.steps)
-        last = Step(self.loop.now, "upload", "dee", "last", number=LAST)
+        last = Step(self.loop.now, "upload", "dee", "last", number=LAST_CONTENT)
         steps = [last, replace(last, kind="download")]
         if has_room:
             steps.insert(1, replace(last, kind="distribute"))
@@ -227,7 +226,9 @@ def job_toml(name: str, workers: int, *, once: bool) -> str:
 
 
 def sample(number: int) -> Tree:
-    """Returns the content with this number. Two of them share a file."""
+    """Returns the content with this number. Those of directories share a file, but for one."""
+    if number == SINGLE_FILE:
+        return {"model.jar": some_bytes(90_000, 6)}
     if number == 4:
         return {f"small/{n}": some_bytes(300 + n, 40 + n) for n in range(12)}
     return {"common.bin": some_bytes(40_000, 7), f"own-{number}.bin": some_bytes(30_000 * number, number)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 
 from simulation.fault_maker import FAULTS, faults
-from simulation.steps import USES, Step
+from simulation.steps import CONTENTS, USES, Step
 from simulation.story_maker import NIGHT_SECS, Story, hosts_of, some_user, told, user_steps
 
 MILD = {kind: often for kind, often in FAULTS.items() if kind not in ("wipe", "power", "bit flip", "clock", "drift")}
@@ -75,7 +75,7 @@ def crowds(seed: int) -> Story:
 def packed(seed: int) -> Story:
     """ZooKeeper takes small requests, as if there were hundreds of hosts."""
     rng, hosts = random.Random(seed), 20
-    upload = Step(0.2, "upload", some_user(rng), "b1", number=rng.randint(1, 4))
+    upload = Step(0.2, "upload", some_user(rng), "b1", number=rng.choice(CONTENTS))
     order = Step(rng.uniform(2.0, 3.0), "distribute", some_user(rng), "b1")
     return told("packed", seed, 1, hosts, [Step(0.0, "small requests", "", number=SMALLER), upload, order], PACKED_SECS)
 

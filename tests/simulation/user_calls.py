@@ -34,6 +34,7 @@ from torrentdist.model.configuration.config import ClientConfig, ZooKeeperConfig
 from torrentdist.model.ids import BundleId, MasterId, SupervisorId
 from torrentdist.model.wire.bundle_messages import BundleView
 from torrentdist.security.private_files import write_private
+from torrentdist.testing.sample_trees import read_tree, write_tree
 
 CALL_SECS = 35.0
 GATEWAY = "http://127.0.0.1:7070"
@@ -109,11 +110,9 @@ async def _open(desk: Desk, _: AsyncClient, __: MasterClient, step: Step, dest: 
     """Reads each file as Spark does, or as programs for S3 do."""
     door = "s3/{}" if step.kind == "objects" else "bundles/{}/files"
     async with Http() as http:
-        for source in sorted(path for path in desk.sources[step.number].rglob("*") if path.is_file()):
-            name = source.relative_to(desk.sources[step.number])
+        for name in sorted(_tree(desk.sources[step.number])):
             found = await programs.get(http, GATEWAY, f"/{door.format(step.what)}/{name}", CALL_SECS)
-            (dest / name).parent.mkdir(parents=True, exist_ok=True)
-            (dest / name).write_bytes(found)
+            write_tree(dest, {name: found})
 
 
 async def _untar(_: Desk, __: AsyncClient, ___: MasterClient, step: Step, dest: Path) -> Any:
@@ -124,7 +123,7 @@ async def _untar(_: Desk, __: AsyncClient, ___: MasterClient, step: Step, dest: 
 
 
 def _tree(source: Path) -> Tree:
-    return {str(path.relative_to(source)): path.read_bytes() for path in source.rglob("*") if path.is_file()}
+    return {source.name: source.read_bytes()} if source.is_file() else read_tree(source)
 
 
 async def _lease(desk: Desk, _: AsyncClient, __: MasterClient, step: Step, ___: Path) -> Any:

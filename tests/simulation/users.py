@@ -33,6 +33,9 @@ TOLD_SECS = 12.0
 """A change that takes so long was tried at more than one master."""
 CHANGES = ("pin", "unpin")
 """Calls that are one change each, and that no master works on for long."""
+SAY_NOTHING = frozenset({"open", "objects", "untar", "lease", "mount", "drain", "undrain"})
+"""Calls that return nothing when they went well."""
+RETURN_BUNDLES = frozenset({"upload", "remove", "pin", "unpin", "sign"})
 OLD_SECS = 3.0
 """How long after ZooKeeper is gone masters say that their answers are old."""
 REVOKED_SECS = 5.0
@@ -139,6 +142,10 @@ class Users:
 
     def _check(self, step: Step, call: Call, result: Any, dest: Path) -> None:
         """Checks what a user was told by a call that went well."""
+        if result is None and step.kind not in SAY_NOTHING:
+            self.findings.append(f"{step.who} is told nothing by {step.kind}, as if it had gone well")
+        if step.kind in RETURN_BUNDLES and result is not None and str(result.id) != step.what:
+            self.findings.append(f"{step.who} is told of {result.id} by {step.kind} {step.what}")
         if step.kind in ("download", *READS) and (wrong := wrong_in(dest, self._trees[step.number])) is not None:
             self._invariants.say("14", f"{step.who} got {step.what}, and {wrong}")
         if step.kind in USES and self._must_be_signed(step.what) and not self._signs(step.what):
