@@ -178,17 +178,20 @@ def test_a_bundle_is_removed_after_its_last_small_file_was_written(
 
 
 def test_a_bundle_that_is_held_by_now_stays_and_is_seeded(tmp_path: Path) -> None:
-    """If this fails, a bundle is deleted from under a program, or no other host gets it."""
+    """If this fails, a bundle is deleted from under a program, or it leaves its swarm: then no
+    master calls it removed any more, and it stays for good."""
 
     async def scenario() -> None:
         async with fetching(tmp_path, rate=0) as (taker, meta, task):
             stored = await task
+            before = taker.runtime.engine.transfer(meta.digest)
             kept = not await taker.runtime.drop(meta.digest, lambda: True)
             view = taker.runtime.transfer_view(meta.digest)
             assert kept
             assert stored.content.exists()
             assert view is not None
             assert TransferPhase.SEEDING is view.phase
+            assert before is taker.runtime.engine.transfer(meta.digest)
             assert await taker.runtime.drop(meta.digest, lambda: False)
             assert not stored.content.exists()
 

@@ -29,7 +29,7 @@ class Corners(Planned):
             return super().next_steps()
         kinds = ["join", "wait", "rule", "rule", "young rule"]
         if self.bundles:
-            kinds += ["stand", "stand", "masters away", "zookeeper away", "prune in use"]
+            kinds += ["stand", "stand", "masters away", "zookeeper away", "prune in use", "undropped"]
         if self._hidden():
             kinds.append("show hidden")
         if self.unused():
@@ -54,6 +54,10 @@ class Corners(Planned):
             case "join":
                 self.hosts += 1
                 return [Step(0.0, kind, f"supervisor-{self.hosts}", secs=rng.uniform(0.0, 0.5))]
+            case "undropped":
+                what = rng.choice(sorted(self.bundles))
+                del self.bundles[what]
+                return [Step(0.0, kind, user, what, number=rng.randrange(60))]
             case "absent":
                 what = rng.choice(sorted(self.bundles))
                 return [Step(0.0, kind, host, what, number=int(host.rpartition("-")[2]))]

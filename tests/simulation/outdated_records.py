@@ -31,7 +31,7 @@ class OutdatedRecords:
         self._since: dict[str, float] = {}
         """When each record that is there became useless, by its path."""
         self._needed_at: dict[str, float] = {}
-        """When a host last had the content of a tombstone that is old."""
+        """When a daemon last had the content of a tombstone that is old."""
         self._led_since = 0.0
         """When the cluster last had no leader, or another one, or no ZooKeeper."""
         self._leader: object = None
@@ -94,6 +94,7 @@ class OutdatedRecords:
                 self._invariants.say("17", f"{path} is still there {now - since:.0f} s after its end")
 
     def _is_kept(self, path: str) -> bool:
-        """Whether a host still has what was removed, for a program that uses it."""
+        """Whether a daemon still has what was removed, for a program that uses it, or because it
+        cannot delete it."""
         digest = json.loads(self._cluster.zookeeper.nodes[path].data).get("digest")
-        return any(digest in published(host.data_dir) for host in self._cluster.supervisors)
+        return any(digest in published(host.data_dir) for host in self._cluster.hosts)

@@ -22,6 +22,7 @@ from simulation.silent_hosts import lose_masters, silence_host
 from simulation.simulated_cluster import SimulatedCluster
 from simulation.simulated_runs import SimulatedRunning
 from simulation.steps import Step
+from simulation.undropped_content import remove_undropped
 from simulation.users import Users
 
 Scene = Callable[[SimulatedCluster, Users, Faults, Step], Awaitable[str]]
@@ -52,5 +53,5 @@ SCENES: dict[str, Scene] = {
     "leave upload": leave_upload, "silence": silence_host, "lose masters": lose_masters, "rule": keep_newest,
     "young rule": keep_young, "submit past lock": submit_past_lock, "masters away": masters_away,
     "zookeeper away": zookeeper_away, "cancelled": cancel_order,
-    "prune in use": prune_in_use, "absent": absent_host,
+    "prune in use": prune_in_use, "absent": absent_host, "undropped": remove_undropped,
 }  # fmt: skip

@@ -11,11 +11,23 @@ from collections.abc import Iterable, Iterator
 from simulation.steps import Step
 
 HURTS = ("hurt wave", "hurt pairs")
+LOCKED = ("undropped",)
 REFUSALS = ("rule", "young rule", "submit past lock")
 CAUSES = {
     "fetch failed": (*HURTS, "lose masters", "leave upload", "silence"),
-    "events are lost": HURTS,
-    "cannot write the workers' local state": HURTS,
+    "events are lost": (*HURTS, *LOCKED),
+    "cannot write the workers' local state": (*HURTS, *LOCKED),
+    **dict.fromkeys(
+        (
+            "replication step failed",
+            "the records could not be saved",
+            "the history of distributions could not be saved",
+            "a removed bundle keeps its id",
+            "the plug-in did not forget a bundle",
+            "action failed, will be retried",
+        ),
+        LOCKED,
+    ),
     **dict.fromkeys(("every copy of a bundle is lost", "a removed bundle is not forgotten yet"), ("lose masters",)),
     "a record waits": REFUSALS,
     "a supervisor is silent, its workers move": ("silence",),

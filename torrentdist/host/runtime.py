@@ -121,9 +121,11 @@ class HostRuntime:
     # removing and checking
 
     async def drop(self, digest: Digest, is_held: Callable[[], bool] = held_by_nobody) -> bool:
-        """Leaves the swarm and deletes the bundle, whatever its state, unless it is published and
-        held by now. Returns whether it did. `is_held` is called in another thread."""
-        await self.fetches.stop(digest)
+        """Deletes the bundle, whatever its state, unless it is published and held by now. Leaves
+        the swarm once it is gone, and returns whether it is. `is_held` is called in another thread.
+        """
+        if self.store.get(digest) is None or digest in self.fetches.under_way():
+            await self.fetches.stop(digest)
         if self.store.get(digest) is None:
             await self.store.abandon(digest)
         # It may have been published meanwhile.

@@ -189,7 +189,6 @@ class Replicator:
             if is_alive(snapshot, self._index, digest) or (published and is_unrecorded(snapshot, names)):
                 return
             log.info(why, digest=digest)
-            await self._runtime.fetches.stop(digest)  # Else the plug-in may write a metafile after it has forgotten.
             await self._runtime.drop(digest)  # It frees the room that forgetting the ids may need.
             for bundle in names:
                 await self._forget(bundle, digest)
