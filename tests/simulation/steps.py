@@ -59,7 +59,7 @@ SENTENCES = {
     "silence": "{who} is cut off from all masters, and not from ZooKeeper",
     "lose masters": "all masters lose their disks, and start again after {secs:.1f} s",
     "cancelled": "{who} distributes {what}, and cancels that when a host has a part and hears nobody",
-    "undropped": "{who} removes {what} while the disk of a daemon that has it is read-only",
+    "undropped": "{who} removes {what} while the disk of a daemon that has it takes no change",
     "absent": "{who} keeps {what}, is drained, and is away for longer than useless records are kept",
     "prune in use": "an operator prunes {who} while a program there uses {what}, and after that",
     "masters away": "all masters are away for longer than {who} waits",

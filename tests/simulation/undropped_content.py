@@ -16,19 +16,20 @@ from simulation.simulated_cluster import SimulatedCluster
 from simulation.steps import Step
 from simulation.users import Users
 
+DISKS = ("read-only disk", "broken disk")
 LOCKED_SECS = 55.0
 """Longer than a removed bundle is remembered in these stories, and a leader's next looks."""
 DROPPED_SECS = 15.0
 
 
 async def remove_undropped(cluster: SimulatedCluster, users: Users, faults: Faults, step: Step) -> str:
-    """Removes a bundle while the disk of a daemon is read-only. Returns what went wrong.
-    `number`: which of those that have it."""
+    """Removes a bundle while the disk of a daemon takes no change. Returns what went
+    wrong. `number`: which of those that have it, and why."""
     path = f"{ROOT}/code-distributor/{step.what}"
     digest = json.loads(cluster.zookeeper.nodes[path].data)["digest"]
     having = [host for host in cluster.hosts if digest in published(host.data_dir)]
-    host = having[step.number % len(having)] if having else cluster.hosts[0]
-    faults.happen(Step(0.0, "read-only disk", host.name, secs=LOCKED_SECS))
+    host = having[step.number // len(DISKS) % len(having)] if having else cluster.hosts[0]
+    faults.happen(Step(0.0, DISKS[step.number % len(DISKS)], host.name, secs=LOCKED_SECS))
     began = cluster.loop.now
     if error := (await users.call(Step(0.0, "remove", step.who, step.what))).error:
         return f"the removal is told {error}"
@@ -37,7 +38,7 @@ async def remove_undropped(cluster: SimulatedCluster, users: Users, faults: Faul
         return ""
     while cluster.loop.now - began < LOCKED_SECS - 1.0:
         if digest not in published(host.data_dir):
-            return f"{host.name} drops it from a disk that is read-only"
+            return f"{host.name} drops it from a disk that takes no change"
         if path not in cluster.zookeeper.nodes:
             return f"it is forgotten after {cluster.loop.now - began:.0f} s, and {host.name} still has it"
         await asyncio.sleep(1.0)

@@ -33,7 +33,7 @@ TOLD_SECS = 12.0
 """A change that takes so long was tried at more than one master."""
 CHANGES = ("pin", "unpin")
 """Calls that are one change each, and that no master works on for long."""
-SAY_NOTHING = frozenset({"open", "objects", "untar", "lease", "mount", "drain", "undrain"})
+SAY_NOTHING = frozenset({"backup", "open", "objects", "untar", "lease", "mount", "drain", "undrain"})
 """Calls that return nothing when they went well."""
 RETURN_BUNDLES = frozenset({"upload", "remove", "pin", "unpin", "sign"})
 OLD_SECS = 3.0
