@@ -32,7 +32,7 @@ class WorkerApi(DeclaredRoutes):
 
     @operation("GET", "/v1/host/isolation", IsolationView, Role.READER)
     async def isolation(self, _: Request) -> Response:
-        """What lets this host's workers run while ZooKeeper is away."""
+        """How this host isolates the runs of workers, and who reads its bundles as files."""
         return json_response(await asyncio.to_thread(self._jobs.isolation))
 
     @operation("POST", "/v1/host/jobs/{job}/{worker:int}/heartbeat", None, Role.JOB, statuses=(204,))
