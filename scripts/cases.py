@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-_CASE = re.compile(r"^- ([A-H]\d+) (.+)$", re.MULTILINE)
-_MENTION = re.compile(r"\b([A-H]\d+)\b")
-_IN_NAME = re.compile(r"_([a-h]\d+)(?=_|$)")
+_CASE = re.compile(r"^- ([A-I]\d+) (.+)$", re.MULTILINE)
+_MENTION = re.compile(r"\b([A-I]\d+)\b")
+_IN_NAME = re.compile(r"_([a-i]\d+)(?=_|$)")
 
 
 def cases_in(text: str) -> dict[str, str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import runpy
 from pathlib import Path
 
-SCRIPT = runpy.run_path(str(Path(__file__).parents[2] / "scripts" / "cases.py"))
+ROOT = Path(__file__).parents[2]
+SCRIPT = runpy.run_path(str(ROOT / "scripts" / "cases.py"))
 
 SOURCE = '''
 @pytest.mark.case("A1")
@@ -37,6 +38,16 @@ def test_a_mark_of_the_file_counts_for_each_of_its_tests() -> None:
     source = f'{mark}\n@as_root\ndef test_one(): "F4"\nasync def test_two(): ...'
 
     assert {("F3", "test_one"), ("F4", "test_one"), ("F3", "test_two")} == set(SCRIPT["mentions_in"](source))
+
+
+def test_every_section_of_the_page_is_read() -> None:
+    """A section whose letter is not known would never be listed, nor would a gap in it."""
+    page = (ROOT / "docs" / "cases.md").read_text(encoding="utf-8")
+    last = max(line[3] for line in page.splitlines() if line.startswith("## "))
+
+    assert {line[2:].split()[0] for line in page.splitlines() if line.startswith("- ")} == set(SCRIPT["cases_in"](page))
+    name = f"test_x_{last.lower()}1"
+    assert {(f"{last}1", name), (f"{last}2", name)} == set(SCRIPT["mentions_in"](f'def {name}(): "{last}2"'))
 
 
 def test_a_case_without_a_test_is_said_to_have_none() -> None:
