@@ -96,7 +96,8 @@ def option_table(options: Iterable[click.Parameter]) -> str:
     rows = []
     for option in options:
         assert isinstance(option, click.Option)
-        default = f" Default: {option.default}." if option.show_default else ""
+        told = option.show_default if isinstance(option.show_default, str) else option.default
+        default = f" Default: {told}." if option.show_default else ""
         names = ", ".join([*option.opts, *option.secondary_opts])
         rows.append((f"`{names}{option_value(option)}`", f"{option.help or ''}{default}"))
     return table(("option", "meaning"), rows)
