@@ -22,11 +22,13 @@ class ClientConfig(Section, frozen=True, kw_only=True):
     supervisor: str = "http://127.0.0.1:7070"
     """URL of this host's supervisor; empty: never use one."""
     token_file: str = ""
+    """File with the token that proves who asks; empty: none."""
     ca_file: str = ""
     """CA file for verifying masters with https:// URLs; empty: the CAs that the system trusts."""
     certificate_file: str = ""
     """The client's own certificate, which may replace a token; empty: none."""
     key_file: str = ""
+    """Key of certificate_file."""
     token_in_the_clear: bool = False
     """Send the token to other hosts over plain HTTP too. Anyone on the network path can then read
     it."""
@@ -43,6 +45,7 @@ class MasterConfig(Section, frozen=True, kw_only=True):
     host: str = ""
     """Address at which others reach this master; empty: the listening address."""
     data_dir: str = "/var/lib/torrentdist/master"
+    """Where the master keeps its bundles, events and saved records."""
     upgrade_after_secs: float = 600.0
     """After all daemons have had the newer release for this long, records are written in a form
     that only it can read."""
@@ -57,14 +60,19 @@ class MasterConfig(Section, frozen=True, kw_only=True):
 
 class SupervisorConfig(Section, frozen=True, kw_only=True):
     id: str = ""
+    """Id of this host; empty: `supervisor-` and its name."""
     host: str = ""
+    """Address at which others reach this host; empty: the listening address."""
     data_dir: str = "/var/lib/torrentdist/supervisor"
+    """Where the host keeps its bundles, workers and events."""
     ids_dir: str = "/var/lib/torrentdist/ids"
     """Directory in which each bundle that is ordered, pinned or leased is found by its id; the same
     on all hosts, so that Spark's executors know the path. The default is left out where the
     supervisor cannot make it. Empty: none."""
     slots: int = 4
+    """How many workers run here at most."""
     labels: dict[str, str] = {}
+    """What orders and jobs choose hosts by, such as `zone` or `rack`, each with its value."""
     gateway_port: int = 7070
     """Port of the loopback gateway; 0: any free port."""
     gateway_users: list[str] | dict[str, bool | str | list[str]] = []
@@ -100,8 +108,11 @@ class SupervisorConfig(Section, frozen=True, kw_only=True):
 
 class ApiConfig(Section, frozen=True, kw_only=True):
     listen: str = "127.0.0.1"
+    """Address at which this daemon answers."""
     port: int = 7060
+    """Port at which this daemon answers; 0: any free one."""
     token_file: str = ""
+    """File with the token of operators, the same on all daemons; empty: none, for loopback only."""
     insecure_listen: bool = False
     """Listen beyond loopback without TLS. Anyone on the network path can then read tokens and
     bundles."""
@@ -110,6 +121,7 @@ class ApiConfig(Section, frozen=True, kw_only=True):
     known."""
     max_request_bytes: int = 64 * 1024 * 1024
     shutdown_secs: float = 10.0
+    """How long a daemon that stops waits for answers that have begun."""
 
 
 class TlsConfig(Section, frozen=True, kw_only=True):
@@ -121,6 +133,7 @@ class TlsConfig(Section, frozen=True, kw_only=True):
     certificate_file: str = ""
     """This daemon's certificate, which contains its role, id and address."""
     key_file: str = ""
+    """Key of certificate_file."""
     ca_key_file: str = ""
     """On masters: the CA's key, with which the leader issues certificates. `host join` puts it
     there. Empty: certificates are issued elsewhere."""
@@ -144,8 +157,11 @@ class TrustConfig(Section, frozen=True, kw_only=True):
 
 class ZooKeeperConfig(Section, frozen=True, kw_only=True):
     servers: list[str] = msgspec.field(default_factory=lambda: ["127.0.0.1:2181"])
+    """Servers of the ensemble."""
     chroot: str = "/torrentdist"
+    """Path below which the cluster has its records."""
     session_timeout_secs: float = 10.0
+    """How long ZooKeeper does not hear of a daemon before it counts as gone."""
     operation_timeout_secs: float = 5.0
     auth_file: str = ""
     """File with `user:password`, for digest authentication and the ACLs. Empty: open access, for
@@ -156,17 +172,22 @@ class ZooKeeperConfig(Section, frozen=True, kw_only=True):
     """On masters: each host and each resource group gets an identity of its own, derived from the
     password in auth_file, and can write what is its own only. Hosts get theirs when they join."""
     tls_ca: str = ""
+    """CA that issues the ensemble's certificates. With it or with tls_cert, TLS is used."""
     tls_cert: str = ""
+    """Certificate that this daemon shows to the ensemble."""
     tls_key: str = ""
+    """Key of tls_cert."""
 
 
 class SwarmConfig(Section, frozen=True, kw_only=True):
     listen: str = ""
     """Address that peers dial; empty: that of the API."""
     port: int = 0
+    """Port that peers dial; 0: any free one."""
     upload_limit: int = 0
     """In bytes per second; 0: no limit. Applies between private addresses too."""
     download_limit: int = 0
+    """Bytes per second that arrive at most; 0: no limit."""
     fetching_secs: float = 1.0
     """Interval at which a fetching peer announces."""
     seeding_secs: float = 15.0
@@ -220,8 +241,12 @@ class StoreConfig(Section, frozen=True, kw_only=True):
 
 class ReplicationConfig(Section, frozen=True, kw_only=True):
     min_count: int = 2
+    """How many masters must hold a bundle by default before its upload is complete."""
     max_wait_secs: float = 60.0
+    """How long a submitted job waits until enough masters hold its bundles; then it runs anyway.
+    -1: without limit."""
     sync_secs: float = 120.0
+    """Interval at which a master compares all records with its disk."""
     parallel_fetches: int = 4
     """How many bundles a master that lags behind fetches at a time. Uploads are always fetched, and
     first."""
@@ -288,6 +313,7 @@ class CodeDistributorConfig(Section, frozen=True, kw_only=True):
 
 class LogConfig(Section, frozen=True, kw_only=True):
     level: str = "info"
+    """The least serious lines that are logged."""
     format: str = "auto"
     """console, json, or auto: console on a terminal."""
 
@@ -304,6 +330,7 @@ class EventsConfig(Section, frozen=True, kw_only=True):
     keep_bytes: int = 256 * 1024 * 1024
     """Most bytes of closed files; the oldest are deleted first."""
     keep_secs: float = 7 * 24 * 3600.0
+    """How long closed files are kept."""
     progress_secs: float = 5.0
     """Interval at which a download reports its progress."""
 
@@ -342,6 +369,7 @@ class KubernetesConfig(Section, frozen=True, kw_only=True):
     issuer: str = ""
     """The issuer that tokens must name; empty: any that these keys have signed."""
     audience: str = "torrentdist"
+    """The audience that the tokens of pods must name."""
     kubelet_dir: str = "/var/lib/kubelet/pods"
     """The kubelet's directory of pods, below which volumes are mounted."""
 
