@@ -214,7 +214,7 @@ def secret_file(path: Path, text: str) -> Path:
     return path
 
 
-@pytest.mark.case("F15")
+@pytest.mark.case("F15", "I5")
 def test_a_host_joins_by_invitation_and_is_out_within_seconds_of_its_revocation(
     mutual: Cluster, tmp_path: Path
 ) -> None:
