@@ -54,14 +54,22 @@ class Forgetting:
     def begin(self) -> None:
         """Begins to forget what is gone. A plug-in leaves the swarm, and outside of it no master
         would say that content is removed: what is still here without a name stays."""
-        store, now = self._runtime.store, time.monotonic()
-        if now < self._ask_at or (self._asking is not None and not self._asking.done()):
-            return
-        gone = {
+        if (self._asking is None or self._asking.done()) and self._due():
+            self._asking = asyncio.create_task(self._forget_due(), name="forget removed bundles")
+
+    def _due(self) -> dict[BundleId, Digest]:
+        if time.monotonic() < self._ask_at:
+            return {}
+        store = self._runtime.store
+        return {
             bundle: digest for bundle, (digest, _) in self._gone.items() if not store.get(digest) or store.names(digest)
         }
-        if gone:
-            self._asking = asyncio.create_task(self._forget(gone, now), name="forget removed bundles")
+
+    async def _forget_due(self) -> None:
+        while gone := self._due():
+            now = time.monotonic()
+            self._ask_at = now + ASK_SECS  # What is noted meanwhile is due at once.
+            await self._forget(gone, now)
 
     async def close(self) -> None:
         if self._asking is not None:
@@ -83,8 +91,6 @@ class Forgetting:
             if current == digest and (is_clear or now - since >= UNCLEAR_SECS):
                 del self._gone[bundle]
                 forgotten.append(bundle)
-            elif current == digest:
-                self._ask_at = now + ASK_SECS
         if is_well:
             self._trouble.succeeded()
         with suppress(OSError):  # A signature is checked before it is believed.
