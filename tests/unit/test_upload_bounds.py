@@ -225,15 +225,15 @@ async def test_an_upload_that_nobody_continues_ends_after_an_hour(tmp_path: Path
 async def test_an_upload_that_still_sends_is_not_taken_away(tmp_path: Path) -> None:
     """If this fails, a second request of a client ends or cancels what its first one sends."""
     uploads = await opened(tmp_path)
-    upload, may_end = await uploads.begin("app", "me"), asyncio.Event()
+    upload, has_begun, may_end = await uploads.begin("app", "me"), asyncio.Event(), asyncio.Event()
 
     async def waiting() -> AsyncIterator[bytes]:
         yield b"abc"
+        has_begun.set()
         await may_end.wait()
 
     sending = asyncio.create_task(uploads.receive(upload, ANY, waiting()))
-    while not upload.state.offset:
-        await asyncio.sleep(0)
+    await has_begun.wait()
     with pytest.raises(TorrentdistError) as refused:
         await uploads.finish(upload, digest_of(b"abc"))
     second = await failure(uploads, upload, BlobChunk(3, 1), body(b"d"))
