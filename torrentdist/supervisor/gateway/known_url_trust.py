@@ -30,7 +30,6 @@ log = get_logger()
 
 LOOK_SECS: Final = 5.0
 FILE: Final = "url-trust.json"
-MOST_BYTES: Final = 1024 * 1024
 
 
 class KnownUrlTrust:
@@ -47,14 +46,13 @@ class KnownUrlTrust:
     async def load(self) -> None:
         """Reads what was kept by the process before this one."""
         self._ahead = time.time() - time.monotonic()
-        with contextlib.suppress(FileNotFoundError):
-            try:
-                told = decode_json(await asyncio.to_thread(self._file.read_bytes), UrlTrustView)
-                self._known = _trust_of(told)
-            except (OSError, ValueError, msgspec.MsgspecError) as exc:
-                if isinstance(exc, FileNotFoundError):
-                    return
-                log.warning("cannot read what was known of URLs for pods", path=str(self._file), reason=str(exc))
+        try:
+            told = decode_json(await asyncio.to_thread(self._file.read_bytes), UrlTrustView)
+            self._known = _trust_of(told)
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError, msgspec.MsgspecError) as exc:
+            log.warning("cannot read what was known of URLs for pods", path=str(self._file), reason=str(exc))
 
     def verified(self, text: str) -> Capability:
         """Returns what a capability states, or raises the error that refuses it."""
