@@ -42,7 +42,8 @@ def events_in(directory: Path, clock: float | None = None) -> EventLog:
 
 
 def seen_by(trail: AuditTrail, sender: Principal = LOCAL, within: float = 100.0, **wanted: Any) -> list[str]:
-    found = trail.entries(sender, within, **{"who": "", "bundle": "", "most": 10, **wanted})
+    asked: dict[str, Any] = {"who": "", "bundle": "", "most": 10, **wanted}
+    found = trail.entries(sender, within, **asked)
     return [entry.target for entry in found]
 
 

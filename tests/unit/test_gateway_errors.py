@@ -25,7 +25,8 @@ def error_of(code: str) -> TorrentdistError:
     """Makes an error with some value for each field of its sentence."""
     names = ("id", "detail", "what", "seconds", "name", "own", "count", "path", "needed", "free", "tag", "field")
     more = ("range", "size", "limit", "note", "kind", "reason", "text", "status")
-    return TorrentdistError(code, **dict.fromkeys((*names, *more), 1))
+    fields: dict[str, Any] = dict.fromkeys((*names, *more), 1)
+    return TorrentdistError(code, **fields)
 
 
 def asked(path: str, agent: str = "", **scope: Any) -> Request:

@@ -62,9 +62,10 @@ def test_a_host_that_cannot_isolate_jobs_says_why(users: str, host: HostIsolatio
 def test_isolation_can_be_switched_off() -> None:
     """If this fails, a host without a launcher for jobs cannot run any."""
     off = IsolationPolicy(IsolationMode.NONE, "20000-20009")
+    unable: Any = Starter(HostIsolation(namespaces=False))
 
     assert (NOBODY, 'jobs.isolation is "none"', False) == _facts(off, ABLE)
-    assert NOBODY == IsolationCheck(off, Starter(HostIsolation(namespaces=False))).users()
+    assert NOBODY == IsolationCheck(off, unable).users()
 
 
 class Starter:

@@ -27,7 +27,9 @@ ANY = BlobChunk()
 class Disk:
     """The room of a store, as the test says."""
 
-    def __init__(self, free: int = 10**9, *, reserve: int = 0, arriving: int = 0, published: int = 0, limit: int = 0):
+    def __init__(
+        self, free: int = 10**9, *, reserve: int = 0, arriving: int = 0, published: int = 0, limit: int = 0
+    ) -> None:
         self.usage = StoreUsage(
             published=0, published_bytes=published, arriving=0, arriving_bytes=arriving, limit_bytes=limit,
             reserve_bytes=reserve, free_bytes=free,
@@ -204,7 +206,8 @@ async def test_an_upload_that_was_abandoned_goes_at_the_next_start(tmp_path: Pat
     """If this fails, broken uploads fill the disk of a host that is often restarted."""
     before = await opened(tmp_path)
     upload = await before.begin("app", "me")
-    os.utime(upload.file, (time.time() - age,) * 2)
+    dated = time.time() - age
+    os.utime(upload.file, (dated, dated))
     uploads = await opened(tmp_path)
 
     assert is_kept == (upload.id in uploads._open)
