@@ -29,7 +29,8 @@ def proven(
     revoked: str = "",
     key: str = "key of ",
 ) -> Principal | None:
-    hosts = {} if not revoked else {revoked: HostEntry(HostRecord(id=revoked, is_revoked=True), 0)}
+    records = [HostRecord(id=id_, is_revoked=id_ == revoked) for id_ in ("h1", "h2")] if revoked else []
+    hosts = {record.id: HostEntry(record, 0) for record in records}
     seen: Any = replace(snapshot(jobs=[job("etl", ["etl-1", "lib"]), job("other", ["secret"])]), hosts=hosts)
     keys = JobKeys(lambda: seen, lambda id_: running if id_ == ETL else (), lambda host: key and f"{key}{host}", shared)
     return keys.principal(token)

@@ -90,7 +90,7 @@ async def test_a_revocation_holds_after_a_restart_and_against_a_master_that_lags
     before = bench.gateway()
     await before.hear(TOLD)
     await before.hear(replace(TOLD, revoked={"url-1": NOW + 60}))
-    await before.hear(TOLD)
+    await before.hear(replace(TOLD, revoked={"url-2": NOW + 60}))
     after = bench.gateway()
     await after.load()
 

@@ -76,12 +76,11 @@ class KnownUrlTrust:
         if known == self._known:
             return
         self._known = known
-        if known.since == heard.since:
-            kept = msgspec.structs.replace(told, revoked=dict(known.revoked))
-            try:
-                await asyncio.to_thread(replace_private, self._file, msgspec.json.encode(kept))
-            except (OSError, TorrentdistError) as exc:
-                log.warning("cannot keep what is known of URLs for pods", path=str(self._file), reason=str(exc))
+        kept = msgspec.structs.replace(told, revoked=dict(known.revoked))
+        try:
+            await asyncio.to_thread(replace_private, self._file, msgspec.json.encode(kept))
+        except (OSError, TorrentdistError) as exc:
+            log.warning("cannot keep what is known of URLs for pods", path=str(self._file), reason=str(exc))
 
     def _now(self) -> float:
         return self._ahead + time.monotonic()
