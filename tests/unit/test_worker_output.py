@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,14 @@ from torrentdist.supervisor.worker.worker_types import Key
 pytestmark = pytest.mark.anyio
 ETL = JobId("etl")
 KEY: Key = (ETL, 0)
+
+
+@pytest.fixture
+def strict_umask() -> Iterator[None]:
+    """A supervisor whose new files are closed to all others."""
+    before = os.umask(0o077)
+    yield
+    os.umask(before)
 
 
 @pytest.fixture
@@ -187,6 +196,7 @@ def test_directories_without_a_worker_go_at_the_start(homes: Homes) -> None:
     assert [] == [*homes.told(ETL).iterdir()]
 
 
+@pytest.mark.usefixtures("strict_umask")
 def test_what_workers_are_told_is_theirs_to_read_alone(homes: Homes) -> None:
     """If this fails, a worker cannot read its token or peers, or other users of the host can."""
     close_to_others(homes)
