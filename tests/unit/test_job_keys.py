@@ -46,7 +46,8 @@ def test_a_job_proves_itself_by_the_shared_key_or_by_that_of_its_host() -> None:
         found = proven(token)
 
         assert found is not None
-        assert ({ETL}, {BundleId("etl-1"), BundleId("lib")}) == (found.jobs, found.own_bundles)
+        assert {ETL} == found.jobs
+        assert {BundleId("etl-1"), BundleId("lib")} == found.own_bundles
     assert proven(of_host("h1"), shared=b"") is not None
     assert proven(of_host("h2"), running=(H1, H2)) is not None
 

@@ -60,7 +60,8 @@ class Bench:
         self.asked: list[str] = []
         self.role = "uploader"
         self.masters = ["http://127.0.0.1:7060"]
-        self.guard: Any = SimpleNamespace(token="shared", tls=None, only_https=False)
+        guard: Any = SimpleNamespace(token="shared", tls=None, only_https=False)
+        self.guard = guard
         self.pushers = Pushers(self.guard, lambda: self.masters, in_the_clear=False)
         monkeypatch.setattr(pushers, "time", SimpleNamespace(monotonic=lambda: self.now))
         monkeypatch.setattr(pushers, "Http", lambda access: ScriptedHttp(self._answer, access))
