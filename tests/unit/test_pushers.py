@@ -1,4 +1,4 @@
-"""Who pushes an image: the token in a request, and what masters say of its holder."""
+"""How a gateway knows the pusher of an image: by the token in a request, and what masters say of its holder."""
 
 from __future__ import annotations
 
