@@ -1,4 +1,4 @@
-"""How a gateway knows the pusher of an image: by the token in a request, and what masters say of its holder."""
+"""How a gateway knows who pushes an image: by the token of the request, and by its masters."""
 
 from __future__ import annotations
 
