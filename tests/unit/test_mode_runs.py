@@ -31,7 +31,7 @@ def test_modes_of_all_files_are_taken(runs: list[object]) -> None:
     assert tuple(runs) == checked_runs(runs, sum(n for n in runs[1::2] if isinstance(n, int)))
 
 
-@pytest.mark.parametrize("runs", [[0, 2], [0, 4], [0o1000, 3], [0], [0, 3, 0], [-1, 3], [0, 4, 0, -1], [b"0", 3]])
+@pytest.mark.parametrize("runs", [[0, 2], [0, 4], [0o1000, 3], [0], [0, 3, 0], [-1, 3], [0, 4, 0, -1], [0, 3, b"x", 0]])
 def test_forged_modes_are_not_taken(runs: list[object]) -> None:
     """A forged metafile makes a program that runs as its owner, or fails a download halfway."""
     assert checked_runs(runs, 3) is None

@@ -195,7 +195,7 @@ class Authentication:
         given = Headers(scope=scope).get("authorization", "")
         peer = None if given else holder_of(scope)
         principal = peer or authenticate(given, self._token)
-        if rules is not None and rules.are_for_all_hosts and peer is None:
+        if rules is not None and rules.are_for_all_hosts:
             principal = where_hosts_have_certificates(principal)
         if principal is None:
             try:
