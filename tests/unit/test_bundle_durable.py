@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat
 from pathlib import Path
 
 import pytest
 
-from torrentdist.bundle.files.durability import disk_failure, fsync_dir, sync_filesystem, write_durably
+from torrentdist.bundle.files.durability import (
+    as_failure,
+    disk_failure,
+    disk_failures,
+    fsync_dir,
+    is_shortage,
+    remove_begun,
+    sync_filesystem,
+    write_durably,
+)
+from torrentdist.model.errors import TorrentdistError
 
 
 def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
@@ -59,3 +70,62 @@ def test_a_full_disk_has_its_own_error(tmp_path: Path) -> None:
 
     assert (full.code, full.fields["needed"], full.fields["free"] > 0) == ("disk_full", 10, True)
     assert (denied.code, denied.fields["detail"]) == ("disk_error", "Permission denied")
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_says_what_is_needed_and_what_is_there(tmp_path: Path, number: int) -> None:
+    """A user does not learn how much to delete, or learns it of another disk."""
+    with pytest.raises(TorrentdistError) as caught, disk_failures(tmp_path / "a" / "b", needed=10):
+        raise OSError(number, "full")
+    free = caught.value.fields["free"]
+
+    assert ("disk_full", 10) == (caught.value.code, caught.value.fields["needed"])
+    assert isinstance(free, int)
+    assert abs(free - shutil.disk_usage(tmp_path).free) < 2**30
+
+
+def test_a_failure_names_the_file_that_failed(tmp_path: Path) -> None:
+    """A user looks for the failure in a directory with a million files."""
+    named = as_failure(OSError(errno.EIO, "broken", "/that/file"), tmp_path)
+    unnamed = as_failure(OSError(errno.EIO, "broken"), tmp_path)
+    numbered = as_failure(OSError(errno.EIO, "broken", 7), tmp_path)
+
+    assert ["/that/file", str(tmp_path), str(tmp_path)] == [e.fields["path"] for e in (named, unnamed, numbered)]
+    assert {("disk_error", "broken")} == {(e.code, e.fields["detail"]) for e in (named, unnamed, numbered)}
+
+
+def test_a_failure_keeps_what_it_was(tmp_path: Path) -> None:
+    """A bug passes for a broken disk, or an error of the table for a bug."""
+    known, bug = TorrentdistError("closing", what="x"), ValueError("odd")
+    failure = as_failure(bug, tmp_path)
+
+    assert as_failure(known, tmp_path) is known
+    assert ("internal", "ValueError: odd", bug) == (failure.code, failure.fields["detail"], failure.__cause__)
+    with pytest.raises(ValueError, match="odd"), disk_failures(tmp_path):
+        raise bug
+
+
+def test_a_shortage_of_the_system_is_told_apart() -> None:
+    """A bundle is called damaged because the daemon had too many files open."""
+    numbers = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ENOSPC)
+
+    assert [True, True, True, False, False] == [is_shortage(OSError(number, "x")) for number in numbers]
+    assert (False, False) == (is_shortage(None), is_shortage(ValueError()))
+
+
+def test_only_what_a_write_had_begun_is_removed(tmp_path: Path) -> None:
+    """Every crash leaves a file for ever, or the next start deletes what a user put there."""
+    begun = [".state.0123456789ab.tmp", f".{'n' * 64}.0123456789ab.tmp"]
+    others = [".state.0123456789a.tmp", "state.0123456789ab.tmp", ".state.0123456789AB.tmp", ".state.tmp", ".tmp"]
+    for name in (*begun, *others, f".{'n' * 65}.0123456789ab.tmp", ".state.0123456789ab.tmp2"):
+        (tmp_path / name).touch()
+    remove_begun(tmp_path)
+
+    assert sorted([*others, f".{'n' * 65}.0123456789ab.tmp", ".state.0123456789ab.tmp2"]) == sorted(os.listdir(tmp_path))
+
+
+def test_a_file_may_have_the_longest_name(tmp_path: Path) -> None:
+    """A name that a file system takes leaves no room for the hidden one beside it."""
+    write_durably(tmp_path / ("n" * 255), b"new")
+
+    assert ["n" * 255] == os.listdir(tmp_path)
