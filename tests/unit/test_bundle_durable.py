@@ -121,7 +121,9 @@ def test_only_what_a_write_had_begun_is_removed(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     remove_begun(tmp_path)
 
-    assert sorted([*others, f".{'n' * 65}.0123456789ab.tmp", ".state.0123456789ab.tmp2"]) == sorted(os.listdir(tmp_path))
+    assert sorted([*others, f".{'n' * 65}.0123456789ab.tmp", ".state.0123456789ab.tmp2"]) == sorted(
+        os.listdir(tmp_path)
+    )
 
 
 def test_a_file_may_have_the_longest_name(tmp_path: Path) -> None:

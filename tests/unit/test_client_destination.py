@@ -13,7 +13,16 @@ import pytest
 from torrentdist.bundle.content_check import same_content
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile
-from torrentdist.client.bundles.destination import Memo, check, drop_part, find_kept, open_part, part_path, resolve
+from torrentdist.client.bundles.destination import (
+    Memo,
+    check,
+    check_room,
+    drop_part,
+    find_kept,
+    open_part,
+    part_path,
+    resolve,
+)
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
 from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole
@@ -255,3 +264,36 @@ def test_read_only_directories_are_replaced(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", READ_ONLY, str(tmp_path)], capture_output=True, text=True, check=False)
 
     assert ("['dest', 'source'] ['file']\n", "") == (done.stdout, done.stderr)
+
+
+def test_a_download_without_room_is_refused_before_it_begins(
+    directory: Metafile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A download fills the disk and fails at its end, or is refused although the rest fits."""
+    whole, asked = directory.size + directory.packed_size, list[Path]()
+
+    def usage(path: Path) -> shutil._ntuple_diskusage:
+        asked.append(path)
+        return shutil._ntuple_diskusage(10 * whole, 9 * whole, whole - 1)
+
+    monkeypatch.setattr(shutil, "disk_usage", usage)
+    for there in (1, whole, 2 * whole):
+        check_room(directory, tmp_path / "new" / "folder" / "dest", there)
+    with pytest.raises(TorrentdistError) as caught:
+        check_room(directory, tmp_path / "new" / "folder" / "dest", 0)
+
+    assert ("disk_full", whole, whole - 1) == (
+        caught.value.code, caught.value.fields["needed"], caught.value.fields["free"]
+    )  # fmt: skip
+    assert (str(tmp_path), {tmp_path}) == (caught.value.fields["path"], set(asked))
+
+
+def test_long_names_have_part_directories_of_their_own(tmp_path: Path) -> None:
+    """Two downloads whose long names begin alike take each other for an earlier attempt."""
+    parts = [
+        part_path(tmp_path / ("n" * length + end)) for length, end in ((200, ""), (201, ""), (250, "a"), (250, "b"))
+    ]
+
+    assert tmp_path / f".{'n' * 200}.torrentdist-part" == parts[0]
+    assert (4, {tmp_path}) == (len(set(parts)), {part.parent for part in parts})
+    assert {1 + 200 + len(".torrentdist-part")} == {len(part.name) for part in parts}

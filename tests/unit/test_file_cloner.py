@@ -143,7 +143,9 @@ def test_links_are_made_where_they_are_wanted(tmp_path: Path, links: bool) -> No
     assert source.stat().st_nlink in ((1, 3) if links else (1,))
 
 
-@pytest.mark.parametrize(("start", "length", "copied"), [(0, 5, b"01234"), (3, 4, b"3456"), (8, 4, b"89"), (10, 4, b"")])
+@pytest.mark.parametrize(
+    ("start", "length", "copied"), [(0, 5, b"01234"), (3, 4, b"3456"), (8, 4, b"89"), (10, 4, b"")]
+)
 def test_a_part_goes_to_its_place(tmp_path: Path, start: int, length: int, copied: bytes) -> None:
     """A bundle that is made of parts of an older one gets them at other places."""
     (tmp_path / "source").write_bytes(b"0123456789")

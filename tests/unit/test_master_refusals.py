@@ -1,4 +1,4 @@
-"""What a refusal means for a command that looks for another master, and which error it ends with."""
+"""What a refusal means for a command that looks for another master, and what error it ends with."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def test_a_read_ends_where_no_other_master_would_say_more(code: str) -> None:
     assert code == caught.value.code
 
 
-@pytest.mark.parametrize("code", ["no_leader", "zookeeper_unavailable", "leadership_lost", "closing", "outcome_unknown"])
+@pytest.mark.parametrize(
+    "code", ["no_leader", "zookeeper_unavailable", "leadership_lost", "closing", "outcome_unknown"]
+)
 def test_a_change_goes_on_where_another_master_may_lead(code: str) -> None:
     """A change fails in the second in which the masters elect a leader."""
     assert Said.UNABLE is judge_change(error(code)).said

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 import httpx
 import pytest
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from torrentdist.host.http import authentication
@@ -96,12 +96,8 @@ async def test_a_certificate_names_its_holder_unless_a_token_is_shown() -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/x", "/open/x"])
-@pytest.mark.parametrize(
-    ("peer", "code"), [(holder(cluster="d"), "other_cluster"), (holder("gone"), "host_revoked")]
-)
-async def test_a_certificate_that_counts_for_nothing_opens_nothing(
-    peer: PeerCertificate, code: str, path: str
-) -> None:
+@pytest.mark.parametrize(("peer", "code"), [(holder(cluster="d"), "other_cluster"), (holder("gone"), "host_revoked")])
+async def test_a_certificate_that_counts_for_nothing_opens_nothing(peer: PeerCertificate, code: str, path: str) -> None:
     """A stolen host, or one of another cluster with the same CA, is served on."""
     answers = [await answered(peer=peer, headers=more, path=path, certificates=rules()) for more in ({}, TOKEN)]
 

@@ -86,7 +86,15 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("zxid", "instead_of", "kept"),
     [(11, 10, 11), (10, 10, 10), (9, 10, 9), (9, 8, 10), (9, 11, 10), (11, 8, 11), (7, 8, 10)],
-    ids=["newer", "the same", "anew", "older", "older than another's", "newer than another's", "anew, and another newer"],
+    ids=[
+        "newer",
+        "the same",
+        "anew",
+        "older",
+        "older than another's",
+        "newer than another's",
+        "anew, and another newer",
+    ],
 )
 def test_the_newest_transaction_is_kept(tmp_path: Path, zxid: int, instead_of: int, kept: int) -> None:
     """The next command does not see the user's last change, or demands what no master has."""
