@@ -74,3 +74,57 @@ def test_a_small_body_needs_no_room() -> None:
             return await finds_room(grow, SMALL_BYTES)
 
     assert asyncio.run(play())
+
+
+def test_a_body_without_room_is_refused_before_it_is_sent() -> None:
+    """A client sends 64 MiB to a master that has no room for them, or an announce is refused."""
+
+    async def begins(room: BodyRoom, announced: int) -> bool:
+        try:
+            async with room.taken("a", announced):
+                return True
+        except TorrentdistError as error:
+            return error.code != "not_ready"
+
+    async def play() -> list[bool]:
+        small = BodyRoom(0)
+        return [
+            await begins(BodyRoom(8 * MIB), 4 * MIB),
+            await begins(BodyRoom(8 * MIB), 4 * MIB + 1),
+            await begins(small, SMALL_BYTES),
+            await begins(small, SMALL_BYTES + 1),
+        ]
+
+    assert [True, False, True, False] == asyncio.run(play())
+
+
+def test_a_body_takes_room_for_what_it_has_grown_by() -> None:
+    """A master has less room after each large body, until it refuses all of them."""
+    room = BodyRoom(8 * MIB)
+
+    async def play() -> list[int]:
+        left = []
+        async with room.taken("a") as grow:
+            for size in (SMALL_BYTES, 2 * MIB, 3 * MIB):
+                await grow(size)
+                left.append(room._left)
+        return [*left, room._left]
+
+    assert [8 * MIB, 6 * MIB, 5 * MIB, 8 * MIB] == asyncio.run(play())
+
+
+def test_a_body_that_waits_goes_on_when_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An upload fails although another one has just ended."""
+    monkeypatch.setattr(body_room, "ROOM_SECS", 60.0)
+
+    async def play() -> tuple[bool, bool]:
+        room = BodyRoom(8 * MIB)
+        async with asyncio.timeout(10), room.taken("a") as second:
+            async with room.taken("a") as first:
+                await first(3 * MIB)
+                waiting = asyncio.create_task(finds_room(second, 2 * MIB))
+                await asyncio.sleep(0)
+                before = waiting.done()
+            return before, await waiting
+
+    assert (False, True) == asyncio.run(play())

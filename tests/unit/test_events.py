@@ -4,6 +4,7 @@ daemon."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import msgspec
 import pytest
 
 from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.host.telemetry import event_log
 from torrentdist.host.telemetry.event_log import MAX_PER_SECOND, EventLog, _Closed, surplus
 from torrentdist.host.telemetry.upload_opening import FILES_A_LINE, tell_files
 from torrentdist.model.configuration.config import EventsConfig
@@ -196,3 +198,39 @@ def test_a_bundle_with_many_files_does_not_hold_up_the_loop(tmp_path: Path) -> N
 
     assert [1, 2, 3] == turns
     assert [FILES_A_LINE] * 3 + [1] == told
+
+
+@pytest.mark.parametrize(
+    ("settings", "published"),
+    [({"file_bytes": 1, "file_secs": 3600.0}, 1), ({"file_secs": 0.0}, 1), ({"file_secs": 3600.0}, 0)],
+    ids=["large", "old", "neither"],
+)
+def test_a_file_is_closed_when_it_is_large_or_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], published: int
+) -> None:
+    """The events of a day come when the daemon ends, or each of them makes a file."""
+    monkeypatch.setattr(event_log, "LOOK_SECS", 0.001)
+    monkeypatch.setattr(event_log, "IDLE_LOOK_SECS", 0.001)
+    log = open_log(tmp_path, **settings)
+
+    def has_closed() -> bool:
+        return any(tmp_path.glob("events-*"))
+
+    async def play() -> None:
+        running = asyncio.create_task(log.run())
+        await asyncio.sleep(0)
+        log.emit(FACT)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(10 if published else 0.05):
+                while not has_closed():  # noqa: ASYNC110  # a thread closes the file
+                    await asyncio.sleep(0.001)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(play())
+    closed, still_open = list(tmp_path.glob("events-*")), list(tmp_path.glob("_events-*"))
+    log.emit(FACT)
+    log.close()
+
+    assert (published, 1 - published) == (len(closed), len(still_open))
+    assert [1, 2] == [line["seq"] for line in lines(tmp_path)]

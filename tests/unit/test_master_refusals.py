@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from torrentdist.client.masters.leader_search import Reply, Said, Search
@@ -57,9 +59,8 @@ def test_a_master_that_is_not_ready_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize("judge", [judge_read, judge_change])
-def test_a_standby_names_the_leader_and_the_masters(judge: object) -> None:
+def test_a_standby_names_the_leader_and_the_masters(judge: Callable[[TorrentdistError], Reply]) -> None:
     """A command asks strangers that a damaged answer names, or does not find a new master."""
-    assert callable(judge)
     named = judge(error("not_leader", leader=URLS[0], masters=[*URLS, 7, "ftp://x"]))
     odd = judge(error("not_leader", leader=7, masters=URLS[0]))
 

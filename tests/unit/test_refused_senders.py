@@ -10,7 +10,7 @@ import httpx
 import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, StreamingResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from torrentdist.host.http import authentication
 from torrentdist.host.http.authentication import MOST_PATH, Authentication, CertificateRules, OtherProof, principal_of
@@ -189,17 +189,16 @@ async def parts_of_a_long_answer(
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await StreamingResponse(parts()).stream_response(send)
 
-    async def send(message: object) -> None:
-        assert isinstance(message, dict)
+    async def send(message: Message) -> None:
         sent.append(message.get("body", b""))
 
-    async def receive() -> dict[str, object]:
+    async def receive() -> Message:
         await asyncio.Event().wait()
         return {}
 
-    scope = {"type": "http", "method": "GET", "path": "/v1/x", "headers": []}
+    scope: Scope = {"type": "http", "method": "GET", "path": "/v1/x", "headers": []}
     try:
-        await Authentication(app, "t", (), prove)(scope, receive, send)  # type: ignore[arg-type]
+        await Authentication(app, "t", (), prove)(scope, receive, send)
     except TorrentdistError as error:
         sent.append(error.code.encode())
     return [part for part in sent if part]

@@ -10,7 +10,14 @@ import pytest
 
 from torrentdist.http.access import Access, Trust, anonymously, to_known_masters, with_token
 from torrentdist.http.http_values import Answer, ConnectError, HttpError, NotTrusted, origin_of
-from torrentdist.http.token_recipients import MOST_PROOF_BYTES, PATH, TokenRecipients, origins_of, url_of
+from torrentdist.http.token_recipients import (
+    MOST_PROOF_BYTES,
+    PATH,
+    AnonymousRequest,
+    TokenRecipients,
+    origins_of,
+    url_of,
+)
 from torrentdist.security.master_proof import name_and_key, proof
 
 TOKEN = "t" * 32
@@ -129,9 +136,9 @@ def test_a_server_without_the_right_proof_gets_no_token(server: Server) -> None:
 
 
 @pytest.mark.parametrize("answer", [gone, broken, no_text])
-def test_a_server_that_fails_to_answer_gets_no_token(answer: object) -> None:
+def test_a_server_that_fails_to_answer_gets_no_token(answer: AnonymousRequest) -> None:
     """A command ends in a traceback when a master is down while it is asked for its proof."""
-    assert not asyncio.run(TokenRecipients(TOKEN, list).admit(MASTER, answer))  # type: ignore[arg-type]
+    assert not asyncio.run(TokenRecipients(TOKEN, list).admit(MASTER, answer))
 
 
 def test_a_token_that_can_be_guessed_goes_to_known_servers_only() -> None:
