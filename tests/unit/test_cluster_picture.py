@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from torrentdist.client.masters.cluster_picture import distribution_picture
+import msgspec
+
+from torrentdist.client.masters.cluster_picture import SLOWEST, distribution_picture
 from torrentdist.model.ids import BundleId, Digest, SupervisorId
 from torrentdist.model.policies.policy_messages import DistributionStatusView
-from torrentdist.model.wire.fleet_messages import FleetView, HostProgress, HostState
+from torrentdist.model.wire.fleet_messages import LATER_WAVE, FleetView, HostProgress, HostState
 
 ETL = BundleId("etl-42")
 
@@ -41,3 +43,21 @@ def test_the_hosts_that_are_behind_come_first() -> None:
 
     assert ["stuck", "slow", "fast"] == [host.supervisor for host in picture.slowest]
     assert (1, 210, 51.0, 50.0) == (picture.done, picture.arrived, picture.rate, picture.eta)
+
+
+def test_hosts_in_trouble_come_first_and_those_of_later_waves_not_at_all() -> None:
+    """An operator looks for the host that holds up a distribution among those that wait for
+    theirs."""
+    names = ("failed", "gone", "stuck")
+    hosts = [
+        host("still", HostState.FETCHING, 99),
+        host("b-slow", HostState.FETCHING, 0, 1.0),
+        host("a-slow", HostState.FETCHING, 0, 1.0),
+        *(host(name, HostState(name), 99, 50.0) for name in names),
+        host("fast", HostState.FETCHING, 0, 50.0),
+    ]
+    later = host("later", HostState.WAITING, reason=LATER_WAVE)
+    fleet = msgspec.structs.replace(FLEET, hosts=[later, *hosts])
+    slowest = [each.supervisor for each in distribution_picture(status(), fleet).slowest]
+
+    assert (SLOWEST, {*names}, ["still", "a-slow"]) == (len(slowest), {*slowest[:3]}, slowest[3:])
