@@ -27,7 +27,9 @@ from torrentdist.security.authorization import Principal, Proof, Role
 
 pytestmark = pytest.mark.anyio
 ANN = Principal("ann", Role.OPERATOR, Proof.TOKEN)
-FIELDS = dict.fromkeys(("what", "leader", "name", "needed", "operation", "id", "role", "detail", "pattern"), "x")
+FIELDS: dict[str, Any] = dict.fromkeys(
+    ("what", "leader", "name", "needed", "operation", "id", "role", "detail", "pattern"), "x"
+)
 
 
 class Heard:
