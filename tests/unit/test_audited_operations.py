@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import httpx
 import pytest
 from starlette.requests import Request
@@ -27,9 +29,8 @@ from torrentdist.security.authorization import Principal, Proof, Role
 
 pytestmark = pytest.mark.anyio
 ANN = Principal("ann", Role.OPERATOR, Proof.TOKEN)
-FIELDS: dict[str, Any] = dict.fromkeys(
-    ("what", "leader", "name", "needed", "operation", "id", "role", "detail", "pattern"), "x"
-)
+NAMES = ("what", "leader", "name", "needed", "operation", "id", "role", "detail", "pattern")
+FIELDS: dict[str, Any] = dict.fromkeys(NAMES, "x")
 
 
 class Heard:
