@@ -1,4 +1,4 @@
-"""Who may do what in ZooKeeper's tree, znode by znode, and how a tree is checked and repaired."""
+"""What each user may do in ZooKeeper's tree, and how a tree is checked and repaired."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ ADDRESS = DaemonAddress(role="master", id="m1", url="http://127.0.0.1:1", swarm_
 
 
 def test_an_address_is_there_while_its_daemon_runs(tmp_path: Path) -> None:
-    """Who started a daemon does not find it, or finds one that has stopped."""
+    """If this fails, the program that started a daemon does not find it, or finds a dead one."""
     before = read_address(tmp_path)
     announce_address(tmp_path, ADDRESS)
     known = read_address(tmp_path)

@@ -1,4 +1,4 @@
-"""Whose certificate and whose proof counts, when a long answer is cut off, and what the audit is
+"""Which certificates and proofs count, when a long answer is cut off, and what the audit is
 told."""
 
 from __future__ import annotations
