@@ -32,7 +32,7 @@ class KnownSwarms:
         self._picture = picture
         self._pictured.set()
         self._pictured.clear()
-        self.allow_also(picture.addresses)
+        self._allow()
         self._engine.set_rtt(picture.rtt)
         for digest, swarm in picture.swarms.items():
             transfer = self._engine.transfer(digest)
@@ -51,7 +51,10 @@ class KnownSwarms:
         if addresses is self._also:
             return
         self._also = addresses
-        allowed = self._picture.addresses.union(addresses)
+        self._allow()
+
+    def _allow(self) -> None:
+        allowed = self._picture.addresses.union(self._also)
         if allowed != self._allowed:
             self._allowed = allowed
             self._engine.allow(allowed)
