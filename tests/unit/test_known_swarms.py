@@ -1,4 +1,4 @@
-"""Whom the engine of a host may talk to."""
+"""The addresses that the engine of a host may talk to."""
 
 from __future__ import annotations
 
