@@ -25,6 +25,7 @@ CAUSES = {
             "a removed bundle keeps its id",
             "the plug-in did not forget a bundle",
             "action failed, will be retried",
+            "the link of a bundle is not right, will be retried",
         ),
         LOCKED,
     ),
