@@ -58,6 +58,7 @@ class Forgetting:
             self._asking = asyncio.create_task(self._forget_due(), name="forget removed bundles")
 
     def _due(self) -> dict[BundleId, Digest]:
+        """Returns what is gone here, if it is time to ask masters about it."""
         if time.monotonic() < self._ask_at:
             return {}
         store = self._runtime.store
