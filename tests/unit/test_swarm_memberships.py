@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -48,6 +50,40 @@ def test_a_master_is_a_member_from_its_start_on(tmp_path: Path) -> None:
     (held,) = started(tmp_path, key=True, kept_in=tmp_path)
 
     assert tuple(held) == read_memberships(tmp_path / "swarm.pem")
+
+
+FRESH_DAEMON = """
+import asyncio, sys, threading
+from torrentdist.host.certificates.swarm_memberships import SwarmMemberships
+from torrentdist.http.connection_pool import Http
+from torrentdist.model.configuration.config import Config, SwarmConfig, TlsConfig
+
+class OnTheLoop:
+    def find_spec(self, name, *_):
+        if name.startswith("cryptography") and threading.current_thread() is threading.main_thread():
+            print(name)
+
+async def scenario():
+    sys.meta_path.insert(0, OnTheLoop())
+    tls = TlsConfig(mode="mutual", ca_key_file=sys.argv[1] + "/ca.key")
+    config = Config(tls=tls, swarm=SwarmConfig(certificate_file=sys.argv[1] + "/swarm.pem"))
+    async with Http() as http:
+        await SwarmMemberships(config, http, list, lambda told: None, list).start(must_issue=True)
+
+asyncio.run(scenario())
+"""
+"""Starts the memberships of a daemon that has used no cryptography yet, and prints what is loaded
+in the thread of the event loop."""
+
+
+def test_the_first_key_holds_up_no_daemon(tmp_path: Path) -> None:
+    """If this failed, a daemon that goes over to TLS would answer nobody for 50 ms while it loads a
+    library."""
+    write_private(tmp_path / "ca.key", key_pem(new_key()))
+    ran = subprocess.run([sys.executable, "-c", FRESH_DAEMON, str(tmp_path)], capture_output=True, text=True)
+
+    assert ("", 0) == (ran.stdout, ran.returncode), ran.stderr
+    assert (tmp_path / "swarm.pem").exists()
 
 
 @pytest.mark.case("F7")

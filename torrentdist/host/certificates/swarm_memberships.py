@@ -130,11 +130,13 @@ class SwarmMemberships:
 
     async def _renew(self, now: float) -> None:
         """Gets new certificates, if they are due or the swarm's CAs have changed."""
-        key = new_key()
-        issued = await self._obtain(public_key_pem(key.public_key()).decode())
+        # In threads: the first key and the first certificate each load a large library.
+        key = await asyncio.to_thread(new_key)
+        public_key = await asyncio.to_thread(public_key_pem, key.public_key())
+        issued = await self._obtain(public_key.decode())
         if not issued:
             raise TorrentdistError("swarm_tls_differs")
-        fresh = memberships_of(key, issued)
+        fresh = await asyncio.to_thread(memberships_of, key, issued)
         is_same = [(each.ca, each.names) for each in fresh] == [(each.ca, each.names) for each in self._held]
         if is_same and not any(each.is_due(now) for each in self._held):
             return
