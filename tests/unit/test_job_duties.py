@@ -329,6 +329,30 @@ def test_until_it_has_settled_a_leader_gives_nothing_to_hosts_without_room() -> 
     assert [[], []] == [assignment_ops(each, settled=False) for each in (draining, full)]
 
 
+@pytest.mark.parametrize("how", ["draining", "silent", "gone"])
+def test_until_it_has_settled_a_leader_gives_nobody_the_place_of_a_worker_that_has_ended(how: str) -> None:
+    """D17: a host that is drained, silent or gone would get a new worker instead of the one that
+    has ended."""
+    before = changed(running(3, on={H1: (0, 1)}, up=() if how == "gone" else ("h1",)), exits={"0": 0})
+    if how == "draining":
+        before = predicted(before, drain_ops(before, H1, True))
+    ops = assignment_ops(before, settled=False, silent=[H1] if how == "silent" else ())
+
+    assert {H1: (1,)} == placed(ops, before)
+
+
+@pytest.mark.parametrize("exits", [{}, {"0": 0}])
+def test_a_refused_assignment_may_name_workers_that_have_ended(exits: dict[str, int]) -> None:
+    """If this failed, new workers would get the places of those that have ended, in an assignment
+    that nobody can write; or one ended job would stop the leader's care for all others."""
+    before = changed(running(3, on={H1: (0, 1), H2: ()}, up=("h1", "h2")), exits=exits)
+    ended = msgspec.structs.replace(before, jobs={})
+    resting = {paths.assignment(H1)}
+
+    assert {H1: (0, 1), H2: (2,)} == placed(assignment_ops(before, resting=resting), before)
+    assert [] == assignment_ops(ended, resting=resting)
+
+
 def test_a_leader_listens_for_a_sixth_of_a_session_more() -> None:
     """D10: a leader would move workers before their hosts could register, or only minutes later."""
     assert 9.0 == settling_secs(30.0)

@@ -6,6 +6,7 @@ listened for a while: after an outage supervisors need time to register again, a
 run their workers because the masters promise to move none (docs/decisions/0008-isolation.md).
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
@@ -135,15 +136,16 @@ def assignment_ops(
     unwritable = {SupervisorId(paths.name(path)) for path in resting if paths.parent(path) == paths.ASSIGNMENTS}
     jobs = {id_: e.record for id_, e in snapshot.jobs.items() if keeps_places(e.record)}
     demands = [Demand(id_, job.workers, frozenset(int(k) for k in job.exits)) for id_, job in sorted(jobs.items())]
-    hosts = [
-        _as_it_is(snapshot, host) if host.id in unwritable else _with_room(snapshot, host)
-        for host in (_hosts(snapshot, silent) if settled else _hosts_as_they_are(snapshot, silent))
-    ]
     places = placement(snapshot)
-    stays = {worker: host for worker, host in places.items() if host in unwritable}
-    new = place(demands, hosts, places, respread) | stays
+    used = Counter(host for demand in demands for worker in demand.wanted() if (host := places.get(worker)))
+    hosts = [
+        HostSlots(host.id, used[host.id]) if host.id in unwritable else _with_room(snapshot, host)
+        for host in (_hosts(snapshot, silent) if settled else _hosts_as_they_are(snapshot, silent, used))
+    ]
     given: dict[SupervisorId, list[WorkerAssignment]] = {}
-    for (job, k), host in sorted(new.items()):
+    for (job, k), host in sorted(place(demands, hosts, places, respread).items()):
+        if places.get((job, k)) in unwritable:
+            continue  # It stays there, also if the host is gone.
         given.setdefault(host, []).append(
             WorkerAssignment(job=job, worker=k, active=runs(jobs[job]), of=jobs[job].workers)
         )
@@ -187,12 +189,6 @@ def _hosts(snapshot: ClusterSnapshot, silent: Collection[SupervisorId]) -> list[
     ]
 
 
-def _as_it_is(snapshot: ClusterSnapshot, host: HostSlots) -> HostSlots:
-    """Returns slots for exactly the workers that a host has now."""
-    entry = snapshot.assignments.get(host.id)
-    return HostSlots(host.id, 0 if entry is None else len(entry.record.workers))
-
-
 def _with_room(snapshot: ClusterSnapshot, host: HostSlots) -> HostSlots:
     """Returns no more slots than its assignment can name workers, besides its bundles."""
     entry = snapshot.assignments.get(host.id)
@@ -204,11 +200,12 @@ def _with_room(snapshot: ClusterSnapshot, host: HostSlots) -> HostSlots:
     return replace(host, slots=min(host.slots, room))
 
 
-def _hosts_as_they_are(snapshot: ClusterSnapshot, silent: Collection[SupervisorId]) -> list[HostSlots]:
+def _hosts_as_they_are(
+    snapshot: ClusterSnapshot, silent: Collection[SupervisorId], used: Mapping[SupervisorId, int]
+) -> list[HostSlots]:
     """Returns slots such that every worker stays where it is, and only hosts that take part get
-    more."""
+    more. `used`: how many workers of each host go on."""
     open_hosts = {host.id: host.slots for host in _hosts(snapshot, silent) if not (host.draining or host.silent)}
-    used = {id_: len(entry.record.workers) for id_, entry in snapshot.assignments.items()}
     return [HostSlots(id_, max(open_hosts.get(id_, 0), used.get(id_, 0))) for id_ in sorted({*open_hosts, *used})]
 
 
