@@ -39,8 +39,8 @@ class Swarm:
         self.rounds = 0
         """How often it asked whether anything is new."""
 
-    def say(self, *, complete: bool) -> None:
-        self.said[PeerId(HOST)] = SwarmEntry(digest=Digest("a" * 64), complete=complete, size=1)
+    def say(self, *, complete: bool, host: SupervisorId = HOST) -> None:
+        self.said[PeerId(host)] = SwarmEntry(digest=Digest("a" * 64), complete=complete, size=1)
         self.revision += 1
 
     def members(self, _: Digest) -> Mapping[PeerId, SwarmEntry]:
@@ -113,3 +113,23 @@ async def test_a_host_whose_assignment_is_full_is_told_as_a_failure(enter: Enter
         over.distributions[BUNDLE].record.reason,
     )
     assert BUNDLE in over.assignments[HOST].record.bundles
+
+
+async def test_a_host_that_restarts_after_it_got_the_bundle_stops_nothing(enter: Enter) -> None:
+    """A reboot of one host would end a distribution in small waves, with the reason that no host of
+    its wave got the bundle."""
+    master, swarm, first = await leader_with_bundle(enter), Swarm(), SupervisorId("h0")
+    for host in (first, HOST):
+        await register(master, host)
+    swarm.say(complete=True, host=first)
+    async with policies(master, swarm, patience=0.05):
+        await master.distributions.begin(None, DistributionOrder(BUNDLE, concurrency=1), lambda _: None)
+        await eventually(lambda: HOST in master.mirror.snapshot.assignments)
+        await master.zk.delete(paths.supervisor(first))
+        await eventually(lambda: first not in master.mirror.snapshot.supervisors)
+        rounds = swarm.rounds
+        await eventually(lambda: swarm.rounds >= rounds + ROUNDS)
+        swarm.say(complete=True)
+        await eventually(lambda: master.mirror.snapshot.distributions[BUNDLE].record.is_over)
+
+    assert DistributionState.COMPLETE == master.mirror.snapshot.distributions[BUNDLE].record.state

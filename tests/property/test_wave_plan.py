@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 import pytest
 from hypothesis import given, settings
@@ -41,18 +42,24 @@ def outcome(state: HostState) -> HostOutcome:
     return HostOutcome(state, LONG, "its disk is full" if state is HostState.STUCK else "")
 
 
-def play(order: DistributionRecord, ends: Mapping[SupervisorId, HostState]) -> tuple[list[set[str]], EndDistribution]:
+def play(
+    order: DistributionRecord,
+    ends: Mapping[SupervisorId, HostState],
+    later: Mapping[SupervisorId, HostState] = MappingProxyType({}),
+) -> tuple[list[set[str]], EndDistribution]:
     """Plays a distribution in which each host ends as given. Returns the hosts told in each step,
-    and the end."""
+    and the end. `later`: what became of hosts after they had got the bundle."""
     told: set[SupervisorId] = set()
     steps: list[set[str]] = []
+    seen = {host: outcome(state) for host, state in ends.items()}
+    seen |= {host: replace(outcome(state), had_it=True) for host, state in later.items()}
     for _ in range(2 * len(order.hosts) + 3):
-        step = next_step(order, told, {host: outcome(ends[host]) for host in told}, PATIENCE)
+        step = next_step(order, told, {host: seen[host] for host in told}, PATIENCE)
         match step:
             case TellHosts(hosts):
                 assert not told & set(hosts)
                 waiting = {host: HostOutcome(HostState.FETCHING) for host in hosts}
-                done = {host: outcome(ends[host]) for host in told}
+                done = {host: seen[host] for host in told}
                 told |= set(hosts)
                 steps.append({*hosts})
                 assert AwaitHosts() == next_step(order, told, {**done, **waiting}, PATIENCE)
@@ -86,6 +93,21 @@ def test_a_wave_begins_when_the_one_before_is_complete(hosts: int, canary: int, 
         assert len(steps) < len(planned)
     else:
         assert (len(planned), DistributionState.COMPLETE) == (len(steps), end.state)
+
+
+@settings(max_examples=examples(300))
+@given(st.integers(1, 12), st.integers(0, 4), st.integers(0, 5), st.data())
+def test_a_restart_of_a_host_that_got_it_changes_nothing(
+    hosts: int, canary: int, size: int, data: st.DataObject
+) -> None:
+    """If this fails, a host that restarts while the waves behind it fetch stops them all."""
+    order = record(hosts, canary=canary, concurrency=size)
+    ends = {host: data.draw(ENDS) for host in order.hosts}
+    states = st.sampled_from([HostState.GONE, HostState.WAITING, HostState.STUCK, HostState.FETCHING])
+    later = {host: data.draw(states) for host, end in ends.items() if end is HostState.DONE}
+    (before, end), (after, other) = play(order, ends), play(order, ends, later)
+
+    assert (before, end.state) == (after, other.state)
 
 
 def test_a_canary_that_fails_says_who_and_why() -> None:

@@ -7,7 +7,7 @@ Never: change anything on a master that does not lead; it only notes since when 
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 
 import msgspec
@@ -83,6 +83,9 @@ class PolicyLoop:
         self._patience = patience
         self._seen: dict[tuple[BundleId, SupervisorId], tuple[HostState, float]] = {}
         """The state of each host that a wave waits for, and since when, by time.monotonic()."""
+        self._done: set[tuple[BundleId, SupervisorId]] = set()
+        """The hosts that were seen with the whole bundle. A host that restarts has got it all the
+        same."""
         self._looks: dict[BundleId, tuple[tuple[int, int], float]] = {}
         """For each running distribution: the versions of its last look, and the time.monotonic() of
         its next look if they stay the same."""
@@ -106,7 +109,7 @@ class PolicyLoop:
             for bundle in snapshot.distributions
         ]
         open_ = {bundle for bundle, entry in snapshot.distributions.items() if not entry.record.is_over}
-        self._seen = {key: seen for key, seen in self._seen.items() if key[0] in open_}
+        self._forget_all_but(open_)
         self._looks = {bundle: look for bundle, look in self._looks.items() if bundle in open_}
         pause = secs_until_next_round(time.monotonic() - began) if any(running) else LOOK_SECS
         return min(pause, await self._retain(snapshot))
@@ -118,8 +121,13 @@ class PolicyLoop:
         for bundle in running:
             if bundle in snapshot.bundles:  # else its record is damaged
                 await self._loop.attempt(paths.distribution(bundle), partial(self._note, snapshot, bundle))
-        self._seen = {key: seen for key, seen in self._seen.items() if key[0] in running}
+        self._forget_all_but(running)
         return RUNNING_SECS if running else LOOK_SECS
+
+    def _forget_all_but(self, bundles: Collection[BundleId]) -> None:
+        """Forgets the hosts of all other distributions."""
+        self._seen = {key: seen for key, seen in self._seen.items() if key[0] in bundles}
+        self._done = {key for key in self._done if key[0] in bundles}
 
     async def _note(self, snapshot: ClusterSnapshot, bundle: BundleId) -> None:
         known = (snapshot.version, self._parts.revision())
@@ -204,7 +212,11 @@ class PolicyLoop:
                 self._seen[key] = (host.state, now - waited)
             elif self._seen[key][0] is not host.state:
                 self._seen[key] = (host.state, now)
-            outcomes[host.supervisor] = HostOutcome(host.state, now - self._seen[key][1], host.reason)
+            if host.state is HostState.DONE:
+                self._done.add(key)
+            outcomes[host.supervisor] = HostOutcome(
+                host.state, now - self._seen[key][1], host.reason, key in self._done
+            )
         return outcomes
 
     async def _retain(self, snapshot: ClusterSnapshot) -> float:

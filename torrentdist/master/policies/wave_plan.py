@@ -28,6 +28,8 @@ class HostOutcome(msgspec.Struct, frozen=True):
     secs: float = 0.0
     """For how long it has been in this state."""
     reason: str = ""
+    had_it: bool = False
+    """Whether it was seen with the whole bundle since it was told, though it may be gone now."""
 
     def broken(self, patience: float) -> bool:
         """Whether it is unlikely to get the bundle soon. A host that fetches is never broken."""
@@ -44,6 +46,11 @@ class HostOutcome(msgspec.Struct, frozen=True):
     @property
     def done(self) -> bool:
         return self.state is HostState.DONE
+
+    @property
+    def got_it(self) -> bool:
+        """Whether its wave has nothing to wait for any more: a restart takes no bundle away."""
+        return self.done or self.had_it
 
 
 def waits_since(snapshot: ClusterSnapshot, host: HostProgress, bundle: BundleId) -> float | None:
@@ -116,14 +123,14 @@ def next_step(
         last = number == len(planned)
         is_canary = number == 1 and record.canary > 0
         waits = patience if is_canary or not last else patience * LAST_PATIENCE
-        broken = {host: outcome for host, outcome in seen.items() if outcome.broken(waits)}
+        broken = {host: outcome for host, outcome in seen.items() if outcome.broken(waits) and not outcome.got_it}
         failed = {host: outcome for host, outcome in broken.items() if outcome.failed(waits)}
         if is_canary and failed:
             return EndDistribution(DistributionState.STOPPED, f"a canary failed: {_told_of(failed)}")
         if len(failed) == len(wave) and not last:
             return EndDistribution(DistributionState.STOPPED, f"no host of wave {number} got it: {_told_of(failed)}")
         overtaken = failed if is_canary or (len(broken) == len(wave) and not last) else broken
-        if any(host not in overtaken and not (host in seen and seen[host].done) for host in wave):
+        if any(host not in overtaken and not (host in seen and seen[host].got_it) for host in wave):
             return AwaitHosts()
     over = DistributionState.STANDING if record.everywhere else DistributionState.COMPLETE
     return EndDistribution(over, _lacking(record, outcomes))
