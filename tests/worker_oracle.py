@@ -1,8 +1,8 @@
 """An oracle outside the system: each worker writes into a file of its own when it runs, and keeps
-the file locked while it does.
+the file locked while it does, and another one from before its first line on.
 
-Always: an overlap is seen whatever the system believes, because the second worker finds the file
-locked. Times come from the clock that all processes of the host share. A worker in a PID namespace
+Always: an overlap is seen whatever the system believes, because the second worker finds a lock
+taken. Times come from the clock that all processes of the host share. A worker in a PID namespace
 does not know its pid on the host, so the kernel's table of locks tells it.
 """
 
@@ -35,6 +35,8 @@ except BlockingIOError:
     say("overlap")
     sys.exit(99)
 say("start", env={{k: v for k, v in os.environ.items() if k.startswith("TORRENTDIST")}}, cwd=os.getcwd(), argv=sys.argv)
+at_work = os.open(path, os.O_RDONLY)
+fcntl.flock(at_work, fcntl.LOCK_EX)  # The start can be read by now.
 asked = []
 signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
 mode = sys.argv[1] if len(sys.argv) > 1 else "run"
@@ -117,10 +119,10 @@ class Oracle:
         return lines
 
     def holder(self, job: str, worker: int) -> int:
-        """Returns the pid on this host of the process that holds the worker's lock; 0 if there is
-        none."""
+        """Returns the pid on this host of the worker that is at work, and has said so; 0 if there
+        is none."""
         with contextlib.suppress(FileNotFoundError):
-            inode = (self.directory / f"{job}.{worker}.lock").stat().st_ino
+            inode = (self.directory / f"{job}.{worker}").stat().st_ino
             for line in Path("/proc/locks").read_text().splitlines():
                 fields = line.split()
                 if fields[1] == "FLOCK" and fields[-3].endswith(f":{inode}"):

@@ -3,6 +3,7 @@ those smaller that found something."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import faulthandler
 import gc
@@ -35,6 +36,17 @@ _NEW_MOUNTS, _PRIVATE = 0x20000, (1 << 18) | (1 << 14)
 def end_in_order() -> None:
     """Makes SIGTERM an ordinary end of this program, which removes what it made."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+
+
+@contextlib.contextmanager
+def _term_waits() -> Iterator[None]:
+    """Puts SIGTERM off: Python drops an exception that comes while it forks, and a child that
+    nobody has noted yet would go on."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def repeat_order_of_sets() -> None:
@@ -84,8 +96,9 @@ class Pool:
         running: dict[int, tuple[Story, bytearray]] = {}
         while True:
             while len(running) < self._jobs and (story := next(waiting, None)) is not None:
-                read, child = self._fork(story, place)
-                running[read], children[read] = (story, bytearray()), child
+                with _term_waits():
+                    read, child = self._fork(story, place)
+                    running[read], children[read] = (story, bytearray()), child
             if not running:
                 return
             for fd in select.select(list(running), [], [])[0]:
@@ -107,6 +120,7 @@ class Pool:
             return read, child
         try:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
             os.close(read)
             faulthandler.register(signal.SIGXCPU, chain=True)
             _keep_in_memory(place)
