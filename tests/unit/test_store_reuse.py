@@ -410,9 +410,9 @@ def test_thousands_of_files_are_matched_quickly(site: Site) -> None:
     site.publish("old", tree)
     meta = site.meta("new", tree | {"more": b"more"})
     site.store.begin(meta)
-    began = time.monotonic()
+    began = time.process_time()
     known = site.reuse.known(meta)
-    took = time.monotonic() - began
+    took = time.process_time() - began
 
     assert len(known) == 4_000
     assert took < 0.25
