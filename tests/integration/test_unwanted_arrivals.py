@@ -6,19 +6,23 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
 from keeping_hosts import ETL, arrived, keeping, unknown
 from scripted_masters import Answer, Heard
 from zookeeper_fixtures import eventually
 
 from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.bundle.store.retention import KeepReason
 from torrentdist.distributor.plugin_files import keep_metafile
 from torrentdist.model.configuration.config import CodeDistributorConfig
 from torrentdist.model.removals import removal_mark
 from torrentdist.model.wire.headers import DIGEST, ZXID
+from torrentdist.model.wire.swarm_messages import SwarmAnnounce
 from torrentdist.supervisor.bundles import keeper as keeper_module
 from torrentdist.supervisor.bundles import keeping_plan
 from torrentdist.supervisor.bundles.keeping_plan import CancelFetch, FetchBundle
+from torrentdist.swarm.directory.directory import SwarmDirectory, SwarmFacts
 from torrentdist.testing.sample_trees import SMALL, write_tree
 
 pytestmark = pytest.mark.anyio
@@ -74,6 +78,45 @@ async def test_the_only_copy_of_a_bundle_is_not_dropped(tmp_path: Path, monkeypa
             await eventually(lambda: len(store.arriving()) == 1)
 
         assert [meta.digest] == store.arriving()
+
+
+def with_a_copy(heard: Heard) -> Answer:
+    """Answers announces as a master that holds every bundle."""
+    if heard.path != "/v1/swarm":
+        return unknown(heard)
+    announce = msgspec.json.decode(heard.body, type=SwarmAnnounce)
+    facts = SwarmFacts(replicas=1)
+    answer = SwarmDirectory().announce(announce, source_host="127.0.0.1", now=0.0, facts=lambda digest: facts)
+    return 200, msgspec.json.encode(answer)
+
+
+async def test_what_is_not_seeded_any_more_may_go_for_room(tmp_path: Path) -> None:
+    """If this fails, a host with `supervisor.seed_secs` keeps every bundle that it ever had, and
+    once its disk is full, nothing arrives there any more."""
+    async with keeping(tmp_path / "data", with_a_copy, CodeDistributorConfig()) as (host, keeper):
+        meta = await arrived(host, tmp_path / "source")
+        await host.runtime.fetches.publish(meta)
+        await host.runtime.transfers.stop_seeding(meta.digest)
+        unheard = keeper.claims(meta.digest)
+        await host.agent.announce()
+
+        assert {KeepReason.COPIES_UNKNOWN} == unheard
+        assert set() == keeper.claims(meta.digest)
+
+
+async def test_what_is_damaged_and_unwanted_goes_if_a_master_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If this fails, a bundle of which a file was damaged takes its room for ever, also after it
+    was removed from the cluster."""
+    async with keeping(tmp_path / "data", with_a_copy, CodeDistributorConfig()) as (host, keeper):
+        store, meta = host.runtime.store, await arrived(host, tmp_path / "source")
+        await host.runtime.fetches.publish(meta)
+        await host.runtime.set_aside(meta.digest, "a file is damaged")
+        monkeypatch.setattr(keeping_plan, "UNWANTED_SECS", 0.0)
+        await host.agent.announce()
+        keeper.poke()
+        await eventually(lambda: not store.arriving())
 
 
 async def test_a_plugin_forgets_a_removed_bundle(tmp_path: Path) -> None:

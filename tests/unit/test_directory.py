@@ -11,7 +11,7 @@ from announced_peers import D1, D2, announce, has, hosts_of, lacks
 
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import PeerId
-from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmAnnounce
+from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmAnnounce, SwarmPeers
 from torrentdist.swarm.directory.directory import Periods, SwarmDirectory, SwarmFacts
 
 PERIODS = Periods(fetching_secs=1.0, seeding_secs=10.0, grace_secs=0.5)
@@ -42,6 +42,21 @@ def test_a_swarm_that_is_not_named_any_more_is_left() -> None:
 
     assert announce(here, "s2", lacks(D1), source="10.0.0.2").swarms[D1].peers == []
     assert {"10.0.0.1"} == hosts_of(announce(here, "s2", lacks(D2), source="10.0.0.2").swarms[D2].peers)
+
+
+@pytest.mark.parametrize(
+    ("role", "told"), [(PeerRole.SUPERVISOR, SwarmPeers(replicas=2, removed=True)), (PeerRole.CLIENT, None)]
+)
+def test_a_host_hears_of_what_it_has_without_being_in_its_swarm(role: PeerRole, told: SwarmPeers | None) -> None:
+    """A host would never drop what it does not seed, or others would dial it in vain."""
+    here = directory()
+    said = SwarmAnnounce(peer=PeerId("s1"), role=role, port=1, stored=[D1])
+    answer = here.announce(
+        said, source_host="10.0.0.1", now=0.0, facts=lambda digest: SwarmFacts(replicas=2, removed=True)
+    )
+
+    assert told == answer.swarms.get(D1)
+    assert [] == here.members(D1)
 
 
 def test_a_peer_that_says_goodbye_is_forgotten() -> None:

@@ -83,6 +83,9 @@ def test_the_number_of_swarms_of_a_peer_is_bounded() -> None:
     announce(here, "s1", *(has(numbered(n)) for n in range(3)))
 
     assert refusal(here, "s1", *(has(numbered(n)) for n in range(4))) == "invalid_request"
+    stored = SwarmAnnounce(peer=PeerId("s1"), role=PeerRole.SUPERVISOR, port=1, stored=[D1] * 4)
+    with pytest.raises(TorrentdistError):
+        here.announce(stored, source_host="10.0.0.1", now=0.0)
 
 
 def test_what_very_many_failed_fetches_cost_is_bounded() -> None:

@@ -97,9 +97,10 @@ def heard(principal: Principal, pattern: str = "") -> list[str]:
         hosts={"s": HostEntry(replace(CERTIFIED, bundles=pattern), 0)},
         assignments={SupervisorId("s"): AssignmentEntry(AssignmentRecord(bundles=(BundleId("own-1"),)), 0, 0.0)},
     )
-    announce = SwarmAnnounce(peer=PeerId("s"), role=PeerRole.SUPERVISOR, port=1, swarms=entries)
+    announce = SwarmAnnounce(peer=PeerId("s"), role=PeerRole.SUPERVISOR, port=1, swarms=entries, stored=list(NAMES))
     bundles = HostBundles(lambda: snapshot, lambda each: NAMES[each])
     told = bundles.allowed(bundles.with_rights(principal), announce)
+    assert [entry.digest for entry in told.swarms] == told.stored
     return [entry.digest[0] for entry in told.swarms]
 
 

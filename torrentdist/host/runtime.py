@@ -26,6 +26,9 @@ from torrentdist.model.wire.transfer_messages import TransferPhase, TransferView
 
 log = get_logger()
 
+MOST_STORED = 10_000
+"""Masters refuse an announce that names more."""
+
 
 class HostRuntime:
     def __init__(self, parts: HostParts, known: KnownSwarms, transfers: SwarmTransfers, fetches: Fetches) -> None:
@@ -93,6 +96,12 @@ class HostRuntime:
             if digest not in named and not known(digest)
         ]
         return entries
+
+    def stored_beside(self, named: Iterable[SwarmEntry]) -> list[Digest]:
+        """Returns what this host has, whole or in part, besides the swarms that it names. It would
+        not hear whether others have that, too, or whether it was removed."""
+        stored = {*self.store.published_digests(), *self.store.arriving()}
+        return sorted(stored.difference(entry.digest for entry in named))[:MOST_STORED]
 
     def _entry(self, view: TransferView) -> SwarmEntry:
         """Returns the announcement of one swarm. It says `complete` only for a published bundle,

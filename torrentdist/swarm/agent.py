@@ -15,7 +15,7 @@ import math
 import random
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 
@@ -23,7 +23,7 @@ from torrentdist.http.api_calls import Broken, result_of
 from torrentdist.http.connection_pool import Http
 from torrentdist.http.http_values import Answer, HttpError
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import PeerId
+from torrentdist.model.ids import Digest, PeerId
 from torrentdist.model.wire.headers import UNKNOWN_AGE, AnswerAge, age_in
 from torrentdist.model.wire.swarm_messages import HostCondition, PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry
 from torrentdist.swarm.announce_schedule import AnnouncedMaster, AnnounceSchedule, MasterContact
@@ -53,6 +53,8 @@ class LocalPeer(msgspec.Struct, frozen=True, kw_only=True):
     swarms: Callable[[], list[SwarmEntry]]
     host: str = ""
     """Address or name at which others reach it. If empty, masters use the address that they see."""
+    stored: Callable[[Collection[SwarmEntry]], list[Digest]] = lambda named: []
+    """Returns what it has besides the swarms that it names."""
     condition: Callable[[], HostCondition] = HostCondition
 
 
@@ -188,13 +190,15 @@ class SwarmAgent:
             host = await self._own_address()
             master.begin(next(self._numbers), self._clock())
             port, tls_port = self._peer.ports()
+            swarms = self._peer.swarms()
             request = SwarmAnnounce(
                 peer=self._peer.id,
                 role=self._peer.role,
                 host=host,
                 port=port,
                 tls_port=tls_port,
-                swarms=self._peer.swarms(),
+                swarms=swarms,
+                stored=self._peer.stored(swarms),
                 ranges=True,
                 addresses=master.answer.addresses_tag if master.answer else "",
                 known=master.answer.tag if master.answer else "",

@@ -193,6 +193,7 @@ class HostDaemon:
             host=identity.address,
             ports=lambda: (engine.port, engine.tls_port),
             swarms=role.swarm_entries,
+            stored=lambda named: self.runtime.stored_beside(named) if identity.role is PeerRole.SUPERVISOR else [],
             condition=lambda: self._condition.last,
         )
         access_here = MasterAccess(http=self.http, masters=role.masters, here=role.hear_own)
@@ -203,8 +204,7 @@ class HostDaemon:
         known = KnownSwarms(engine)
         transfers = SwarmTransfers(parts, known, role.peers_at_hand)
         sources = BundleSources(role.holders, role.metafile_for_plugin)
-        loop = asyncio.get_running_loop()
-        self._services = LoopServices(transfers, sources, loop, taken.guard, role.masters)
+        self._services = LoopServices(transfers, sources, asyncio.get_running_loop(), taken.guard, role.masters)
         self._plugin = _open_plugin(config, taken.store.data_dir, self._services)
         self.joins_uploads = joins_uploads(self._plugin)
         self.keeps_limits = keeps_limits(self._plugin)

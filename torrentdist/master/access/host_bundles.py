@@ -55,12 +55,13 @@ class HostBundles:
         return replace(principal, reads=(pattern,) if pattern else (), own_bundles=own)
 
     def allowed(self, principal: Principal, announce: SwarmAnnounce) -> SwarmAnnounce:
-        """Returns the announce without the swarms of what its sender may not have, whatever it
-        claims to have. A person may bring new content, which no bundle has yet."""
+        """Returns the announce without what its sender may not have, whatever it claims to have. A
+        person may bring new content, which no bundle has yet."""
         if reads_everything(principal):
             return announce
         kept = [entry for entry in announce.swarms if self.may_join(principal, entry.digest)]
-        return msgspec.structs.replace(announce, swarms=kept)
+        stored = [digest for digest in announce.stored if self.may_join(principal, digest)]
+        return msgspec.structs.replace(announce, swarms=kept, stored=stored)
 
     def may_join(self, principal: Principal, digest: Digest) -> bool:
         """Whether the sender may exchange this content with others."""

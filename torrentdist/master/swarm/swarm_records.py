@@ -134,13 +134,13 @@ class SwarmRecords:
         """
         facts = self._facts.get(digest)
         if facts is None:
-            facts = self._facts[digest] = self._facts_now(digest)
+            if not (bundles := self._index.bundles_of(digest)):
+                return SwarmFacts()  # Nobody can fill the memory with names of nothing.
+            facts = self._facts[digest] = self._facts_now(digest, bundles)
         return facts
 
-    def _facts_now(self, digest: Digest) -> SwarmFacts:
-        snapshot, bundles = self.snapshot(), self._index.bundles_of(digest)
-        if not bundles:
-            return SwarmFacts()
+    def _facts_now(self, digest: Digest, bundles: list[BundleId]) -> SwarmFacts:
+        snapshot = self.snapshot()
         records = [snapshot.bundles[bundle].record for bundle in bundles]
         return SwarmFacts(
             removed=all(record.state is BundleState.REMOVED for record in records),

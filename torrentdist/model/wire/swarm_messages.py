@@ -100,6 +100,9 @@ class SwarmAnnounce(View, frozen=True, kw_only=True):
     """The address at which others reach the peer. If empty, the source address of the request
     counts."""
     swarms: list[SwarmEntry] = []
+    stored: list[Digest] = []
+    """What else a supervisor has, whole or in part, without being in its swarm. The answer says
+    what the records say of it."""
     left: bool = False
     """True in the last request of a peer that leaves."""
     addresses: str = ""

@@ -94,7 +94,8 @@ def plan(host: KeepingState, now: float) -> list[Action]:
     actions += [CancelFetch(bundle) for bundle in unwanted if host.bindings.get(bundle) not in host.removed]
     actions += [FetchBundle(bundle) for bundle in _first(host, wanted, now)]
     kept = {host.bindings[bundle] for bundle in wanted if bundle in host.bindings}
-    # What has no id any more is seeded, too: masters say what is removed of our swarms only.
+    # What has no id any more is seeded, too: masters of earlier releases say what is removed of our
+    # swarms only.
     kept |= host.idle_secs.keys() - set(host.bindings.values())
     silent = (kept & host.idle_secs.keys()) - host.removed - host.seeding
     actions += [BeginSeeding(digest) for digest in sorted(silent)]

@@ -69,8 +69,8 @@ class Admission:
         for port in (request.port, request.tls_port):
             if not 0 <= port <= 65535:
                 raise TorrentdistError("invalid_request", detail=f"{port} is not a port number")
-        if len(request.swarms) > self._limits.swarms_per_peer:
-            detail = f"{len(request.swarms)} swarms in one announce, more than {self._limits.swarms_per_peer}"
+        if (most := max(len(request.swarms), len(request.stored))) > self._limits.swarms_per_peer:
+            detail = f"{most} swarms in one announce, more than {self._limits.swarms_per_peer}"
             raise TorrentdistError("invalid_request", detail=detail)
         if not -1 <= request.free <= MAX_FREE:
             raise TorrentdistError("invalid_request", detail="an impossible number of free bytes")

@@ -103,7 +103,7 @@ class SwarmDirectory:
         costly = 0
         for entry in () if request.left else request.swarms:
             known = facts(entry.digest)
-            said = SwarmPeers(removed=known.removed, pinned=known.pinned, replicas=known.replicas)
+            said = _by_records(known)
             is_costly = not entry.complete or request.role is PeerRole.CLIENT
             costly += is_costly
             if is_costly and costly <= FULLY_ANSWERED:
@@ -113,6 +113,8 @@ class SwarmDirectory:
                         self._periods.unsettled_secs, self._members.fetching / self._periods.fetching_per_sec
                     )
             swarms[entry.digest] = said
+        for digest in request.stored if request.role is PeerRole.SUPERVISOR and not request.left else ():
+            swarms.setdefault(digest, _by_records(facts(digest)))
         allowed = self._members.hosts.addresses(frozenset(registered_hosts), now, ranges=request.ranges)
         return SwarmAnswer(
             interval=interval,
@@ -333,3 +335,7 @@ class SwarmDirectory:
     def _seed(self, digest: Digest, asker: PeerId, now: float) -> int:
         turn = int(now // self._periods.rotate_secs)
         return int.from_bytes(hashlib.blake2b(f"{asker} {digest} {turn}".encode(), digest_size=8).digest())
+
+
+def _by_records(known: SwarmFacts) -> SwarmPeers:
+    return SwarmPeers(removed=known.removed, pinned=known.pinned, replicas=known.replicas)
