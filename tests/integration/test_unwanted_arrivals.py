@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -16,6 +17,7 @@ from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.bundle.store.retention import KeepReason
 from torrentdist.distributor.plugin_files import keep_metafile
 from torrentdist.model.configuration.config import CodeDistributorConfig
+from torrentdist.model.ids import BundleId
 from torrentdist.model.removals import removal_mark
 from torrentdist.model.wire.headers import DIGEST, ZXID
 from torrentdist.model.wire.swarm_messages import SwarmAnnounce
@@ -62,6 +64,38 @@ async def test_a_fetch_that_is_given_up_before_it_began_can_be_made_again(tmp_pa
         await keeper._carry_out(CancelFetch(ETL))
 
         assert not keeper.fetching(ETL)
+
+
+@pytest.mark.parametrize("also", [False, True])
+async def test_a_fetch_that_is_given_up_while_it_makes_room_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, also: bool
+) -> None:
+    """If this fails, a host goes on to fetch all of a bundle whose distribution was cancelled while
+    it still made room; or another bundle with the same content does not arrive."""
+    tree = tmp_path / "source"
+    write_tree(tree, SMALL)
+    meta, other = make_metafile(tree), BundleId("other-1")
+
+    def giving(heard: Heard) -> Answer:
+        return (200, meta.raw, {DIGEST: meta.digest}) if "/metafile" in heard.path else unknown(heard)
+
+    async with keeping(tmp_path / "data", giving, CodeDistributorConfig()) as (host, keeper):
+        store, has_room = host.runtime.store, asyncio.Event()
+        begin = store.begin
+
+        async def once_there_is_room(*args: Any) -> Path:
+            await has_room.wait()
+            return await begin(*args)
+
+        monkeypatch.setattr(store, "begin", once_there_is_room)
+        keeper.assign(frozenset({ETL, other} if also else {ETL}), {})
+        await eventually(lambda: len(keeper._contents) == 1 + also)
+        keeper.assign(frozenset({other} if also else ()), {})
+        await eventually(lambda: not keeper.fetching(ETL))
+        has_room.set()
+        await asyncio.sleep(0.1)
+
+        assert also is (meta.digest in host.runtime.fetches.under_way())
 
 
 async def test_the_only_copy_of_a_bundle_is_not_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,6 +189,65 @@ async def test_a_master_that_has_seen_less_than_who_gave_a_bundle_ends_no_fetch(
         await asyncio.sleep(0.3)
 
         assert stays is (keeper.error(ETL) is None)
+
+
+async def test_who_asks_while_a_removed_bundle_is_dropped_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If this fails, a reader of the gateway waits for 40 s, and is told that it timed out."""
+    async with keeping(tmp_path / "data") as (host, keeper):
+        store, meta = host.runtime.store, await arrived(host, tmp_path / "source")
+        await store.publish(meta.digest)
+        drop = host.runtime.drop
+
+        async def asked_meanwhile(*args: Any) -> bool:
+            gone = await drop(*args)
+            keeper.request(ETL)
+            return gone
+
+        monkeypatch.setattr(host.runtime, "drop", asked_meanwhile)
+        keeper.hear_removed({meta.digest: 0})
+        await eventually(lambda: keeper.error(ETL) is not None)
+
+        assert "bundle_not_found" == getattr(keeper.error(ETL), "code", "")
+
+
+async def test_who_waits_for_a_bundle_that_is_removed_meanwhile_is_answered(tmp_path: Path) -> None:
+    """If this fails, a reader of a bundle that is removed while it arrives waits until its patience
+    is over, and is told that peers send nothing."""
+    tree = tmp_path / "source"
+    write_tree(tree, SMALL)
+    meta = make_metafile(tree)
+
+    def giving(heard: Heard) -> Answer:
+        return (200, meta.raw, {DIGEST: meta.digest}) if "/metafile" in heard.path else unknown(heard)
+
+    async with keeping(tmp_path / "data", giving, CodeDistributorConfig()) as (host, keeper):
+        keeper.request(ETL)
+        await eventually(lambda: host.runtime.store.lookup(ETL) == meta.digest)
+        await keeper.hear_removals([removal_mark(ETL, meta.digest)])
+        await eventually(lambda: not keeper.fetching(ETL))
+
+        assert "bundle_not_found" == getattr(keeper.error(ETL), "code", "")
+
+
+async def test_the_removal_of_one_name_takes_nothing_from_another(tmp_path: Path) -> None:
+    """If this fails, a host drops a new bundle, also under a worker that runs, because an older one
+    with the same content was removed and one master is slow."""
+    async with keeping(tmp_path / "data") as (host, keeper):
+        store, meta = host.runtime.store, await arrived(host, tmp_path / "source")
+        await store.publish(meta.digest)
+        await store.bind(BundleId("new-1"), meta.digest)
+        keeper.hear_given(meta.digest, 9)
+        await keeper.hear_removals([removal_mark(ETL, meta.digest)])
+        keeper.hear_removed({meta.digest: 8})
+        keeper.poke()
+        await asyncio.sleep(0.3)
+        stays = store.get(meta.digest) is not None
+        keeper.hear_removed({meta.digest: 10})
+        await eventually(lambda: store.get(meta.digest) is None)
+
+        assert stays
 
 
 async def test_a_bundle_that_is_uploaded_again_arrives_although_slow_masters_call_it_removed(

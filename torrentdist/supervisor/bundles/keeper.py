@@ -97,6 +97,9 @@ class Keeper:
         self._marks: frozenset[str] = frozenset()
         """Marks of the removals that were heard last."""
         self._fetches: dict[BundleId, asyncio.Task[None]] = {}
+        self._contents: dict[BundleId, Digest] = {}
+        """The content of each bundle that is fetched, once it is known. It has its id only after
+        there is room for it."""
         self._failures: dict[BundleId, int] = {}
         self._errors: dict[BundleId, _Failure] = {}
         self._not_before: dict[BundleId, float] = {}
@@ -398,8 +401,12 @@ class Keeper:
             await self._unbind(bundle, digest)
 
     async def _unbind(self, bundle: BundleId, digest: Digest) -> None:
-        self._requested.discard(bundle)
-        self._given.pop(digest, None)
+        # Who asks while nothing is fetched is answered by a master: it may be there again.
+        if bundle in self._fetches and bundle in self._requested:
+            self._requested.discard(bundle)
+            self._errors[bundle] = _Failure(TorrentdistError("bundle_not_found", id=bundle), time.monotonic())
+        if self._runtime.store.names(digest) <= {bundle}:  # Another bundle with this content may be new.
+            self._given.pop(digest, None)
         if self._runtime.store.lookup(bundle) == digest:
             await self._runtime.store.unbind(bundle)
         self._forgetting.note(bundle, digest)
@@ -426,15 +433,16 @@ class Keeper:
         store, fetch = self._runtime.store, self._fetches.get(bundle)
         if fetch is None:
             return
-        before = store.published_digests()
+        before, digest = store.published_digests(), self._contents.get(bundle)
         fetch.cancel()
         await asyncio.wait({fetch}, timeout=GIVE_UP_SECS)
         if fetch.done() and self._fetches.get(bundle) is fetch:
             del self._fetches[bundle]  # It was cancelled before it began.
-        digest = store.lookup(bundle)
+        digest = store.lookup(bundle) or digest
         if digest is None:
             return
-        if digest not in before and not store.names(digest) & (self._assigned | self._requested):
+        names = store.names(digest).union(one for one, content in self._contents.items() if content == digest)
+        if digest not in before and not names & (self._assigned | self._requested):
             await self._runtime.drop(digest, lambda: self._is_held(digest))
         self._forgetting.note(bundle, digest)
 
@@ -442,6 +450,7 @@ class Keeper:
         asked_at = time.monotonic()
         try:
             meta = await self._trusted_metafile(bundle)
+            self._contents[bundle] = meta.digest
             self._limit(bundle, meta.digest)
             plugin = None if self._plain_metafile else await self._links.plugin_metafile(meta.digest)
             await self._runtime.fetches.fetch(bundle, meta, plugin_metafile=plugin)
@@ -464,6 +473,7 @@ class Keeper:
             self._failed(bundle, as_failure(exc, self._runtime.store.data_dir), asked_at)
         finally:
             self._fetches.pop(bundle, None)
+            self._contents.pop(bundle, None)
             self._wake.set()
             async with self._changed:
                 self._changed.notify_all()
