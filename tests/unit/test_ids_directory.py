@@ -157,6 +157,29 @@ def test_one_who_asks_for_a_lease_has_time_to_lock(tmp_path: Path) -> None:
     assert not leases.is_held(BundleId("other"))
 
 
+def test_who_asks_while_leases_are_looked_at_gets_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If this fails, an executor that asks in such a moment finds no link to its bundle, or the
+    bundle goes from under it, although it holds its lock."""
+    clock, other = Clock(), BundleId("other")
+    leases = Leases(tmp_path, clock)
+    leases.ask(ID)
+    clock.now += ASKED_SECS
+    look, asks = leases._is_locked, [ID, other]
+
+    def asked_meanwhile(bundle: BundleId) -> bool:
+        found = look(bundle)
+        clock.now += 1.0
+        while asks:
+            leases.ask(asks.pop())
+        return found
+
+    monkeypatch.setattr(leases, "_is_locked", asked_meanwhile)
+    leases.held()
+
+    assert leases.is_held(ID)
+    assert leases.is_held(other)
+
+
 def test_a_file_that_an_administrator_removed_stops_no_lease(tmp_path: Path) -> None:
     """Every look would fail, so that no link would be made or removed any more."""
     clock = Clock()

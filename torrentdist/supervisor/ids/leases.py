@@ -79,21 +79,23 @@ class Leases:
 
     def held(self) -> frozenset[BundleId]:
         """Returns the bundles that programs use. Forgets the others."""
-        held = frozenset(bundle for bundle in list(self._asked) if self.is_held(bundle))
-        for bundle in self._asked.keys() - held:
-            self._forget(bundle)
+        seen = dict(self._asked)
+        held = frozenset(bundle for bundle in seen if self.is_held(bundle))
+        for bundle in seen.keys() - held:
+            self._forget(bundle, seen[bundle])
         return held
 
-    def _forget(self, bundle: BundleId) -> None:
-        """Removes the file of a bundle that nobody uses. A program that has just opened it asks
-        again, since its file is not the one in the directory any more."""
+    def _forget(self, bundle: BundleId, asked: float) -> None:
+        """Removes the file of a bundle that nobody uses, unless it was asked for since. A program
+        that has just opened it asks again, since its file is not the one in the directory any
+        more."""
         with contextlib.suppress(FileNotFoundError):  # An administrator may have removed it.
             if (file := self._locked_file(bundle)) is not None:
                 try:
                     (self._folder / bundle).unlink(missing_ok=True)
                 finally:
                     os.close(file)
-        if not self._is_locked(bundle):
+        if not self._is_locked(bundle) and self._asked.get(bundle) == asked:
             self._asked.pop(bundle, None)
             self._contents.pop(bundle, None)
 
