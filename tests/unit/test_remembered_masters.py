@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from scripted_masters import client
 
 from torrentdist.client.masters.remembered_masters import (
     MAX_AGE_SECS,
@@ -40,6 +41,22 @@ def test_masters_are_remembered_for_a_day(tmp_path: Path) -> None:
 
     assert [known, known, Remembered()] == [young, nearly_a_day, recall(path)]
     assert (0o700, ["masters"]) == (stat.S_IMODE(path.parent.stat().st_mode), os.listdir(path.parent))
+
+
+@pytest.mark.anyio
+@pytest.mark.case("B5")
+@pytest.mark.parametrize("told", [(), (M2,)])
+async def test_masters_that_are_told_again_are_remembered_for_another_day(told: tuple[str, ...]) -> None:
+    """If this fails, a user whose configured master is gone finds the others for a day, and then
+    none, although each command has been told of them."""
+    path, almost = memory_path([M1]), time.time() - MAX_AGE_SECS + 60
+    remember(path, Remembered(masters=[M2], leader=M2, cluster="c"))
+    os.utime(path, (almost, almost))
+    async with client(M1) as masters:
+        masters.learn(told)
+
+    assert bool(told) is (path.stat().st_mtime > almost)
+    assert [M2] == recall(path).masters
 
 
 def test_only_urls_are_recalled(tmp_path: Path) -> None:

@@ -74,6 +74,8 @@ class MasterRequests:
         self._path = memory_path(self._configured)
         self._recalled = recall(self._path)
         self._learned = list(self._recalled.masters)
+        self._is_confirmed = False
+        """Whether a master has told us of the live masters."""
         self._start: str | None = self._recalled.leader
         self._seen = Seen(cache_dir(), self._recalled.cluster)
         self.dry_run = False
@@ -95,7 +97,7 @@ class MasterRequests:
     async def close(self) -> None:
         """Saves what was learned for the user's next command, and closes the connections."""
         found = Remembered(masters=self._learned, leader=self._start, cluster=self._seen.cluster)
-        if found != self._recalled:
+        if found != self._recalled or self._is_confirmed:
             await asyncio.to_thread(remember, self._path, found)
         await asyncio.to_thread(self._seen.keep)
         await self.http.aclose()
@@ -112,7 +114,8 @@ class MasterRequests:
 
     def learn(self, masters: Iterable[str]) -> None:
         """Adopts the list of live masters in a master's answer."""
-        self._learned = list(leader_search.learned(masters)) or self._learned
+        if told := list(leader_search.learned(masters)):
+            self._learned, self._is_confirmed = told, True
 
     async def read(self, method: str, path: str, kind: type[T], *, params: Mapping[str, str] | None = None) -> T:
         """Returns what any master knows, within READ_SECS. The answer may come from old records;
