@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -60,8 +61,27 @@ def test_a_replica_record_that_could_not_be_written_is_written_soon() -> None:
     assert waited < LONGEST_RETRY_SECS + 1.0
 
 
-async def _secs_until_recorded(loop: VirtualLoop) -> float:
-    """Returns how long after ZooKeeper answers again the master has recorded its copy."""
+def test_a_replica_record_that_is_damaged_is_written_anew() -> None:
+    """The copy would count for nobody, and the master would try to make the record again and again,
+    as fast as ZooKeeper answers."""
+    loop = VirtualLoop(random.Random(1))
+    with simulated(loop, 1):
+        loop.run_until_complete(_mended())
+
+
+async def _mended() -> None:
+    """Returns once a damaged record of this master's copy is right again."""
+    replica = paths.replica(ETL.record.id, MasterId("m1"))
+    async with _mirrored() as (zk, mirror):
+        await zk.create(replica, b"{")
+        await mirror.wait_for(lambda s: replica in s.damaged, 10.0)
+        async with _replicating(zk, mirror):
+            await mirror.wait_for(lambda s: s.holders(ETL.record.id) == ("m1",), 10.0)
+
+
+@contextlib.asynccontextmanager
+async def _mirrored() -> AsyncIterator[tuple[ZooKeeper, Mirror]]:
+    """Yields the records of a cluster with one upload that this master has the whole bundle of."""
     zk = ZooKeeper(ZooKeeperConfig(servers=["zookeeper:2181"], chroot="/cluster", session_timeout_secs=20.0))
     await zk.start(10.0)
     await found_cluster(zk)
@@ -71,21 +91,31 @@ async def _secs_until_recorded(loop: VirtualLoop) -> float:
     await zk.create(paths.bundle(ETL.record.id), encode(ETL.record))
     mirror = Mirror(zk)
     await mirror.start(10.0)
-    replicating = asyncio.create_task(_replicator(zk, mirror).run())
-    link = {(NOBODY.address, ZK)}
-    loop.network.cut(link)
-    await asyncio.sleep(SILENT_SECS)
-    loop.network.uncut(link)
-    mended_at = loop.time()
-    replica = paths.replica(ETL.record.id, MasterId("m1"))
-    await eventually_async(lambda: _exists(zk, replica))
-    waited = loop.time() - mended_at
-    replicating.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await replicating
+    yield zk, mirror
     await mirror.close()
     await zk.close()
-    return waited
+
+
+async def _secs_until_recorded(loop: VirtualLoop) -> float:
+    """Returns how long after ZooKeeper answers again the master has recorded its copy."""
+    link = {(NOBODY.address, ZK)}
+    async with _mirrored() as (zk, mirror), _replicating(zk, mirror):
+        loop.network.cut(link)
+        await asyncio.sleep(SILENT_SECS)
+        loop.network.uncut(link)
+        mended_at = loop.time()
+        replica = paths.replica(ETL.record.id, MasterId("m1"))
+        await eventually_async(lambda: _exists(zk, replica))
+        return loop.time() - mended_at
+
+
+@contextlib.asynccontextmanager
+async def _replicating(zk: ZooKeeper, mirror: Mirror) -> AsyncIterator[None]:
+    running = asyncio.create_task(_replicator(zk, mirror).run())
+    yield
+    running.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await running
 
 
 async def _exists(zk: ZooKeeper, path: str) -> bool:

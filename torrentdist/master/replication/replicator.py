@@ -166,7 +166,8 @@ class Replicator:
         the plan was made."""
         path = paths.replica(entry.record.id, self._me)
         data = encode(ReplicaRecord(master=self._me, store=self._runtime.store.id, digest=digest))
-        write = Set(path, data) if self._me in entry.replicas else Create(path, data)
+        is_there = self._me in entry.replicas or path in self._mirror.snapshot.damaged
+        write = Set(path, data) if is_there else Create(path, data)
         await self._write(Check(paths.bundle(entry.record.id), entry.version), write)
 
     async def _write(self, *ops: Op) -> None:
