@@ -145,6 +145,8 @@ def test_the_gone_are_forgotten_after_a_while_and_never_too_many(monkeypatch: py
     assert float("inf") == next_look(seen("h2", known=[host("h2")]), 1000.0, 300.0)
     monkeypatch.setattr(presence_plan, "MOST_GONE", 1)
     assert ["/known-supervisors/h0"] == [op.path for op in due(of)], "the one that is gone for longest"
+    back = seen("h1", "h2", known=[host("h1", 900.0), host("h0", 800.0), host("h2")])
+    assert ["/known-supervisors/h1"] == [op.path for op in due(back)], "one that has returned is not gone"
     newly = [host("h1", 900.0), *(host(id_) for id_ in ("h3", "h4"))]
     assert [Set, Set] == [type(op) for op in due(seen(known=newly))], "these are not gone yet"
     monkeypatch.setattr(presence_plan, "MOST_KNOWN", 1)

@@ -68,7 +68,9 @@ def _role_ops(snapshot: ClusterSnapshot, role: _Role, heard: Heard, now: float, 
     unheard: Mapping[Any, float] = heard.unheard if role.name == "supervisor" else {}
     for id_ in sorted(role.registered.keys() - role.known.keys())[: max(0, MOST_KNOWN - len(role.known))]:
         yield Create(role.path(id_), encode(_here(PresenceRecord(id=id_), role.registered[id_], now, 0.0)))
-    absent = sorted((e.record.absent_at, id_) for id_, e in role.known.items() if e.record.absent_at)
+    absent = sorted(
+        (e.record.absent_at, id_) for id_, e in role.known.items() if e.record.absent_at and id_ not in role.registered
+    )
     too_many = {id_ for _, id_ in absent[: max(0, len(absent) - MOST_GONE)]}
     for id_, entry in sorted(role.known.items()):
         before = entry.record
