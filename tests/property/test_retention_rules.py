@@ -9,12 +9,13 @@ from msgspec.structs import replace
 from property_size import examples
 from records_of import bundle, digest_of, job, snapshot
 
+from torrentdist.cluster import paths
 from torrentdist.cluster.records.snapshot import BundleEntry, ClusterSnapshot
 from torrentdist.master.bundles.bundle_operations import removal_ops
 from torrentdist.master.changes.predicted_records import predicted
 from torrentdist.master.policies.retention_operations import rule_view, rule_views
 from torrentdist.master.policies.retention_rules import doomed, retained
-from torrentdist.model.ids import BundleId
+from torrentdist.model.ids import BundleId, JobId
 from torrentdist.model.policies.distribution_record import DistributionRecord, DistributionState
 from torrentdist.model.policies.retention_record import RetentionRecord
 from torrentdist.model.records import BundleState
@@ -54,7 +55,11 @@ def clusters(draw: st.DrawFn) -> ClusterSnapshot:
     ]
     jobs = [job("lives", needed)] if needed else []
     assigned = {"h1": draw(some)}
-    return snapshot(bundles, jobs=jobs, distributions=distributed, retention=rules, assigned=assigned)
+    unread = st.sampled_from([paths.job(JobId("unread")), *(paths.distribution(BundleId(name)) for name in NAMES)])
+    damaged = draw(st.sets(unread, max_size=2))
+    seen = snapshot(bundles, jobs=jobs, distributions=distributed, retention=rules, assigned=assigned)
+    known = {id_: entry for id_, entry in seen.distributions.items() if paths.distribution(id_) not in damaged}
+    return replace(seen, distributions=known, damaged=frozenset(damaged))
 
 
 @settings(max_examples=examples(300))
@@ -65,6 +70,8 @@ def test_what_somebody_needs_stays(seen: ClusterSnapshot) -> None:
     going = doomed(seen, NOW)
     needed = {id_ for entry in seen.jobs.values() for id_ in entry.record.needs}
 
+    assert not any(path.startswith("/jobs/") for path in seen.damaged) or not going
+    assert not {paths.distribution(id_) for id_ in going} & seen.damaged
     for id_ in going:
         record, order = seen.bundles[id_].record, seen.distributions.get(id_)
         assert (record.pinned, record.state, id_ in needed) == (False, BundleState.AVAILABLE, False)

@@ -55,6 +55,15 @@ def test_what_stays_has_a_reason() -> None:
     } == why_kept(SEEN, 100.0, 50.0)
 
 
+@pytest.mark.parametrize("path", ["/jobs/j", "/distributions/old", "/assignments/h2"])
+def test_what_a_damaged_record_may_need_is_not_pruned(path: str) -> None:
+    """If this fails, one record that cannot be read costs a running job its code."""
+    seen = msgspec.structs.replace(SEEN, damaged=frozenset({path}))
+
+    assert "old" not in {entry.record.id for entry in unused(seen, 100.0, 50.0)}
+    assert ("unreadable",) == why_kept(seen, 100.0, 50.0)[BundleId("old")]
+
+
 @pytest.mark.parametrize(
     ("order", "reason"),
     [

@@ -1,12 +1,14 @@
 """Removes the bundles that nobody uses, for `prune --cluster`.
 
 Always: a bundle stays if it is pinned, uploading, needed by a live job, assigned to a host, under
-distribution, wanted by a standing order, promised to hosts for a time, or younger than asked for.
+distribution, wanted by a standing order, promised to hosts for a time, or younger than asked for;
+and if a damaged record may say so.
 Never: run by itself. The author of an unused bundle may need it tomorrow.
 """
 
 from collections.abc import Sequence
 
+from torrentdist.cluster import paths
 from torrentdist.cluster.records.record_index import RecordIndex
 from torrentdist.cluster.records.snapshot import BundleEntry, ClusterSnapshot
 from torrentdist.cluster.session.znode_operations import Op
@@ -14,6 +16,7 @@ from torrentdist.master.bundles.bundle_operations import BATCH, removal_ops
 from torrentdist.master.changes.answered_requests import Mutation
 from torrentdist.master.changes.commit import LeaderChanges
 from torrentdist.master.master_session import MasterSession
+from torrentdist.master.policies.retention_rules import may_be_needed
 from torrentdist.model.ids import BundleId
 from torrentdist.model.records import BundleState
 from torrentdist.model.wire.bundle_messages import UnprunedView, UnusedBundle, UnusedView
@@ -79,9 +82,14 @@ def uses_of(snapshot: ClusterSnapshot, bundle: BundleId, index: RecordIndex) -> 
         "uploading": record.state is BundleState.UPLOADING,
         "needed": bool(index.live_jobs_of(bundle)),
         "assigned": index.count_told(bundle) > 0,
+        "unreadable": may_be_needed(snapshot, bundle) or any(_is_assignment(path) for path in snapshot.damaged),
         **({} if order is None else order.record.claims),
     }
     return tuple(reason for reason, applies in holds.items() if applies)
+
+
+def _is_assignment(path: str) -> bool:
+    return paths.parent(path) == paths.ASSIGNMENTS
 
 
 def unused(snapshot: ClusterSnapshot, server_now: float, older_than: float) -> list[BundleEntry]:

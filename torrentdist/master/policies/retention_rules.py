@@ -4,8 +4,9 @@ A rule says how many versions of a bundle the cluster keeps, such as the newest 
 those of the last 30 days. A bundle goes only if every rule that matches it lets it go. Only
 available versions count: an upload that is under way, or a lost bundle, replaces none of them.
 Always: a bundle stays if it is pinned, unavailable, needed by a live job, under distribution,
-wanted by a standing order or promised to hosts for a time; or if another bundle that stays has the
-same content and no holder of its own. Ages are by ZooKeeper's clock.
+wanted by a standing order or promised to hosts for a time; or if a damaged record may say so; or if
+another bundle that stays has the same content and no holder of its own. Ages are by ZooKeeper's
+clock.
 """
 
 import re
@@ -16,6 +17,7 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
+from torrentdist.cluster import paths
 from torrentdist.cluster.records.record_index import RecordIndex
 from torrentdist.cluster.records.snapshot import BundleEntry, ClusterSnapshot
 from torrentdist.model.ids import BundleId
@@ -95,9 +97,17 @@ def _uses(snapshot: ClusterSnapshot, entry: BundleEntry, index: RecordIndex) -> 
         "pinned": record.pinned,
         "unavailable": record.state is not BundleState.AVAILABLE,
         "needed": bool(index.live_jobs_of(record.id)),
+        "unreadable": may_be_needed(snapshot, record.id),
         **({} if order is None else order.record.claims),
     }
     return tuple(reason for reason, applies in holds.items() if applies)
+
+
+def may_be_needed(snapshot: ClusterSnapshot, bundle: BundleId) -> bool:
+    """Whether a record that may need this bundle cannot be read: that of any job, or that of its
+    distribution."""
+    own = paths.distribution(bundle)
+    return any(path == own or paths.parent(path) == paths.JOBS for path in snapshot.damaged)
 
 
 def _last_copies(snapshot: ClusterSnapshot, going: set[BundleId], index: RecordIndex) -> set[BundleId]:

@@ -56,8 +56,9 @@ class RetentionView(View, frozen=True, kw_only=True):
     goes: dict[BundleId, str] = msgspec.field(default_factory=dict)
     """The bundles that the leader removes next, and why."""
     stays: dict[BundleId, list[str]] = msgspec.field(default_factory=dict)
-    """The bundles that stay, and why: newest, young, pinned, unavailable, needed, distributed,
-    standing, promised, last_copy, other_rule."""
+    """The bundles that stay, and why: newest, young, pinned, unavailable, needed, unreadable (a
+    damaged record may say that it is needed), distributed, standing, promised, last_copy,
+    other_rule."""
     more: int = 0
     """Bundles in neither list. The answer was too large to be kept for a retry."""
 
@@ -75,6 +76,7 @@ class RoomView(View, frozen=True, kw_only=True):
     rules_keep: list[str] = msgspec.field(default_factory=list)
     """Why these rules keep it, as in `RetentionView.stays`."""
     stays: list[str]
-    """Why it stays though room is needed: pinned, uploading, needed (by a live job), assigned (to a
-    host), no_master (holds it). Empty: hosts that need room drop it, and `bundle prune --cluster`
+    """Why it stays though room is needed: pinned, uploading, needed (by a live job), unreadable (a
+    damaged record may say so), assigned (to a host), no_master (holds it). Empty: hosts that need
+    room drop it, and `bundle prune --cluster`
     removes it."""

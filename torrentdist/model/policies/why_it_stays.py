@@ -13,6 +13,7 @@ IN_WORDS: Final[Mapping[str, str]] = {
     "unavailable": "it is not available",
     "uploading": "its upload is not complete",
     "needed": "a live job needs it",
+    "unreadable": "a damaged record may say that it is needed",
     "assigned": "a host is told to keep it",
     "distributed": "it is being distributed",
     "standing": "a standing order brings it to hosts",
