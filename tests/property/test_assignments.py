@@ -36,6 +36,15 @@ class World(msgspec.Struct, frozen=True):
     """Hosts whose assignments could not be written lately."""
     settled: bool
 
+    @property
+    def closed(self) -> set[SupervisorId]:
+        """Hosts whose assignments stay as they are."""
+        return self.refused | {host for host in HOSTS if paths.assignment(host) in self.seen.damaged}
+
+    @property
+    def unread(self) -> set[JobId]:
+        return {job for job in JOBS if paths.job(job) in self.seen.damaged}
+
     def after(self, seen: ClusterSnapshot) -> ClusterSnapshot:
         resting = {paths.assignment(host) for host in self.refused}
         ops = assignment_ops(seen, silent=self.silent, resting=resting, settled=self.settled)
@@ -43,7 +52,8 @@ class World(msgspec.Struct, frozen=True):
 
     def wanted(self) -> set[Worker]:
         jobs = {id_: entry.record for id_, entry in self.seen.jobs.items()}
-        return {(id_, k) for id_, one in jobs.items() for k in range(one.workers) if str(k) not in one.exits}
+        known = {(id_, k) for id_, one in jobs.items() for k in range(one.workers) if str(k) not in one.exits}
+        return known | {worker for worker in placement(self.seen) if worker[0] in self.unread}
 
     def takes_part(self, host: SupervisorId) -> bool:
         entry = self.seen.assignments.get(host)
@@ -68,10 +78,13 @@ def worlds(draw: Any) -> World:
         for id_, entry in seen.jobs.items()
     }
     assignments = {}
-    for host in sorted({*places.values(), *draining}):
+    lost_hosts, lost_jobs = draw(some_hosts), draw(st.sets(st.sampled_from(JOBS), max_size=1))
+    damaged = {*map(paths.assignment, lost_hosts), *map(paths.job, lost_jobs)}
+    jobs = {id_: entry for id_, entry in jobs.items() if id_ not in lost_jobs}
+    for host in sorted({*places.values(), *draining} - lost_hosts):
         given_ = [WorkerAssignment(job=of, worker=k, of=4) for (of, k), on in sorted(places.items()) if on == host]
         assignments[host] = AssignmentEntry(AssignmentRecord(workers=tuple(given_), draining=host in draining), 0)
-    seen = msgspec.structs.replace(seen, jobs=jobs, assignments=assignments)
+    seen = msgspec.structs.replace(seen, jobs=jobs, assignments=assignments, damaged=frozenset(damaged))
     return World(seen, draw(some_hosts), draw(some_hosts), draw(st.booleans()))
 
 
@@ -84,8 +97,8 @@ def test_each_worker_has_one_place_and_only_open_hosts_get_more(world: World) ->
     new = {host for worker, host in placement(after).items() if before.get(worker) != host}
 
     assert len(named) == len(set(named))
-    assert all(world.takes_part(host) and host not in world.refused for host in new)
-    assert all(after.assignments.get(host) == world.seen.assignments.get(host) for host in world.refused)
+    assert all(world.takes_part(host) and host not in world.closed for host in new)
+    assert all(after.assignments.get(host) == world.seen.assignments.get(host) for host in world.closed)
 
 
 @given(worlds())
@@ -94,11 +107,11 @@ def test_nobody_waits_for_a_free_slot_and_nobody_moves_too_soon(world: World) ->
     place, or a new leader would move a worker that still runs."""
     before, after = placement(world.seen), placement(world.after(world.seen))
     used = Counter(after.values())
-    open_hosts = [host for host in HOSTS if world.takes_part(host) and host not in world.refused]
+    open_hosts = [host for host in HOSTS if world.takes_part(host) and host not in world.closed]
     goes_on = {worker: host for worker, host in before.items() if worker in world.wanted()}
 
     assert world.wanted() <= after.keys() or not any(is_free(world.seen, host, used) for host in open_hosts)
-    assert all(worker in world.wanted() or host in world.refused for worker, host in after.items())
+    assert all(worker in world.wanted() or host in world.closed for worker, host in after.items())
     assert world.settled or goes_on.items() <= after.items()
 
 

@@ -27,6 +27,8 @@ from torrentdist.model.records import (
     decode,
 )
 
+SUPERVISORS = running(0, on={}, up=("h2",)).supervisors
+
 
 def test_an_assignment_that_changes_is_written_once_with_the_next_generation() -> None:
     """If this fails, a supervisor takes an older assignment for a newer one, or does the same
@@ -47,6 +49,25 @@ def test_a_new_assignment_that_is_written_twice_goes_on_from_its_first_version()
     writes = [(type(op), getattr(op, "version", None)) for op in assignment_ops(seen, [J])]
 
     assert [(Set, 7), (Create, None)] == writes
+
+
+def test_a_damaged_assignment_is_left_alone() -> None:
+    """If this fails, a rebalance that wants to move a worker to such a host never ends, because the
+    write is refused each time."""
+    seen = running(2, on={H1: (0, 1)}, up=("h1", "h2"))
+    seen = msgspec.structs.replace(seen, damaged=frozenset({paths.assignment(H2)}))
+
+    assert [] == assignment_ops(seen, [J])
+
+
+def test_workers_of_a_job_whose_record_is_damaged_stay() -> None:
+    """If this fails, one record that cannot be read stops a job that runs."""
+    seen = running(2, on={H1: (0, 1)}, up=("h1",))
+    seen = msgspec.structs.replace(seen, jobs={}, damaged=frozenset({paths.job(J)}))
+    moved = predicted(seen, assignment_ops(msgspec.structs.replace(seen, supervisors=SUPERVISORS)))
+
+    assert [] == assignment_ops(seen)
+    assert seen.assignments[H1].record.workers == moved.assignments[H2].record.workers
 
 
 @pytest.mark.parametrize("room", [0, 4_000])

@@ -130,12 +130,15 @@ def assignment_ops(
     What is taken away comes before what is given, so that a batch that is cut short leaves a worker
     without a place rather than with two.
     `silent`: registered supervisors that send no heartbeats. `resting`: paths of
-    assignments that could not be written lately: they stay, with their workers. `settled`: whether
-    workers may move.
+    assignments that could not be written lately: they stay, with their workers, and so do damaged
+    ones. `settled`: whether workers may move.
     """
-    unwritable = {SupervisorId(paths.name(path)) for path in resting if paths.parent(path) == paths.ASSIGNMENTS}
+    closed = (path for path in (*resting, *snapshot.damaged) if paths.parent(path) == paths.ASSIGNMENTS)
+    unwritable = {SupervisorId(paths.name(path)) for path in closed}
     jobs = {id_: e.record for id_, e in snapshot.jobs.items() if keeps_places(e.record)}
+    unread = _of_damaged_jobs(snapshot)
     demands = [Demand(id_, job.workers, frozenset(int(k) for k in job.exits)) for id_, job in sorted(jobs.items())]
+    demands += _as_placed(unread)
     places = placement(snapshot)
     used = Counter(host for demand in demands for worker in demand.wanted() if (host := places.get(worker)))
     hosts = [
@@ -147,13 +150,26 @@ def assignment_ops(
         if places.get((job, k)) in unwritable:
             continue  # It stays there, also if the host is gone.
         given.setdefault(host, []).append(
-            WorkerAssignment(job=job, worker=k, active=runs(jobs[job]), of=jobs[job].workers)
+            unread.get((job, k)) or WorkerAssignment(job=job, worker=k, active=runs(jobs[job]), of=jobs[job].workers)
         )
     changes = [
         _assignment_change(id_, snapshot.assignments.get(id_), tuple(given.get(id_, ())))
         for id_ in sorted({*given, *snapshot.assignments}.difference(unwritable))
     ]
     return [*(op for taking, _ in changes for op in taking), *(op for _, giving in changes for op in giving)]
+
+
+def _of_damaged_jobs(snapshot: ClusterSnapshot) -> dict[Worker, WorkerAssignment]:
+    """Returns the workers with places whose jobs' records cannot be read. Nobody has ended them."""
+    unread = {paths.name(path) for path in snapshot.damaged if paths.parent(path) == paths.JOBS}
+    found = (w for entry in snapshot.assignments.values() for w in entry.record.workers if w.job in unread)
+    return {(w.job, w.worker): w for w in found} if unread else {}
+
+
+def _as_placed(workers: Collection[Worker]) -> list[Demand]:
+    """Returns the demand for these workers and no others of their jobs."""
+    numbers = {job: {k for of, k in workers if of == job} for job in sorted({job for job, _ in workers})}
+    return [Demand(job, max(some) + 1, frozenset(range(max(some))) - some) for job, some in numbers.items()]
 
 
 def _assignment_change(
