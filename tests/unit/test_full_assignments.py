@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 from records_of import bundle, snapshot, supervisor
 
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
@@ -49,6 +50,17 @@ def test_a_host_that_keeps_too_much_says_so() -> None:
     assert ["", "its assignment has no room for another bundle"] == sorted(
         host.reason for host in fleet_view(seen, NEW, {}).hosts
     )
+
+
+def test_a_damaged_assignment_holds_up_no_other_host() -> None:
+    """If this fails, one assignment that cannot be read keeps a bundle from every host."""
+    seen = replace(cluster(0), assignments={}, damaged=frozenset({"/assignments/a"}))
+    seen = predicted(seen, order_ops(seen, DistributionOrder(NEW), 5.0))
+
+    assert {EMPTY} == seen.assignments.keys()
+    assert [("a", "stuck", "its assignment is damaged", False), ("b", "waiting", "", True)] == [
+        (host.supervisor, host.state, host.reason, host.is_told) for host in fleet_view(seen, NEW, {}).hosts
+    ]
 
 
 def test_an_assignment_with_room_stays_within_its_bound() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from torrentdist.cluster.records.snapshot import BundleEntry, ClusterSnapshot
-from torrentdist.master.changes.assignment_room import is_full
+from torrentdist.master.changes.assignment_room import why_untold
 from torrentdist.master.policies.distribution_changes import hosts_of
 from torrentdist.master.reads.paging import WHOLE, Page
 from torrentdist.model.access.host_record import HostRecord
@@ -20,7 +20,7 @@ from torrentdist.model.records import BundleRecord, BundleState, FailoverRecord
 from torrentdist.model.removals import REMOVED_KEEPS_ID
 from torrentdist.model.wire.bundle_messages import BundleView
 from torrentdist.model.wire.cluster_messages import BundleCounts, ClusterView, MasterView, SupervisorView
-from torrentdist.model.wire.fleet_messages import LATER_WAVE, NO_ROOM, FleetView, HostProgress, HostState, ZoneView
+from torrentdist.model.wire.fleet_messages import LATER_WAVE, FleetView, HostProgress, HostState, ZoneView
 from torrentdist.model.wire.ha_views import FailoverView
 from torrentdist.model.wire.swarm_messages import SwarmEntry
 from torrentdist.model.wire.view import view_of
@@ -257,7 +257,7 @@ def zones_of(fleet: FleetView, zone_of: Callable[[PeerId], str]) -> list[ZoneVie
 
 def with_later_waves(snapshot: ClusterSnapshot, bundle: BundleId, hosts: list[HostProgress]) -> FleetView:
     """Adds the hosts whose wave has not begun to those that were told, and those that cannot be
-    told because their assignments are full."""
+    told because their assignments are full or damaged."""
     record = snapshot.bundles[bundle].record
     order = snapshot.distributions.get(bundle)
     if order is None:
@@ -283,8 +283,8 @@ def _untold(
     for id_ in hosts_of(snapshot, order):
         if id_ in known:
             continue
-        if is_full(snapshot, id_):
-            yield HostProgress(supervisor=id_, state=HostState.STUCK, size=size, reason=NO_ROOM)
+        if why := why_untold(snapshot, id_):
+            yield HostProgress(supervisor=id_, state=HostState.STUCK, size=size, reason=why)
         elif id_ in ordered and not order.is_over:
             yield HostProgress(supervisor=id_, state=HostState.WAITING, size=size, reason=LATER_WAVE)
 

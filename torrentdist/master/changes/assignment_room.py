@@ -1,12 +1,15 @@
-"""Bounds a host's assignment: how large it may grow by workers and by bundles. Pure.
+"""Bounds a host's assignment: how large it may grow by workers and by bundles, and says why it can
+name no more. Pure.
 
 Always: an assignment that these bounds allow fits into one write with everything that belongs to
 the change.
 """
 
+from torrentdist.cluster import paths
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.model.ids import SupervisorId
 from torrentdist.model.records import AssignmentRecord, encode
+from torrentdist.model.wire.fleet_messages import DAMAGED, NO_ROOM
 
 ASSIGNMENT_BYTES = 500_000
 """Largest assignment to which workers are added."""
@@ -28,3 +31,11 @@ def is_full(snapshot: ClusterSnapshot, host: SupervisorId) -> bool:
     if entry is None or is_surely_below(entry.record, len(entry.record.workers) + 2, MOST_ASSIGNMENT_BYTES):
         return False
     return len(encode(entry.record)) + BUNDLE_BYTES > MOST_ASSIGNMENT_BYTES
+
+
+def why_untold(snapshot: ClusterSnapshot, host: SupervisorId) -> str:
+    """Returns why a host's assignment can name no other bundle; empty if it can. A damaged one is
+    there, and is not overwritten."""
+    if paths.assignment(host) in snapshot.damaged:
+        return DAMAGED
+    return NO_ROOM if is_full(snapshot, host) else ""

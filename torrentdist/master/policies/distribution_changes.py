@@ -12,7 +12,7 @@ import msgspec
 from torrentdist.cluster import paths
 from torrentdist.cluster.records.snapshot import ClusterSnapshot, DistributionEntry
 from torrentdist.cluster.session.znode_operations import Create, Delete, Op, Set
-from torrentdist.master.changes.assignment_room import is_full
+from torrentdist.master.changes.assignment_room import why_untold
 from torrentdist.model.errors import TorrentdistError, required
 from torrentdist.model.ids import BundleId, SupervisorId
 from torrentdist.model.policies.bundle_terms import ANY_TERMS
@@ -75,7 +75,7 @@ def record_ops(snapshot: ClusterSnapshot, record: DistributionRecord) -> list[Op
 
 def tell_ops(snapshot: ClusterSnapshot, record: DistributionRecord, hosts: Iterable[SupervisorId]) -> list[Op]:
     """Adds the bundle of a distribution and its terms to the assignments of these hosts. Leaves out
-    those whose assignments are full, so that they hold up no other."""
+    those whose assignments are full or damaged, so that they hold up no other."""
     ops, bundle, own = list[Op](), record.bundle, record.own_terms
     for host in hosts:
         terms = own.get(host, record.terms)
@@ -84,7 +84,7 @@ def tell_ops(snapshot: ClusterSnapshot, record: DistributionRecord, hosts: Itera
         bundles = old.bundles if bundle in old.bundles else (*old.bundles, bundle)
         others = {id_: said for id_, said in old.terms.items() if id_ != bundle}
         said = others if terms == ANY_TERMS else {**others, bundle: terms}
-        if (bundles, said) == (old.bundles, old.terms) or is_full(snapshot, host):
+        if (bundles, said) == (old.bundles, old.terms) or why_untold(snapshot, host):
             continue
         data = encode(msgspec.structs.replace(old, bundles=bundles, terms=said, generation=old.generation + 1))
         path = paths.assignment(host)

@@ -18,7 +18,7 @@ from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.log import get_logger
 from torrentdist.master.bundles.bundle_operations import BATCH
 from torrentdist.master.bundles.bundle_views import fleet_view
-from torrentdist.master.changes.assignment_room import is_full
+from torrentdist.master.changes.assignment_room import why_untold
 from torrentdist.master.changes.commit import LeaderChanges
 from torrentdist.master.changes.record_loop import LOOK_SECS, RecordLoop
 from torrentdist.master.leading.leadership import Leadership
@@ -146,7 +146,7 @@ class PolicyLoop:
             return True
         elif entry.record.state is DistributionState.STANDING:
             matching = changes_of.with_labels(snapshot, entry.record.labels)
-            hosts = [host for host in matching if not is_full(snapshot, host)]
+            hosts = [host for host in matching if not why_untold(snapshot, host)]
             told = changes_of.told_of(snapshot, bundle, hosts)
             if len(told) < len(hosts):
                 outcomes = self._outcomes(snapshot, bundle).values()

@@ -48,7 +48,8 @@ class HostState(StrEnum):
 LATER_WAVE = "its wave has not begun"
 """The reason of a host that a distribution has not told yet."""
 NO_ROOM = "its assignment has no room for another bundle"
-"""The reason of a host that a distribution cannot tell."""
+DAMAGED = "its assignment is damaged"
+"""The reasons of a host that a distribution cannot tell."""
 
 
 class HostProgress(ArrivalView, frozen=True, kw_only=True, gc=False):
@@ -66,7 +67,7 @@ class HostProgress(ArrivalView, frozen=True, kw_only=True, gc=False):
     @property
     def is_told(self) -> bool:
         """Whether its assignment names the bundle."""
-        return not self.is_later and self.reason != NO_ROOM
+        return not self.is_later and self.reason not in (NO_ROOM, DAMAGED)
 
 
 class ZoneView(View, frozen=True, kw_only=True):
