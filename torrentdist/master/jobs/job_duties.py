@@ -20,7 +20,7 @@ from torrentdist.master.changes.assignment_room import ASSIGNMENT_BYTES, WORKER_
 from torrentdist.master.changes.predicted_records import predicted
 from torrentdist.master.jobs.job_operations import event_ops, lacking, wait_ends
 from torrentdist.master.jobs.lifecycle import Due, Event, Replicated, Replicating, WorkerEnded, keeps_places, runs
-from torrentdist.master.jobs.scheduling import Demand, HostSlots, Worker, place
+from torrentdist.master.jobs.scheduling import Demand, HostSlots, Worker, demand_for, place
 from torrentdist.model.ids import JobId, SupervisorId
 from torrentdist.model.records import AssignmentRecord, JobStatus, WorkerAssignment, encode
 from torrentdist.model.wire.job_messages import WorkerReport, WorkerState
@@ -138,7 +138,7 @@ def assignment_ops(
     jobs = {id_: e.record for id_, e in snapshot.jobs.items() if keeps_places(e.record)}
     unread = _of_damaged_jobs(snapshot)
     demands = [Demand(id_, job.workers, frozenset(int(k) for k in job.exits)) for id_, job in sorted(jobs.items())]
-    demands += _as_placed(unread)
+    demands += demand_for(unread)
     places = placement(snapshot)
     used = Counter(host for demand in demands for worker in demand.wanted() if (host := places.get(worker)))
     hosts = [
@@ -164,12 +164,6 @@ def _of_damaged_jobs(snapshot: ClusterSnapshot) -> dict[Worker, WorkerAssignment
     unread = {paths.name(path) for path in snapshot.damaged if paths.parent(path) == paths.JOBS}
     found = (w for entry in snapshot.assignments.values() for w in entry.record.workers if w.job in unread)
     return {(w.job, w.worker): w for w in found} if unread else {}
-
-
-def _as_placed(workers: Collection[Worker]) -> list[Demand]:
-    """Returns the demand for these workers and no others of their jobs."""
-    numbers = {job: {k for of, k in workers if of == job} for job in sorted({job for job, _ in workers})}
-    return [Demand(job, max(some) + 1, frozenset(range(max(some))) - some) for job, some in numbers.items()]
 
 
 def _assignment_change(

@@ -37,6 +37,12 @@ class Demand(msgspec.Struct, frozen=True):
         return [(self.job, k) for k in range(self.workers) if k not in self.ended]
 
 
+def demand_for(workers: Collection[Worker]) -> list[Demand]:
+    """Returns the demand for these workers and no others of their jobs."""
+    numbers = {job: {k for of, k in workers if of == job} for job in sorted({job for job, _ in workers})}
+    return [Demand(job, max(some) + 1, frozenset(range(max(some))) - some) for job, some in numbers.items()]
+
+
 def place(
     demands: Sequence[Demand], hosts: Sequence[HostSlots], current: Placement, respread: Collection[JobId] = ()
 ) -> dict[Worker, SupervisorId]:
