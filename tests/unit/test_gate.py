@@ -75,6 +75,20 @@ def test_a_leader_gives_way_only_to_somebody_who_has_it_all() -> None:
     assert not gate.others_have(seen, [])
 
 
+def test_a_leader_keeps_what_nobody_could_take_over() -> None:
+    """A9: a leader that lost one bundle would give way to a master that lacks another, and nobody
+    would lead until one of them has fetched it."""
+    one, all_ = (
+        snapshot([bundle("a", holders=["m2"]), bundle("b", holders=held), bundle("c", state=BundleState.LOST)])
+        for held in (["m1"], ["m1", "m2"])
+    )
+    wanted = [BundleId(name) for name in ("a", "b", "c", "unknown")]
+
+    assert gate.yields_for(one, {digest_of("b")}, wanted) is None
+    assert "a" == gate.yields_for(all_, {digest_of("b")}, wanted)
+    assert gate.yields_for(all_, {digest_of("a"), digest_of("b")}, wanted) is None
+
+
 def absent(seen: ClusterSnapshot) -> dict[BundleId, Digest]:
     return {bundle: digest for bundle in seen.bundles if (digest := gate.absent(seen, bundle)) is not None}
 

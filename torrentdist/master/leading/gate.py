@@ -48,6 +48,15 @@ def others_have(snapshot: ClusterSnapshot, bundles: Collection[BundleId]) -> boo
     return bool(holders) and bool(set.intersection(*holders))
 
 
+def yields_for(
+    snapshot: ClusterSnapshot, published: Collection[Digest], wanted: Collection[BundleId]
+) -> BundleId | None:
+    """Returns a bundle that this leader lacks, if another master has all that are `wanted`. One
+    that lacks another of them could not lead either."""
+    lacks = missing(snapshot, published, wanted)
+    return lacks[0] if lacks and others_have(snapshot, missing(snapshot, (), wanted)) else None
+
+
 def absences(
     before: Mapping[BundleId, float],
     absent_here: Mapping[BundleId, Digest],

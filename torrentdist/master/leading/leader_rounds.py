@@ -141,9 +141,9 @@ class LeaderRounds:
             self._needed = gate.needed(snapshot)
         elif not news.bundles & self._needed:
             return
-        missing = gate.missing(snapshot, self._copies.published(), self._needed)
-        if missing and gate.others_have(snapshot, missing):
-            log.info("this master gives way", lacks=missing[0])
+        lacks = gate.yields_for(snapshot, self._copies.published(), self._needed)
+        if lacks is not None:
+            log.info("this master gives way", lacks=lacks)
             office.give_way("gave way: it lacks a bundle of a live job")  # everybody reads the reason
 
     def _due(self, snapshot: ClusterSnapshot, news: Changes | None, led_for: float) -> list[Duty]:
