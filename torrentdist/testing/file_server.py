@@ -73,7 +73,8 @@ class FileServer:
         self._serving = asyncio.create_task(self._server.serve(sockets=[listening]))
 
     async def stop(self) -> None:
-        """Refuses connections from now on, and breaks the open ones."""
+        """Refuses connections from now on, breaks the open ones, and returns when their files are
+        closed."""
         if self._server is None or self._serving is None:
             return
         self._serving.cancel()  # uvicorn's own shutdown takes up to 0.1 s to begin, and is polite
@@ -83,6 +84,7 @@ class FileServer:
         for connection in list(self._server.server_state.connections):
             if connection.transport is not None:
                 connection.transport.abort()
+        await asyncio.gather(*self._server.server_state.tasks, return_exceptions=True)
         self._server = self._serving = None
 
     def _app(self) -> ASGIApp:
@@ -113,7 +115,9 @@ class _Faulty:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         fault = self._fault()
         if fault is FileFault.SILENT:
-            await asyncio.Event().wait()
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            return
 
         async def spoilt(message: Message) -> None:
             body = message.get("body", b"")
