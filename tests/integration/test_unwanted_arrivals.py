@@ -4,7 +4,9 @@ removed: the room of its bundles, on a real store."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -13,6 +15,7 @@ from keeping_hosts import ETL, arrived, keeping, unknown
 from scripted_masters import Answer, Heard
 from zookeeper_fixtures import eventually
 
+from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.bundle.store.retention import KeepReason
 from torrentdist.distributor.plugin_files import keep_metafile
@@ -28,6 +31,21 @@ from torrentdist.swarm.directory.directory import SwarmDirectory, SwarmFacts
 from torrentdist.testing.sample_trees import SMALL, write_tree
 
 pytestmark = pytest.mark.anyio
+
+
+def offered(
+    source: Path, headers: Mapping[str, str] = MappingProxyType({})
+) -> tuple[Metafile, Callable[[Heard], Answer]]:
+    """Makes a bundle. Returns its metafile, and what a master that has it answers."""
+    write_tree(source, SMALL)
+    meta = make_metafile(source)
+
+    def giving(heard: Heard) -> Answer:
+        if "/metafile" not in heard.path:
+            return unknown(heard)
+        return 200, meta.raw, {DIGEST: meta.digest, **headers}
+
+    return meta, giving
 
 
 async def test_the_room_of_a_failed_fetch_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,13 +90,7 @@ async def test_a_fetch_that_is_given_up_while_it_makes_room_ends(
 ) -> None:
     """If this fails, a host goes on to fetch all of a bundle whose distribution was cancelled while
     it still made room; or another bundle with the same content does not arrive."""
-    tree = tmp_path / "source"
-    write_tree(tree, SMALL)
-    meta, other = make_metafile(tree), BundleId("other-1")
-
-    def giving(heard: Heard) -> Answer:
-        return (200, meta.raw, {DIGEST: meta.digest}) if "/metafile" in heard.path else unknown(heard)
-
+    (meta, giving), other = offered(tmp_path / "source"), BundleId("other-1")
     async with keeping(tmp_path / "data", giving, CodeDistributorConfig()) as (host, keeper):
         store, has_room = host.runtime.store, asyncio.Event()
         begin = store.begin
@@ -171,14 +183,7 @@ async def test_a_master_that_has_seen_less_than_who_gave_a_bundle_ends_no_fetch(
 ) -> None:
     """If this fails, a master that is cut off, and does not know it yet, has hosts drop what was
     removed and uploaded again."""
-    tree = tmp_path / "source"
-    write_tree(tree, SMALL)
-    meta = make_metafile(tree)
-
-    def giving(heard: Heard) -> Answer:
-        headers = {DIGEST: meta.digest, ZXID: "9"}
-        return (200, meta.raw, headers) if "/etl-1/metafile" in heard.path else unknown(heard)
-
+    meta, giving = offered(tmp_path / "source", {ZXID: "9"})
     async with keeping(tmp_path / "data", giving, CodeDistributorConfig()) as (host, keeper):
         keeper.request(ETL)
         await eventually(lambda: host.runtime.store.lookup(ETL) == meta.digest)
@@ -215,13 +220,7 @@ async def test_who_asks_while_a_removed_bundle_is_dropped_is_answered(
 async def test_who_waits_for_a_bundle_that_is_removed_meanwhile_is_answered(tmp_path: Path) -> None:
     """If this fails, a reader of a bundle that is removed while it arrives waits until its patience
     is over, and is told that peers send nothing."""
-    tree = tmp_path / "source"
-    write_tree(tree, SMALL)
-    meta = make_metafile(tree)
-
-    def giving(heard: Heard) -> Answer:
-        return (200, meta.raw, {DIGEST: meta.digest}) if "/metafile" in heard.path else unknown(heard)
-
+    meta, giving = offered(tmp_path / "source")
     async with keeping(tmp_path / "data", giving, CodeDistributorConfig()) as (host, keeper):
         keeper.request(ETL)
         await eventually(lambda: host.runtime.store.lookup(ETL) == meta.digest)
@@ -255,13 +254,7 @@ async def test_a_bundle_that_is_uploaded_again_arrives_although_slow_masters_cal
 ) -> None:
     """If this fails, somebody who removes a bundle and uploads it again is told that it does not
     exist, until the next announce of each host."""
-    tree = tmp_path / "source"
-    write_tree(tree, SMALL)
-    meta = make_metafile(tree)
-
-    def giving(heard: Heard) -> Answer:
-        return (200, meta.raw, {DIGEST: meta.digest}) if "/etl-1/metafile" in heard.path else unknown(heard)
-
+    meta, giving = offered(tmp_path / "source")
     async with keeping(tmp_path / "data", giving, CodeDistributorConfig()) as (host, keeper):
         keeper.hear_removed({meta.digest: 0})
         keeper.request(ETL)

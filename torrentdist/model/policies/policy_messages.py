@@ -78,5 +78,4 @@ class RoomView(View, frozen=True, kw_only=True):
     stays: list[str]
     """Why it stays though room is needed: pinned, uploading, needed (by a live job), unreadable (a
     damaged record may say so), assigned (to a host), no_master (holds it). Empty: hosts that need
-    room drop it, and `bundle prune --cluster`
-    removes it."""
+    room drop it, and `bundle prune --cluster` removes it."""

@@ -401,7 +401,7 @@ class Keeper:
             await self._unbind(bundle, digest)
 
     async def _unbind(self, bundle: BundleId, digest: Digest) -> None:
-        # Who asks while nothing is fetched is answered by a master: it may be there again.
+        # A request that is not fetched yet stays: the bundle may have been uploaded again.
         if bundle in self._fetches and bundle in self._requested:
             self._requested.discard(bundle)
             self._errors[bundle] = _Failure(TorrentdistError("bundle_not_found", id=bundle), time.monotonic())
