@@ -166,7 +166,7 @@ class StoryRunner:
         deactivated."""
         for kind, back in (("drain", "undrain"), ("deactivate", "activate")):
             for what in sorted({step.what for step in self.story.steps if step.kind == kind}):
-                users.act_at_last(Step(self.loop.now, back, "dee", what))
+                users.act_at_last(Step(self.loop.now, back, "dee", what), undone=kind)
         if any(step.kind == "wipe zookeeper" for step in self.story.steps) and not users.has_restored():
             users.act(Step(self.loop.now, "restore", "dee"))
 

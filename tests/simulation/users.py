@@ -60,7 +60,7 @@ class Users:
         self._revoked: dict[str, float] = {}
         """When each token was told to be revoked."""
         self.findings: list[str] = []
-        self._tasks: dict[asyncio.Task[Any], str] = {}
+        self._tasks: dict[asyncio.Task[Any], Step] = {}
         self._count = 0
 
     def act(self, step: Step) -> None:
@@ -68,14 +68,18 @@ class Users:
 
     def _follow(self, step: Step, work: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks[task] = f"{step.who} has no answer to {step.kind} {step.what}"
+        self._tasks[task] = step
         task.add_done_callback(self._ended)
 
-    def act_at_last(self, step: Step) -> None:
-        """Lets a user do something, and again while the job does something else."""
-        self._follow(step, self._at_last(step))
+    def act_at_last(self, step: Step, undone: str) -> None:
+        """Lets a user undo steps of one kind when nobody waits for their answers any more, and
+        again while the job does something else."""
+        doing = [task for task, other in self._tasks.items() if (other.kind, other.what) == (undone, step.what)]
+        self._follow(step, self._at_last(step, doing))
 
-    async def _at_last(self, step: Step) -> None:
+    async def _at_last(self, step: Step, doing: list[asyncio.Task[Any]]) -> None:
+        if doing:
+            await asyncio.wait(doing)
         for _ in range(MOST_TRIES):
             if (await self.call(step)).error != BUSY:
                 return
@@ -100,7 +104,7 @@ class Users:
         return any(call.kind == "restore" and call.succeeded for call in self._history.calls)
 
     def waiting(self) -> list[str]:
-        return list(self._tasks.values())
+        return [f"{step.who} has no answer to {step.kind} {step.what}" for step in self._tasks.values()]
 
     async def call(self, step: Step) -> Call:
         """Does what the step says, and returns what the user was told."""

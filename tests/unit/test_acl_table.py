@@ -222,6 +222,27 @@ def test_a_repair_sets_what_is_wrong_and_nothing_else() -> None:
     )
 
 
+@pytest.mark.parametrize("becomes", [None, b"host-h2"])
+def test_what_changes_while_it_is_looked_at_is_no_flaw(becomes: bytes | None) -> None:
+    """A master does not start, or a repair takes a barrier from its holder, because a worker moved
+    at that moment."""
+
+    class Moving(Tree):
+        async def acls(self, path: str) -> list[Acl] | None:
+            found = await super().acls(path)
+            if path == "/places/h1" and becomes is None:
+                self.nodes.pop(path, None)
+            elif path == "/places/h1" and becomes is not None:
+                self.nodes[path] = (becomes, list(GRADED.of(path, becomes)))
+            return found
+
+    for walk in (check_tree, repair_tree):
+        moving = Moving(TreeIdentity(GRADED), tree().nodes)
+        asyncio.run(walk(moving))
+
+        assert {} == moving.secured
+
+
 def test_a_large_tree_is_read_a_part_at_a_time() -> None:
     """The check of a large cluster floods ZooKeeper with requests."""
     large = tree()

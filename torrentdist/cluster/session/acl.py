@@ -113,7 +113,17 @@ async def repair_tree(tree: AclTree) -> int:
 
 
 async def _flaw_at(tree: AclTree, path: str) -> tuple[str | None, Sequence[Acl]]:
-    """Returns what is wrong with a znode's ACL, and what it should be."""
+    """Returns what is wrong with a znode's ACL, and what it should be.
+
+    A barrier can be deleted, or get another holder, between the read of its ACL and that of its
+    data. Only what two looks show alike is a flaw."""
+    look, before = await _look_at(tree, path), None
+    while look[0] is not None and look != before:
+        look, before = await _look_at(tree, path), look
+    return look
+
+
+async def _look_at(tree: AclTree, path: str) -> tuple[str | None, Sequence[Acl]]:
     table = tree.identity.table
     found = await tree.acls(path)
     node = await tree.get(path) if table.depends_on_data(path) else None
