@@ -167,7 +167,7 @@ async def test_a_revoked_host_keeps_its_place_by_nothing_that_it_put_there(
     site: Site, zookeeper: EmbeddedZooKeeper, chroot: str
 ) -> None:
     """If this fails, one znode below another keeps a revoked host's worker from running anywhere
-    else, and its id from being given to another host."""
+    else, its id from being given to another host, or masters from starting again."""
     stolen = await site.place("a")
     await site.place("b")
     await site.assign("a", "etl")
@@ -186,7 +186,8 @@ async def test_a_revoked_host_keeps_its_place_by_nothing_that_it_put_there(
 
     await asyncio.to_thread(occupy)
     await site.revoke("a")
-    await eventually(lambda: not site.master.mirror.snapshot.places.get("a"))
+    await eventually(lambda: site.master.mirror.snapshot.places.get("a") == "")
+    await acl.check_tree(site.master.zk)
     await site.assign("a")
     await site.assign("b", "etl")
     await site.granted(ETL, "host-b")
@@ -194,5 +195,7 @@ async def test_a_revoked_host_keeps_its_place_by_nothing_that_it_put_there(
     await site.place("a")
     snapshot = await site.master.mirror.sync(5.0)
 
-    assert user_of(snapshot, "a") == snapshot.places["a"] != "host-a"
+    members = await site.master.zk.get(paths.host_members("a"))
+    assert members is not None
+    assert user_of(snapshot, "a") == snapshot.places["a"] == members[0].decode() != "host-a"
     assert await site.master.zk.exists(f"{paths.host_members('a')}/m") is None

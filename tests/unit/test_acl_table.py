@@ -206,6 +206,15 @@ def test_a_tree_is_whole_or_the_first_flaw_is_named() -> None:
     assert ("/tokens/ann", "it grants world:anyone") == (caught.value.fields["path"], caught.value.fields["detail"])
 
 
+def test_a_place_that_its_host_has_lost_is_no_flaw() -> None:
+    """No master starts again if all end while a host that was shut out loses its place."""
+    asyncio.run(check_tree(tree(places_h1=[digest_acl(OWN)])))
+    places = [tree(places_h1=acls) for acls in ([], [digest_acl(OWN, READ)], [OPEN], [digest_acl(OWN), OPEN])]
+    for wrong in (*places, tree(cluster=[digest_acl(OWN)])):
+        with pytest.raises(TorrentdistError):
+            asyncio.run(check_tree(wrong))
+
+
 def test_an_open_tree_has_nothing_to_check() -> None:
     """A cluster without credentials never starts."""
     asyncio.run(check_tree(tree(AclTable(OPEN), cluster=[digest_acl(OWN)])))

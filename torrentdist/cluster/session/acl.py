@@ -86,13 +86,14 @@ def read_credentials(auth_file: str) -> list[Credentials]:
 
 async def check_tree(tree: AclTree) -> None:
     """Raises `acl_mismatch` with the first path whose ACL is not ours. Does nothing in an open
-    tree."""
+    tree. A host loses its rights before it loses its place, so that is no flaw."""
     if tree.identity.table.is_open:
         return
 
     async def check(path: str) -> None:
-        wrong, _ = await _flaw_at(tree, path)
-        if wrong is not None:
+        found, wanted = await _acls_at(tree, path)
+        wrong = flaw(found, wanted)
+        if wrong is not None and not tree.identity.table.is_lost(path, found):
             raise TorrentdistError("acl_mismatch", path=path, detail=wrong)
 
     await _walk(tree, check)
@@ -103,8 +104,8 @@ async def repair_tree(tree: AclTree) -> int:
     mended: list[str] = []
 
     async def repair(path: str) -> None:
-        wrong, wanted = await _flaw_at(tree, path)
-        if wrong is not None:
+        found, wanted = await _acls_at(tree, path)
+        if flaw(found, wanted) is not None:
             await tree.secure(path, wanted)
             mended.append(path)
 
@@ -112,23 +113,23 @@ async def repair_tree(tree: AclTree) -> int:
     return len(mended)
 
 
-async def _flaw_at(tree: AclTree, path: str) -> tuple[str | None, Sequence[Acl]]:
-    """Returns what is wrong with a znode's ACL, and what it should be.
+async def _acls_at(tree: AclTree, path: str) -> tuple[Sequence[Acl], Sequence[Acl]]:
+    """Returns the ACL of a znode, and the one that it should have.
 
     A barrier can be deleted, or get another holder, between the read of its ACL and that of its
-    data. Only what two looks show alike is a flaw."""
+    data. They are read again until two looks show the same, or what is right."""
     look, before = await _look_at(tree, path), None
-    while look[0] is not None and look != before:
+    while flaw(*look) is not None and look != before:
         look, before = await _look_at(tree, path), look
     return look
 
 
-async def _look_at(tree: AclTree, path: str) -> tuple[str | None, Sequence[Acl]]:
+async def _look_at(tree: AclTree, path: str) -> tuple[Sequence[Acl], Sequence[Acl]]:
     table = tree.identity.table
     found = await tree.acls(path)
     node = await tree.get(path) if table.depends_on_data(path) else None
     wanted = table.of(path, b"" if node is None else node[0])
-    return None if found is None else flaw(found, wanted), wanted
+    return (wanted if found is None else found), wanted
 
 
 async def _walk(tree: AclTree, visit: Callable[[str], Awaitable[None]]) -> None:

@@ -124,6 +124,10 @@ class AclTable:
     def depends_on_data(self, path: str) -> bool:
         return self.is_graded and bool(row_of(path).holder)
 
+    def is_lost(self, path: str, acls: Sequence[Acl]) -> bool:
+        """Whether a holder could have this znode, and only masters have rights to it."""
+        return self.depends_on_data(path) and list(acls) == [self.own]
+
     def judges(self, path: str) -> bool:
         """Whether the ACL of this znode has to be the one of the table."""
         return not (self.is_graded and is_theirs(path))

@@ -14,7 +14,7 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.records import SCHEMA
 
 NOBODY = b""
-"""The content of a place that a host has lost, and in which something is left."""
+"""The content of both parents of a place that a host has lost, and in which something is left."""
 PARENTS = (paths.PLACES, paths.JOB_GROUP.members, paths.JOB_GROUP.barriers)
 
 
@@ -45,8 +45,7 @@ def place_ops(snapshot: ClusterSnapshot, id_: str) -> Sequence[Op]:
     there = snapshot.places.get(id_)
     if there == user:
         return []
-    if there == "":
-        return [Set(paths.place(id_), user.encode())]
-    if there is not None:
+    if there:
         raise TorrentdistError("not_ready", detail=f"the place of an earlier {id_!r} is still there")
-    return [Create(path, user.encode()) for path in (paths.place(id_), paths.host_members(id_))]
+    make = Create if there is None else Set
+    return [make(path, user.encode()) for path in (paths.place(id_), paths.host_members(id_))]

@@ -63,7 +63,7 @@ class PlaceRemoval:
             await fence.commit([Delete(members), Delete(place), lost])
         else:  # It is closed to masters, and in the way of nothing but the next host with this id.
             log.warning("a host that was shut out has left znodes that only a super user can delete", path=place)
-            await fence.commit([Set(place, NOBODY), lost])
+            await fence.commit([Set(place, NOBODY), Set(members, NOBODY), lost])
         log.info("a host that was shut out has lost its place", host=id_)
 
     async def _is_emptied(self, fence: Fence, parent: str, depth: int = 0) -> bool:
