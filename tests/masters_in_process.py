@@ -8,6 +8,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 from zookeeper_fixtures import Connect, eventually
@@ -48,6 +49,8 @@ class InProcess:
     operations: BundleOperations
     distributions: DistributionOperations
     task: asyncio.Task[None]
+    new_rounds: Callable[[], LeaderRounds]
+    """Makes rounds of a leader, which has some of its own."""
 
     async def leads(self) -> None:
         await eventually(self.leadership.is_leader)
@@ -87,13 +90,13 @@ async def enter(connect: Connect) -> AsyncIterator[Enter]:
         session, config = MasterSession(MasterId(name), zk, mirror), ReplicationConfig()
         copies = Copies(lambda: (), lambda _: False, LostBundles(session, lambda _: False, config.lost_secs))
         upkeep = Upkeep(RequestTrimmer(zk, keep_secs), Upgrade(zk, 600.0))
-        rounds = LeaderRounds(session, config, copies, upkeep, lambda _: None)
-        leadership = Leadership(session, config, copies, rounds, lambda _: None)
+        new_rounds = partial(LeaderRounds, session, config, copies, upkeep, lambda _: None)
+        leadership = Leadership(session, config, copies, new_rounds(), lambda _: None)
         changes = LeaderChanges(mirror, leadership, Requests(zk), uncounted())
         operations = BundleOperations(changes, leadership.default_min_replicas)
         distributions = DistributionOperations(changes, lambda _: {}, time.time)
         task = asyncio.create_task(leadership.run())
-        made = InProcess(zk, mirror, leadership, changes, operations, distributions, task)
+        made = InProcess(zk, mirror, leadership, changes, operations, distributions, task, new_rounds)
         masters.append(made)
         return made
 

@@ -11,10 +11,11 @@ from typing import Any
 import msgspec
 import pytest
 from masters_in_process import Enter, InProcess
-from records_of import digest_of, master, store_of, supervisor
+from records_of import bundle, digest_of, job, master, snapshot, store_of, supervisor
 from zookeeper_fixtures import eventually
 
 from torrentdist.cluster import paths
+from torrentdist.cluster.election.fence import Fence
 from torrentdist.cluster.records.snapshot import ClusterSnapshot, TokenEntry
 from torrentdist.cluster.session.acl_table import READ, Acl
 from torrentdist.cluster.session.znode_operations import Check, NodeExists, Op, TransactionFailed
@@ -38,6 +39,7 @@ from torrentdist.model.access.host_record import HostRecord
 from torrentdist.model.access.token_messages import TokenRecord
 from torrentdist.model.access.zookeeper_identity import host_user
 from torrentdist.model.configuration.config import Config
+from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, JobId, MasterId, SupervisorId
 from torrentdist.model.policies.distribution_record import DistributionRecord
 from torrentdist.model.policies.retention_record import RetentionRecord
@@ -384,3 +386,35 @@ async def test_a_distribution_of_a_damaged_bundle_stays(enter: Enter) -> None:
 
     assert BundleId(BAD) in snapshot.distributions
     assert (BundleId(BAD),) == snapshot.assignments[SupervisorId("h1")].record.bundles
+
+
+class Hindered:
+    """A leader's office whose fence fails in the middle of the first round."""
+
+    def __init__(self, leader: InProcess) -> None:
+        self._leader, self._asked, self.gave_way = leader, 0, 0
+
+    def fence(self) -> Fence:
+        self._asked += 1
+        if self._asked == 2:
+            raise TorrentdistError("zookeeper_unavailable", detail="for once")
+        return self._leader.leadership.fence()
+
+    def led_for(self) -> float:
+        return 0.0
+
+    def give_way(self, reason: str) -> None:
+        self.gave_way += 1
+
+
+async def test_what_is_new_in_a_round_that_fails_is_seen_in_the_next(enter: Enter) -> None:
+    """A9: if this fails, a leader that lacks a bundle leads on beside a master that has it."""
+    leader = await leading(enter)
+    rounds, office = leader.new_rounds(), Hindered(leader)
+    seen = snapshot([bundle("code", holders=["m2"])], jobs=[job("j", ["code"])])
+    with pytest.raises(TorrentdistError):
+        await rounds._step(office, seen)
+    await rounds._step(office, seen)
+    await rounds._step(office, seen)
+
+    assert 1 == office.gave_way

@@ -1,7 +1,7 @@
 """Does what a leader owes the records of bundles and requests, one round after another.
 
 Always: a duty that fails is seen again in the next round. A round looks at what changed since the
-last one. Ages of all tombstones are looked at rarely.
+last one, and at everything if that failed. Ages of all tombstones are looked at rarely.
 Never: decide what is due. leader_duties.py does.
 """
 
@@ -106,7 +106,8 @@ class LeaderRounds:
 
     async def _step(self, office: Office, snapshot: ClusterSnapshot) -> float:
         await self._complete_tree(office.fence())
-        news = self._follower.news(snapshot)
+        follower, self._follower = self._follower, Follower()  # unless this step ends well
+        news = follower.news(snapshot)
         await self._loop.attempt(paths.REMOVALS, partial(self._tell_removals, office.fence(), snapshot, news))
         self._give_way_if_behind(office, snapshot, news)
         for duty in self._due(snapshot, news, office.led_for()):
@@ -116,6 +117,7 @@ class LeaderRounds:
             await self._loop.attempt(paths.REQUESTS, lambda: requests.trim_when_due(office.fence())),
             await self._loop.attempt(paths.CLUSTER, lambda: upgrade.step(snapshot, office.fence(), self._loop)),
         )
+        self._follower = follower
         return min([LOOK_SECS, *(wait for wait in waits if wait is not None)])
 
     async def _tell_removals(self, fence: Fence, snapshot: ClusterSnapshot, news: Changes | None) -> None:
