@@ -93,7 +93,7 @@ async def check_tree(tree: AclTree) -> None:
     async def check(path: str) -> None:
         found, wanted = await _acls_at(tree, path)
         wrong = flaw(found, wanted)
-        if wrong is not None and not tree.identity.table.is_lost(path, found):
+        if wrong is not None and not tree.identity.table.lacks_holder(path, found):
             raise TorrentdistError("acl_mismatch", path=path, detail=wrong)
 
     await _walk(tree, check)

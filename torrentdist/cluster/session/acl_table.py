@@ -124,8 +124,8 @@ class AclTable:
     def depends_on_data(self, path: str) -> bool:
         return self.is_graded and bool(row_of(path).holder)
 
-    def is_lost(self, path: str, acls: Sequence[Acl]) -> bool:
-        """Whether a holder could have this znode, and only masters have rights to it."""
+    def lacks_holder(self, path: str, acls: Sequence[Acl]) -> bool:
+        """Whether this znode may have a holder, and only masters have rights to it now."""
         return self.depends_on_data(path) and list(acls) == [self.own]
 
     def judges(self, path: str) -> bool:
