@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from small_disks import small_disk  # noqa: F401
 from torrentdist.bundle.content_check import verify_content
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile_and_recipe
+from torrentdist.bundle.reuse.chunk_plan import MOST_CHUNKS, OwnFile, known_parts
 from torrentdist.bundle.reuse.directory_sources import fill_from_directories, large_files_below
 from torrentdist.bundle.reuse.file_filling import Filling
 from torrentdist.bundle.reuse.part_filling import RECIPE
@@ -340,6 +342,30 @@ def test_what_would_move_is_told_by_the_recipes_alone(site: Site) -> None:
     told = site.reuse.shared_parts(meta, recipe, set())
 
     assert told == {old.digest: site.fill(meta, raw).size}
+
+
+def test_very_many_equal_files_are_compared_in_moments(site: Site) -> None:
+    """One request about a bundle of tiny equal files would keep a master busy for hours."""
+    site.publish("env-42.tar", OLD, keep=True)
+    meta, _ = site.make("env-43.tar", NEW)
+    [file] = meta.files
+    chunks = file_recipe(file.root, iter([(LEAST, b"x" * 16)] * 500_000))
+    many, began = msgspec.structs.replace(meta, files=meta.files * 2_000), time.process_time()
+
+    assert {} == site.reuse.shared_parts(many, Recipe((chunks,)), set())
+    assert time.process_time() - began < 5.0
+
+
+def test_very_many_equal_files_of_many_chunks_count_only_so_far(site: Site) -> None:
+    """One request about a bundle of large equal files would keep a master busy for hours."""
+    meta, raw = site.make("env-43.tar", NEW)
+    recipe, asked = parse_recipe(raw), list[object]()
+    assert recipe is not None
+    many = msgspec.structs.replace(meta, files=meta.files * 100_000)
+    own = [OwnFile("a", "env-43.tar", len(NEW), b"")]
+
+    assert {} == known_parts(many, recipe, own, asked.append, set())
+    assert MOST_CHUNKS // recipe.files[0].count == len(asked)
 
 
 def test_only_the_bundles_to_compare_with_count(site: Site) -> None:

@@ -13,13 +13,15 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from torrentdist.bundle.metafile import FileEntry, Metafile
-from torrentdist.bundle.reuse.recipe import Chunk, FileRecipe, Recipe
+from torrentdist.bundle.reuse.recipe import MAX_RECIPE_BYTES, PER_CHUNK, Chunk, FileRecipe, Recipe
 from torrentdist.bundle.reuse.reuse_plan import bytes_in
 
 MOST_CANDIDATES: Final = 3
 """Most files that are read for one arriving file."""
 READ_TIMES: Final = 3
 """Most bytes that are read for one arriving file, as a multiple of its size."""
+MOST_CHUNKS: Final = 2 * MAX_RECIPE_BYTES // PER_CHUNK
+"""Most chunks that `known_parts` looks at. Equal files share those of one, and may be very many."""
 _NUMBERS: Final = re.compile(r"[0-9]+([._-][0-9]+)*")
 
 S = TypeVar("S")
@@ -112,11 +114,15 @@ def known_parts(
     """Returns how many bytes of the files but `skip` are in whole pieces that chunks of other files
     make up, by the source that has most of the file."""
     counts: dict[S, int] = {}
+    left = MOST_CHUNKS
     likely = LikelyFiles(own)
     for file in meta.files:
         chunks = recipe.by_root.get(file.root)
         if chunks is None or file.path in skip or chunks.size != file.size:
             continue
+        left -= chunks.count
+        if left < 0:
+            break
         wanted, found, best = list(chunks.chunks()), list[Copy](), dict[S, int]()
         for one in likely.of(file):
             here = chunks_of(one)

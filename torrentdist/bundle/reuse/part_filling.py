@@ -99,12 +99,12 @@ def fill_parts(
     sources: set[Path] = set()
     suspects: set[Path] = set()
     for file in meta.files:
+        if not go_on():
+            break
         chunks = recipe.by_root.get(file.root)
         if chunks is None or file.path in skip or chunks.size != file.size:
             continue
         target = content / file.path
-        if not go_on():
-            break
         if not is_new and os.path.lexists(target):
             continue
         if copied := _copy_chunks(chunks, target, likely.of(file), known, go_on):

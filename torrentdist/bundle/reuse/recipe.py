@@ -38,7 +38,7 @@ class Chunk(msgspec.Struct, frozen=True, gc=False):
     hash: bytes
 
 
-class FileRecipe(msgspec.Struct, frozen=True):
+class FileRecipe(msgspec.Struct, frozen=True, dict=True):
     """The chunks of one file, in its order."""
 
     root: bytes
@@ -50,7 +50,7 @@ class FileRecipe(msgspec.Struct, frozen=True):
     def count(self) -> int:
         return len(self.lengths) // _LENGTH
 
-    @property
+    @cached_property
     def size(self) -> int:
         return sum(_numbers(self.lengths))
 
