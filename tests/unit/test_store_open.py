@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+from small_disks import small_disk  # noqa: F401
 
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile
@@ -19,6 +22,7 @@ from torrentdist.bundle.store.store import Store
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 
+MIB = 1024 * 1024
 NO_TEXT = b'{"schema": 1, "id": "\xff", "bindings": {"\xff": ""}}'
 
 HOLD_THE_STORE = """
@@ -51,6 +55,23 @@ def filled(data: Path, meta: Metafile, tmp_path: Path) -> Path:
     store.publish(meta.digest)
     store.close()
     return data
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def one_tree(top: Path, files: dict[str, bytes]) -> Metafile:
+    top.mkdir()
+    for name, content in files.items():
+        (top / name).write_bytes(content)
+    return make_metafile(top)
 
 
 @contextmanager
@@ -295,3 +316,42 @@ def test_a_clock_that_was_ahead_keeps_no_bundle_for_ever(filled: Path, meta: Met
     store.close()
     with closing(Store.open(filled, clock=lambda: 2e9)) as store:
         assert [meta.digest] == [one.digest for one in store.plan_prune(older_than=0, claims=lambda _: frozenset())]
+
+
+@pytest.mark.parametrize("has_room", [True, False])
+def test_what_arrives_again_shares_its_files_with_no_other_bundle(
+    small_disk: Callable[[int], Path],  # noqa: F811
+    tmp_path: Path,
+    has_room: bool,
+) -> None:
+    """A repair would write into another bundle, or a full disk would end what needs no room."""
+    size = 2 * MIB
+    metas = [one_tree(tmp_path / name, {"large": bytes(size), "more": name.encode()}) for name in ("old", "new")]
+    disk = small_disk(6 * MIB)
+    with opened(disk / "data") as store:
+        old, new = (store.begin(meta) / "content" for meta in metas)
+        (old / "large").write_bytes(bytes(size))
+        os.link(old / "large", new / "large")
+        (disk / "other").write_bytes(bytes(0 if has_room else 3 * MIB))
+
+        store.begin(metas[1], at_work=True)
+        shared = (old / "large").stat().st_nlink
+        store.begin(metas[1])
+
+        assert 2 == shared, "a fetch that is under way would lose its files"
+        assert 1 == (old / "large").stat().st_nlink
+        assert has_room == (new / "large").exists()
+        assert [] == list((store.data_dir / "transit").iterdir())
+
+
+def test_a_copy_that_fails_leaves_nothing(data: Path, meta: Metafile, tmp_path: Path) -> None:
+    """Each attempt on a failing disk would take more of it until the daemon is restarted."""
+    with opened(data) as store:
+        content = store.begin(meta) / "content"
+        shutil.copy(tmp_path / "source" / "file", content)
+        os.link(content / "file", tmp_path / "link")
+        with files_of_at_most(500), pytest.raises(TorrentdistError):
+            store.begin(meta)
+
+        assert [] == list((data / "transit").iterdir())
+        assert 1000 == (content / "file").stat().st_size

@@ -86,11 +86,11 @@ class HostStore(StoreView):
     async def metafile(self, digest: Digest) -> Metafile | None:
         return await in_heavy_thread(self._store.metafile, digest)
 
-    async def begin(self, meta: Metafile, among: Sequence[Digest] | None = None) -> Path:
-        """`among`: the bundles that it may be taken from; None: all."""
-        return await asyncio.to_thread(self._begin, meta, among)
+    async def begin(self, meta: Metafile, among: Sequence[Digest] | None = None, *, at_work: bool = False) -> Path:
+        """`among`: the bundles that it may be taken from; None: all. `at_work`: as in `Store`."""
+        return await asyncio.to_thread(self._begin, meta, among, at_work)
 
-    def _begin(self, meta: Metafile, among: Sequence[Digest] | None) -> Path:
+    def _begin(self, meta: Metafile, among: Sequence[Digest] | None, at_work: bool) -> Path:
         """Reserves room, at the cost of the bundles that this one is taken from only if there is no
         other way."""
         sources = self._reuse.sources(meta, among=among) if self._store.get(meta.digest) is None else []
@@ -108,6 +108,7 @@ class HostStore(StoreView):
                 claims=claims,
                 make_room=self._make_room,
                 keeps_links=self._reuse.may_link,
+                at_work=at_work,
             )
         except TorrentdistError as error:
             if error.code != "disk_full" or not sources:

@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 
 from torrentdist.bundle.files.deletion import delete
-from torrentdist.bundle.files.durability import fsync_dir, is_shortage, sync_filesystem, write_durably
+from torrentdist.bundle.files.durability import free_bytes, fsync_dir, is_shortage, sync_filesystem, write_durably
 from torrentdist.bundle.store.object_index import FileMark, Head, encode_index, read_head, read_marks
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
@@ -159,9 +159,10 @@ class Objects:
             raise
         fsync_dir(self._objects)
 
-    def resume(self, digest: Digest, raw_metafile: bytes, kept: Set[str]) -> None:
+    def resume(self, digest: Digest, raw_metafile: bytes, kept: Set[str], reserve: int) -> None:
         """Makes an existing object writable. It may be set aside or partly published. Links to the
-        files `kept` stay: nobody writes into them."""
+        files `kept` stay: nobody writes into them. Copies leave `reserve` bytes of the disk
+        free."""
         with suppress(FileNotFoundError):
             self._order(digest).unlink()
             fsync_dir(self._transit)
@@ -170,7 +171,7 @@ class Objects:
             write_durably(self.metafile(digest), raw_metafile)
         self.arriving_content(digest).mkdir(exist_ok=True)
         for part in self._parts(digest):
-            _make_writable(part, self._temporary(digest), {os.path.join(part, path) for path in kept})
+            _make_writable(part, self._temporary(digest), {os.path.join(part, path) for path in kept}, reserve)
 
     def seal(self, digest: Digest, head: Head, marks: list[FileMark]) -> None:
         """Writes the index and makes the whole object durable."""
@@ -281,7 +282,9 @@ def _remove_torn(folder: Path) -> None:
             (folder / name).unlink()
 
 
-def _make_writable(content: Path, temporary: Path, kept: Set[str]) -> None:
+def _make_writable(content: Path, temporary: Path, kept: Set[str], reserve: int) -> None:
+    """Copies files that have another link, since a repair must not write into that one. Where a
+    copy has no room the link goes, and the file is taken again from where it is."""
     for folder, _, files in os.walk(content):
         os.chmod(folder, os.lstat(folder).st_mode | 0o700)
         for name in files:
@@ -289,8 +292,19 @@ def _make_writable(content: Path, temporary: Path, kept: Set[str]) -> None:
             found = os.lstat(path)
             if stat.S_ISLNK(found.st_mode) or (found.st_nlink > 1 and path in kept):
                 continue
+            if found.st_nlink > 1 and free_bytes(content) - reserve < found.st_size:
+                os.unlink(path)
+                continue
             if found.st_nlink > 1:
-                # The file has another link, and a repair must not write into that copy.
-                shutil.copyfile(path, temporary)
-                os.rename(temporary, path)
+                _replace_by_copy(path, temporary)
             os.chmod(path, found.st_mode | 0o600)
+
+
+def _replace_by_copy(path: str, temporary: Path) -> None:
+    try:
+        shutil.copyfile(path, temporary)
+        os.rename(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise

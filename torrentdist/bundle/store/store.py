@@ -199,6 +199,7 @@ class Store(StoreView):
         claims: Claims = claim_everything,
         make_room: MakeRoom = keep_everything,
         keeps_links: bool = False,
+        at_work: bool = False,
     ) -> Path:
         """Reserves room and returns the object's directory; its bytes belong under `content/` in
         it.
@@ -208,7 +209,8 @@ class Store(StoreView):
         enough, none is removed and `disk_full` is raised. `shared` bytes will be taken from other
         bundles; they need no room on a file system that can clone. `own_bytes` is called only if
         room is lacking. `keeps_links`: nobody will write into small files, so those that other
-        bundles have too need no copy.
+        bundles have too need no copy. `at_work`: bytes arrive at this moment, so all stays as it
+        is.
         """
         digest = meta.digest
         with self._state.alone(digest), disk_failures(self.data_dir, needed=meta.size):
@@ -217,10 +219,11 @@ class Store(StoreView):
                 return directory
             self._reserve_room(digest, RoomNeeded(meta.size, shared, meta.packed_size), own_bytes, claims, make_room)
             try:
+                if at_work and directory.exists() and self._has_begun(meta):
+                    return directory
                 if directory.exists():
-                    self._objects.resume(
-                        digest, meta.raw, {f.path for f in meta.packed.files} if keeps_links else set()
-                    )
+                    kept = {file.path for file in meta.packed.files} if keeps_links else set()
+                    self._objects.resume(digest, meta.raw, kept, self._reserve)
                 else:
                     self._objects.create(digest, meta.raw)
             except BaseException:
@@ -229,6 +232,10 @@ class Store(StoreView):
                 raise
             self._begun[digest] = meta
         return directory
+
+    def _has_begun(self, meta: Metafile) -> bool:
+        begun = self._begun.get(meta.digest)
+        return begun is not None and begun.raw == meta.raw
 
     def publish(self, digest: Digest) -> StoredBundle:
         """Publishes an arriving bundle. The caller has verified every byte and closed every

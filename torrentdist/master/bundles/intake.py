@@ -105,6 +105,10 @@ class Intake:
         """Whether its uploader was heard in the last `within` seconds."""
         return digest in self._heard and self._heard[digest] >= time.monotonic() - within
 
+    def _is_arriving(self, digest: Digest) -> bool:
+        append = self._appends.get(digest)
+        return digest in self._runtime.fetches.under_way() or (append is not None and append.is_busy())
+
     def awaits(self, digest: Digest) -> bool:
         """Whether the swarm may bring this content from its uploader."""
         return digest not in self.over_http() and awaits_bytes(self._mirror.snapshot, self.bundles_of(digest))
@@ -132,14 +136,15 @@ class Intake:
             if entry is not None and entry.record.digest != meta.digest:
                 raise other_content(entry.record)
             if before is None:
-                self._operations.check_may_open(self._mirror.snapshot, bundle, meta.digest, uploader)
+                self._operations.check_may_open(self._mirror.snapshot, bundle, meta, uploader)
             if entry is None:
                 check_can_read(self._mirror.snapshot, meta)  # before room is taken for nothing
             if not any(_is_live(self._mirror.snapshot, other) for other in self.bundles_of(meta.digest)):
                 self._appends.pop(meta.digest, None)  # of an earlier upload: its bytes may be gone
             # Another leader may have opened it, so that this disk lacks the metafile.
             if before is None or (entry is not None and entry.record.state is not BundleState.REMOVED):
-                home = await self._runtime.store.begin(meta, None if ALL_BUNDLES in uploader.reads else ())
+                among = None if ALL_BUNDLES in uploader.reads else ()
+                home = await self._runtime.store.begin(meta, among, at_work=self._is_arriving(meta.digest))
                 await asyncio.to_thread(_renew, home / "metafile")  # it is not abandoned
                 recipe = await self._recipes.accept(meta.digest, recipe)
                 failure = self._attempts.disk_error(meta.digest)
