@@ -76,6 +76,17 @@ async def test_uploads_side_by_side_stay_within_the_quota(enter: Enter, tmp_path
     assert ["bytes", "quota_exceeded"] == ended
 
 
+async def test_an_upload_beyond_the_quota_is_refused_before_it_takes_room(enter: Enter, tmp_path: Path) -> None:
+    """If this fails, a team that has used its quota up fills the leader's disk with metafiles."""
+    master = await leader_with_quota(enter)
+    (tmp_path / "large").write_bytes(bytes(2000))
+
+    with pytest.raises(TorrentdistError, match="1500"):
+        master.operations.check_may_open(
+            master.mirror.snapshot, BundleId("large"), make_metafile(tmp_path / "large"), Uploader("team")
+        )
+
+
 async def test_many_uploads_give_way_in_several_transactions(enter: Enter, tmp_path: Path) -> None:
     """2,000 uploads of one content would give way in a transaction that ZooKeeper refuses, and
     their content could never be published."""

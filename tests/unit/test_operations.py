@@ -11,9 +11,11 @@ from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.cluster.session.znode_operations import Create, Op, Set
 from torrentdist.master.bundles.bundle_operations import removal_ops, upload_ops
+from torrentdist.master.changes.predicted_records import predicted
 from torrentdist.master.policies.distribution_orders import DistributionOrder, order_ops, targets
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, SupervisorId
+from torrentdist.model.policies.distribution_record import DistributionRecord, DistributionState
 from torrentdist.model.records import AssignmentRecord, BundleRecord, BundleState, JobStatus, decode
 
 A = BundleId("a")
@@ -112,6 +114,20 @@ def test_a_removal_ends_the_assignments_that_name_the_bundle() -> None:
     record = decode(assignment.data, AssignmentRecord, path="")
 
     assert (("b",), 1, 3) == (record.bundles, record.generation, assignment.version)
+
+
+@pytest.mark.parametrize("state", [DistributionState.RUNNING, DistributionState.STANDING])
+def test_a_removal_ends_the_distribution_before_it_tells_a_host(state: DistributionState) -> None:
+    """A16: the order would tell the hosts of a large fleet as fast as they are told to give up, and
+    the removal would never end."""
+    order = DistributionRecord(bundle=A, state=state, everywhere=True)
+    seen = snapshot([bundle("a")], supervisors=[supervisor("s1")], assigned={"s1": ["a"]}, distributions=[order])
+    after = predicted(seen, removal_ops(seen, A)[:1])
+    again = [op.path for op in removal_ops(after, A)]
+
+    assert after.distributions[A].record.is_over
+    assert "its bundle is removed" == after.distributions[A].record.reason
+    assert ["/assignments/s1", "/code-distributor/a"] == again
 
 
 def test_supervisors_are_chosen_by_name_or_by_all_labels() -> None:

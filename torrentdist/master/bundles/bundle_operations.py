@@ -20,12 +20,13 @@ from torrentdist.cluster.session.znode_operations import Check, Create, Op, Set
 from torrentdist.master.bundles.bundle_views import bundle_view, not_found, other_content
 from torrentdist.master.changes.answered_requests import Mutation
 from torrentdist.master.changes.commit import LeaderChanges
-from torrentdist.master.policies.distribution_changes import untell_ops
+from torrentdist.master.policies.distribution_changes import end_ops, untell_ops
 from torrentdist.master.policies.quotas import check_bytes, check_uploads
 from torrentdist.master.replication.possession import give_way_ops, must_prove
 from torrentdist.model.access.envelope import MAX_SIGNATURES, Envelope
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import BundleId, Digest
+from torrentdist.model.ids import BundleId
+from torrentdist.model.policies.distribution_record import DistributionState
 from torrentdist.model.records import BundleRecord, BundleState, encode
 from torrentdist.security.signing.signatures import BundleStatement, difference, parse_statement
 
@@ -78,7 +79,7 @@ class BundleOperations:
 
         def decide(snapshot: ClusterSnapshot) -> Sequence[Op]:
             wanted = min_replicas or default(snapshot)
-            self.check_may_open(snapshot, bundle, meta.digest, uploader)
+            self.check_may_open(snapshot, bundle, meta, uploader)
             ops = upload_ops(snapshot, bundle, meta, wanted, self._now(), recipe, uploader)
             return [*give_way_ops(snapshot, self._index.bundles_of(meta.digest), bundle), *ops]
 
@@ -86,17 +87,18 @@ class BundleOperations:
             uploader.name, mutation, decide, lambda s: bundle_view(s, bundle), batch=BATCH
         )
 
-    def check_may_open(self, snapshot: ClusterSnapshot, bundle: BundleId, digest: Digest, uploader: Uploader) -> None:
+    def check_may_open(self, snapshot: ClusterSnapshot, bundle: BundleId, meta: Metafile, uploader: Uploader) -> None:
         """Raises `too_many_uploads` if the uploader or the cluster has as many open ones as it may,
-        `proof_needed` for hidden content that it has not shown, and `bundle_not_found` if it goes
-        on with an upload whose bundle was removed."""
+        `quota_exceeded` if it may not keep that much, `proof_needed` for hidden content that it has
+        not shown, and `bundle_not_found` if it goes on with an upload whose bundle was removed."""
         self._index.follow(snapshot)
         if not opens(snapshot, bundle):
             return
         if uploader.goes_on and (entry := snapshot.bundles.get(bundle)) is not None:
             raise not_found(bundle, entry)
         check_uploads(self._uploads.of(snapshot), uploader.name)
-        if not uploader.has_proven and must_prove(snapshot, self._index.bundles_of(digest), uploader.reads):
+        check_bytes(snapshot, uploader.name, bundle, meta.size)
+        if not uploader.has_proven and must_prove(snapshot, self._index.bundles_of(meta.digest), uploader.reads):
             raise TorrentdistError("proof_needed", id=bundle)
 
     async def finish_upload(self, mutation: Mutation | None, bundle: BundleId) -> bytes:
@@ -163,8 +165,7 @@ def upload_ops(
     recipe: str = "",
     uploader: Uploader = ANYBODY,
 ) -> Sequence[Op]:
-    """Opens an upload; raises `conflict` if the id has other content, and `quota_exceeded` if its
-    owner may not keep that much.
+    """Opens an upload; raises `conflict` if the id has other content.
 
     The same content changes nothing, or brings the record to life again. An old minimum of replicas
     counts no longer where fewer masters are left, or where the bundle has no holders.
@@ -172,8 +173,6 @@ def upload_ops(
     entry = snapshot.bundles.get(bundle)
     if entry is not None and entry.record.digest != meta.digest:
         raise other_content(entry.record)
-    if opens(snapshot, bundle):
-        check_bytes(snapshot, uploader.name, bundle, meta.size)
     if entry is None:
         check_can_read(snapshot, meta)
         record = BundleRecord(
@@ -231,7 +230,8 @@ def check_can_read(snapshot: ClusterSnapshot, meta: Metafile) -> None:
 
 
 def removal_ops(snapshot: ClusterSnapshot, bundle: BundleId, index: RecordIndex | None = None) -> Sequence[Op]:
-    """Takes the bundle out of every assignment, then writes its tombstone.
+    """Takes the bundle out of every assignment, then writes its tombstone. Its distribution ends
+    first: it would go on telling the hosts.
 
     `index`: of this snapshot, if there is one.
     """
@@ -242,5 +242,8 @@ def removal_ops(snapshot: ClusterSnapshot, bundle: BundleId, index: RecordIndex 
     users = index.live_jobs_of(bundle)
     if users:
         raise TorrentdistError("in_use", id=bundle, detail=f"job {users[0]} needs it")
+    order, ended = snapshot.distributions.get(bundle), list[Op]()
+    if order is not None and not order.record.is_over:
+        ended = end_ops(order, DistributionState.CANCELLED, "its bundle is removed")
     untold = untell_ops(snapshot, bundle, index.told_to_keep(bundle))
-    return [*untold, *_rewrite(entry, state=BundleState.REMOVED)]
+    return [*ended, *untold, *_rewrite(entry, state=BundleState.REMOVED)]
