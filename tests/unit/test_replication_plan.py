@@ -85,9 +85,23 @@ def test_a_bundle_without_a_record_stays() -> None:
 
 def test_a_tombstone_drops_and_withdraws() -> None:
     """A16: a removed bundle would come back from a master that was away."""
-    removed = bundle("a", state=BundleState.REMOVED, holders=["m1"])
+    recorded = snapshot([bundle("a", state=BundleState.REMOVED, holders=["m1"])])
+    withdrawn = snapshot([bundle("a", state=BundleState.REMOVED)])
 
-    assert [WithdrawReplica(BundleId("a")), DropReplica(digest_of("a"))] == plan(snapshot([removed]), local("a"), 0.0)
+    assert [WithdrawReplica(BundleId("a"))] == plan(recorded, local("a"), 0.0)
+    assert [DropReplica(digest_of("a"))] == plan(withdrawn, local("a"), 0.0)
+
+
+def test_what_nobody_has_holds_up_nothing() -> None:
+    """A master whose disk lost many bundles would try for ever those that nobody has, and never
+    repair the others."""
+    lost = [bundle(name) for name in "abcdef"]
+    seen = snapshot([*lost, bundle("x", holders=["m2"]), bundle("y", holders=["m2"])])
+    rested = {digest_of(name): float(10 - number) for number, name in enumerate("abcdefx")}
+
+    assert [FetchReplica(BundleId(name), digest_of(name)) for name in "yxfe"] == plan(
+        seen, local(not_before=rested), 20.0
+    )
 
 
 def test_the_same_content_under_a_living_id_stays() -> None:

@@ -25,6 +25,7 @@ from torrentdist.master.master_session import MasterSession
 from torrentdist.master.replication.fetch_attempts import FetchAttempts
 from torrentdist.master.replication.replicator import LONGEST_RETRY_SECS, Replicator
 from torrentdist.model.configuration.config import ReplicationConfig, ZooKeeperConfig
+from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import MasterId
 from torrentdist.model.records import BundleState, encode
 
@@ -51,6 +52,16 @@ class PublishedStore:
         pass
 
 
+class DamagedStore(PublishedStore):
+    """It also has an arriving bundle whose files cannot be read."""
+
+    def arriving(self) -> list[str]:
+        return ["e" * 64]
+
+    async def arrival(self, digest: str) -> None:
+        raise TorrentdistError("disk_error", path="set-aside", detail="Input/output error")
+
+
 def test_a_replica_record_that_could_not_be_written_is_written_soon() -> None:
     """An upload would wait for up to two minutes for a copy that is there, because ZooKeeper did
     not answer for a moment."""
@@ -59,6 +70,20 @@ def test_a_replica_record_that_could_not_be_written_is_written_soon() -> None:
         waited = loop.run_until_complete(_secs_until_recorded(loop))
 
     assert waited < LONGEST_RETRY_SECS + 1.0
+
+
+def test_a_note_that_cannot_be_read_ends_no_master() -> None:
+    """A master would end at each start because of one bad sector, or of a moment without
+    descriptors."""
+    loop = VirtualLoop(random.Random(1))
+    with simulated(loop, 1):
+        loop.run_until_complete(_recorded_on(DamagedStore()))
+
+
+async def _recorded_on(store: PublishedStore) -> None:
+    """Returns once this master's copy is recorded."""
+    async with _mirrored() as (zk, mirror), _replicating(zk, mirror, store):
+        await mirror.wait_for(lambda s: s.holders(ETL.record.id) == ("m1",), 10.0)
 
 
 def test_a_replica_record_that_is_damaged_is_written_anew() -> None:
@@ -110,8 +135,8 @@ async def _secs_until_recorded(loop: VirtualLoop) -> float:
 
 
 @contextlib.asynccontextmanager
-async def _replicating(zk: ZooKeeper, mirror: Mirror) -> AsyncIterator[None]:
-    running = asyncio.create_task(_replicator(zk, mirror).run())
+async def _replicating(zk: ZooKeeper, mirror: Mirror, store: PublishedStore | None = None) -> AsyncIterator[None]:
+    running = asyncio.create_task(_replicator(zk, mirror, store or PublishedStore()).run())
     yield
     running.cancel()
     with contextlib.suppress(asyncio.CancelledError):
@@ -122,10 +147,10 @@ async def _exists(zk: ZooKeeper, path: str) -> bool:
     return await zk.exists(path) is not None
 
 
-def _replicator(zk: ZooKeeper, mirror: Mirror) -> Replicator:
+def _replicator(zk: ZooKeeper, mirror: Mirror, store: PublishedStore) -> Replicator:
     core: Any = SimpleNamespace(
         session=MasterSession(MasterId("m1"), zk, mirror),
-        host=SimpleNamespace(runtime=SimpleNamespace(store=PublishedStore())),
+        host=SimpleNamespace(runtime=SimpleNamespace(store=store)),
         config=SimpleNamespace(replication=ReplicationConfig()),
     )
     fetches: Any = SimpleNamespace(under_way=frozenset, joins_uploads=True, cancel=lambda: None)

@@ -52,6 +52,8 @@ class Abandon(msgspec.Struct, frozen=True):
     digest: Digest
 
 
+_Wanted = tuple[bool, float, int, BundleId, Digest]
+"""A fetch that may begin: whether it is no upload, until when it rests, and its holders."""
 Action = Abandon | FetchReplica | ForgetName | PublishReplica | WithdrawReplica | DropReplica
 
 
@@ -99,7 +101,7 @@ def plan(
     if not snapshot.present:
         return []
     actions: list[Action] = []
-    wanted: list[tuple[bool, int, BundleId, Digest]] = []
+    wanted: list[_Wanted] = []
     removed: set[Digest] = set()
     for bundle in snapshot.bundles if among is None else sorted(among):
         entry = snapshot.bundles[bundle]
@@ -116,7 +118,8 @@ def plan(
             if _may_fetch(entry, local, now):
                 holders = len(snapshot.holders(bundle))
                 uploading = entry.record.state is BundleState.UPLOADING
-                wanted.append((not uploading, holders, bundle, entry.record.digest))
+                failed = local.not_before.get(entry.record.digest, 0.0)
+                wanted.append((not uploading, failed, holders, bundle, entry.record.digest))
     removed = {digest for digest in removed if _is_here(local, digest) or local.names(digest)}
     stale = local.stale - local.fetching
     if stale or removed:
@@ -136,7 +139,9 @@ def _dropped(snapshot: ClusterSnapshot, index: RecordIndex, local: Local, digest
     names = local.names(digest)
     stays = digest in local.published and is_unrecorded(snapshot, names)
     if _is_here(local, digest) and not stays and not is_alive(snapshot, index, digest):
-        return [DropReplica(digest)]
+        # Its records go first: they must not count as copies if the bundle is uploaded again.
+        recorded = any(local.me in snapshot.bundles[id_].replicas for id_ in index.bundles_of(digest))
+        return [] if recorded else [DropReplica(digest)]
     known = [(name, snapshot.bundles[name]) for name in sorted(names) if name in snapshot.bundles]
     gone = [name for name, entry in known if entry.record.state is BundleState.REMOVED]
     return [ForgetName(name) for name in gone if local.me not in snapshot.bundles[name].replicas]
@@ -215,12 +220,13 @@ def _room(snapshot: ClusterSnapshot, local: Local, index: RecordIndex | None) ->
     return local.parallel - len(running)
 
 
-def _chosen(wanted: list[tuple[bool, int, BundleId, Digest]], room: int) -> list[Action]:
+def _chosen(wanted: list[_Wanted], room: int) -> list[Action]:
     """Returns the fetches to begin now: uploads first, since somebody waits for them, then the
-    rarest bundles.
+    rarest bundles. What has failed comes last, and what has rested longest first: bundles that
+    nobody has must not keep all room.
     """
     chosen: dict[Digest, Action] = {}
-    for not_uploading, _, bundle, digest in sorted(wanted):
+    for not_uploading, _, _, bundle, digest in sorted(wanted):
         if digest not in chosen and (room > 0 or not not_uploading):
             chosen[digest] = FetchReplica(bundle, digest)
             room -= not_uploading

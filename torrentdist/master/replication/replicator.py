@@ -80,12 +80,12 @@ class Replicator:
 
     async def _is_stale(self, digest: Digest) -> bool:
         """Whether an upload began long ago and is not finished."""
-        arrival = await self._runtime.store.arrival(digest)
-        if arrival is None or arrival.set_aside is not None:  # it may be the last copy there is
-            return False
         try:
+            arrival = await self._runtime.store.arrival(digest)
+            if arrival is None or arrival.set_aside is not None:  # it may be the last copy there is
+                return False
             begun = (await asyncio.to_thread(os.stat, self._runtime.store.object_dir(digest) / "metafile")).st_mtime
-        except OSError:
+        except (OSError, TorrentdistError):
             return False
         return time.time() - begun > self._config.abandon_secs
 
@@ -153,7 +153,7 @@ class Replicator:
                 await self._runtime.store.bind(bundle, digest)
                 await self._record(snapshot.bundles[bundle], digest)
             case WithdrawReplica(bundle):
-                await self._write(Delete(paths.replica(bundle, self._me)))
+                await self._withdraw(snapshot.bundles[bundle])
             case ForgetName(bundle):
                 await self._forget_name(bundle)
             case Abandon(digest):
@@ -169,6 +169,13 @@ class Replicator:
         is_there = self._me in entry.replicas or path in self._mirror.snapshot.damaged
         write = Set(path, data) if is_there else Create(path, data)
         await self._write(Check(paths.bundle(entry.record.id), entry.version), write)
+
+    async def _withdraw(self, entry: BundleEntry) -> None:
+        """Takes this master's record back. One of a removed bundle stays if that was uploaded again
+        since the plan was made."""
+        path, gone = paths.replica(entry.record.id, self._me), entry.record.state is BundleState.REMOVED
+        unchanged = [Check(paths.bundle(entry.record.id), entry.version)] if gone else []
+        await self._write(*unchanged, Delete(path))
 
     async def _write(self, *ops: Op) -> None:
         """Writes this master's replica record, or looks again at once."""
