@@ -150,6 +150,22 @@ def test_stop_gives_the_worker_its_grace(ward: Ward) -> None:
     assert b"on\nbye\n" == read_output(ward.home, Stream.STDOUT, 0).data
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="another user's process takes root")
+def test_one_that_may_not_be_told_yet_is_told_later(ward: Ward) -> None:
+    """If this fails, a job that is killed while a root launcher starts it ends the supervisor."""
+    living = ward.start("sleep", "60")
+    own = os.fork()
+    if own == 0:
+        os.setresuid(20000, 20000, 20000)
+        os._exit(guardian_processes.send(living, signal.SIGTERM))
+    _, status = os.waitpid(own, 0)
+
+    assert 0 == os.waitstatus_to_exitcode(status)
+    assert guardian_processes.send(living, signal.SIGKILL)
+    ward.end_of(living)
+    assert guardian_processes.send(living, signal.SIGKILL)
+
+
 def test_after_the_grace_the_whole_tree_is_killed(ward: Ward) -> None:
     """If this fails, a worker's children go on as if it were still assigned."""
     living = ward.start("sh", "-c", FAMILY, grace=0.2)

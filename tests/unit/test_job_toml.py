@@ -10,6 +10,7 @@ from torrentdist.client.job_client import job_in, read_job
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.jobs.job import JobSpec, Restart, RestartPolicy, parse_job
 from torrentdist.model.jobs.job_overrides import with_overrides
+from torrentdist.model.jobs.spark_job import UI_PORT, SparkSpec
 
 PLAIN = 'name = "wordcount"\ncommand = ["./run", "in put"]\n'
 
@@ -91,6 +92,15 @@ def test_what_is_wrong_is_told_with_its_line(line: str, expected: str) -> None:
     """The author of a job would search the whole file for the mistake."""
 
     assert expected == refused(PLAIN + line + "\n")
+
+
+@pytest.mark.parametrize(
+    ("said", "port"),
+    [("4050", 4050), (4050, 4050), ("0", 0), ("", UI_PORT), ("²", UI_PORT), ("9" * 5000, UI_PORT)],
+)
+def test_the_port_of_a_drivers_page_is_a_number(said: str | int, port: int) -> None:
+    """One job with an odd port would end the supervisor of each host that it comes to."""
+    assert port == SparkSpec(conf={"spark.ui.port": said}).ui_port
 
 
 def test_a_command_without_its_closing_quote() -> None:

@@ -17,6 +17,7 @@ from torrentdist.host.http.web import PRINCIPAL
 from torrentdist.model.ids import JobId
 from torrentdist.model.wire.headers import NEXT_OFFSET, OFFSET
 from torrentdist.security.authorization import LOCAL
+from torrentdist.supervisor.jobs.host_workers import keep_tidy
 from torrentdist.supervisor.process.last_words import MOST_CHARACTERS, TAIL_BYTES, last_line, why_failed
 from torrentdist.supervisor.process.output_api import OutputApi
 from torrentdist.supervisor.process.output_files import Piece, Span, Stream, read_output, span_of
@@ -194,6 +195,17 @@ def test_directories_without_a_worker_go_at_the_start(homes: Homes) -> None:
 
     assert [homes.work(KEY)] == [*(homes.data_dir / "workers" / "etl").iterdir()]
     assert [] == [*homes.told(ETL).iterdir()]
+
+
+async def test_a_disk_that_refuses_ends_no_tidying(tmp_path: Path) -> None:
+    """If this fails, a host whose disk can only be read ends within the hour, although it seeds and
+    serves what it has."""
+    (tmp_path / "data").touch()
+    tidying = asyncio.create_task(keep_tidy(Homes(tmp_path / "data"), tuple, 1.0))
+    await asyncio.wait({tidying}, timeout=0.3)
+
+    assert not tidying.done()
+    tidying.cancel()
 
 
 @pytest.mark.usefixtures("strict_umask")

@@ -4,6 +4,7 @@ Always: everything that it names is a file of its own bundle.
 Never: look into the bundle.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import PurePosixPath
@@ -63,7 +64,7 @@ class SparkSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     def ui_port(self) -> int:
         """The first port that the driver's web page tries."""
         said = str(self.conf.get("spark.ui.port", ""))
-        return int(said) if said.isdigit() else UI_PORT
+        return int(said) if re.fullmatch("[0-9]{1,5}", said) else UI_PORT
 
 
 def files_of(command: Sequence[str], spark: SparkSpec) -> Iterator[tuple[str, str, tuple[str, ...]]]:

@@ -89,7 +89,7 @@ class HostWorkers:
             Loop("barriers", self._barriers.run),
             Loop("assigning", self.assigning.run),
             Loop("isolation", lambda: self._leases.watch_isolation(self)),
-            Loop("output", self._watch_output),
+            Loop("output", lambda: keep_tidy(self.homes, self.placed, self._settings.log_keep_secs)),
             Loop("applications", lambda: self._applications.run(self._table.drivers)),
         )
 
@@ -194,15 +194,6 @@ class HostWorkers:
         for listener in self._listeners:
             listener()
 
-    async def _watch_output(self) -> None:
-        while True:
-            await asyncio.to_thread(worker_homes.close_to_others, self.homes)
-            await asyncio.to_thread(worker_homes.drop_orphans, self.homes, self.placed())
-            await asyncio.to_thread(
-                worker_homes.drop_old_output, self.homes, self.placed(), self._settings.log_keep_secs
-            )
-            await asyncio.sleep(OUTPUT_LOOK_SECS)
-
     async def _save_seat(self, seat: Seat) -> None:
         try:
             await asyncio.to_thread(local_state.save_seat, self.homes.data_dir, self._boot, seat)
@@ -224,3 +215,15 @@ class HostWorkers:
         await self._starts.close()
         await self._running.close()
         self._leases.close()
+
+
+async def keep_tidy(homes: Homes, placed: Callable[[], Collection[Key]], keep_secs: float) -> None:
+    """Removes what workers have left, again and again. A disk that refuses is for the next time."""
+    while True:
+        try:
+            await asyncio.to_thread(worker_homes.close_to_others, homes)
+            await asyncio.to_thread(worker_homes.drop_orphans, homes, placed())
+            await asyncio.to_thread(worker_homes.drop_old_output, homes, placed(), keep_secs)
+        except OSError as error:
+            log.warning("cannot tidy the directories of workers", reason=str(error))
+        await asyncio.sleep(OUTPUT_LOOK_SECS)

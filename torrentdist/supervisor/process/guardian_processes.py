@@ -107,14 +107,22 @@ def pidfd_of(process: Living) -> int | None:
     return None
 
 
-def send(process: Living, number: signal.Signals) -> None:
-    """Sends a signal to exactly this process, if it is still alive."""
-    fd = pidfd_of(process)
-    if fd is None:
-        return
-    with contextlib.suppress(ProcessLookupError):
-        signal.pidfd_send_signal(fd, number)
-    os.close(fd)
+def send(process: Living, number: signal.Signals) -> bool:
+    """Sends a signal to exactly this process, if it is still alive. Returns False if it may not be
+    sent yet: a guardian that a launcher has just started is still root."""
+    try:
+        fd = pidfd_of(process)
+        if fd is None:
+            return True
+        try:
+            signal.pidfd_send_signal(fd, number)
+        finally:
+            os.close(fd)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def reap(process: Living) -> None:

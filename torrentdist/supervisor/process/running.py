@@ -134,17 +134,17 @@ class Running:
         """Tells the guardian to stop or kill its run, or kills the guardian itself. What a run has
         left elsewhere ends by the first measure.
 
-        Returns False if the run has just ended, or if the guardian is not known yet; then the next
-        round tries again.
+        Returns False if the run has just ended, or if the guardian is not known yet or cannot be
+        told; then the next round tries again.
         """
         handle = self._handles.get(key)
         if handle is None or (handle.living is None and not handle.has_left):
             return False
         if handle.has_left and handle.measure is not Measure.NONE:
             return False
+        if handle.living is not None and not guardian_processes.send(handle.living, SIGNALS[measure]):
+            return False
         handle.measure, handle.measured_at = measure, time.monotonic()
-        if handle.living is not None:
-            guardian_processes.send(handle.living, SIGNALS[measure])
         return True
 
     # following
