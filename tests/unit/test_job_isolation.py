@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pwd
 from typing import Any
 
 import pytest
 
-from torrentdist.launcher.job_users import NOBODY, JobUsers
+from torrentdist.launcher.job_users import NOBODY, JobUsers, barred_users
 from torrentdist.launcher.launcher_client import HostIsolation
+from torrentdist.launcher.privileges import User
 from torrentdist.model.configuration.config import ApiConfig, Config, JobsConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.supervisor.process.job_isolation import (
@@ -135,6 +137,16 @@ def test_each_job_gets_a_user_of_its_own() -> None:
     assert taken[3] == free_user(RANGE, [uid for uid in taken if uid != taken[3]], "again")
     assert 20000 == free_user(JobUsers(20000, 20000), [20000], "shared")
     assert len({free_user(RANGE, [], f"job-{number}") for number in range(30)}) > 1
+
+
+def test_no_job_gets_the_daemons_own_user_or_one_of_its_group() -> None:
+    """If this fails, a job of a wide range of users can do all that the supervisor can."""
+    nobody = pwd.getpwnam("nobody")
+    users = JobUsers(1, 65535)
+
+    assert {20000} == barred_users(RANGE, User(20000, 20000))
+    assert nobody.pw_uid in barred_users(users, User(20000, nobody.pw_gid))
+    assert nobody.pw_uid not in barred_users(users, User(20000, 20000))
 
 
 def test_workers_get_the_variables_that_are_named() -> None:

@@ -92,6 +92,7 @@ def test_a_run_may_be_of_a_user_that_the_caller_may_be(caller: User, uid: int, u
     [
         (DAEMON, 0, NOBODY), (DAEMON, 2000, NOBODY), (DAEMON, 0, JobUsers(0, 3000)), (DAEMON, 1999, JOBS),
         (DAEMON, 3000, JOBS), (ROOT, 2000, NOBODY), (User(1000, 2000), 2000, JOBS),
+        (User(2000, 2000), 2000, JOBS),
     ],
 )  # fmt: skip
 def test_a_run_of_another_user_is_refused(caller: User, uid: int, users: JobUsers) -> None:

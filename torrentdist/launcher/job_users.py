@@ -84,6 +84,13 @@ def name_of(uid: int) -> str:
     return pwd.getpwuid(uid).pw_name if is_listed(uid) else f"job-{uid}"
 
 
+def barred_users(users: JobUsers, daemon: User) -> frozenset[int]:
+    """Returns those of the users that may run no jobs, as far as the host lists its users."""
+    listed = (User(found.pw_uid, found.pw_gid) for found in pwd.getpwall() if users.has(found.pw_uid))
+    own = {daemon.uid} if users.has(daemon.uid) else set()
+    return frozenset(own.union(user.uid for user in listed if not may_run_jobs(user, users, daemon)))
+
+
 def may_run_jobs(user: User, users: JobUsers, daemon: User) -> bool:
     """Whether a daemon of one user may start jobs as another."""
     return users.has(user.uid) and user.uid not in (0, daemon.uid) and user.gid not in (0, daemon.gid)

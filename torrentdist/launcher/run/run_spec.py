@@ -96,7 +96,7 @@ def _user(given: dict[str, Any], caller: User, users: JobUsers) -> User:
     if given.get("uid") is None:
         return caller
     user = user_of(_number(given, "uid"))
-    if user != caller and not may_run_jobs(user, users, caller):
+    if (user != caller or users.has(user.uid)) and not may_run_jobs(user, users, caller):
         raise NotAllowed(f"user {user.uid}, group {user.gid}: runs of this user are not allowed")
     return user
 

@@ -77,13 +77,14 @@ def _with_jobs(state: LocalState) -> LocalState:
     )
 
 
-def with_user(state: LocalState, job: JobId, users: JobUsers, seed: str) -> LocalState:
-    """Returns the state in which the job has one of these users. It has none if all are taken."""
+def with_user(state: LocalState, job: JobId, users: JobUsers, seed: str, barred: Collection[int] = ()) -> LocalState:
+    """Returns the state in which the job has one of these users that is not barred. It has none if
+    all are taken."""
     uid = state.users.get(job)
     if uid is not None and users.has(uid):
         return state
     others = {other: uid for other, uid in state.users.items() if other != job}
-    chosen = free_user(users, set(others.values()), f"{seed}/{job}")
+    chosen = free_user(users, {*others.values(), *barred}, f"{seed}/{job}")
     return replace(state, users=others if chosen is None else {**others, job: chosen})
 
 

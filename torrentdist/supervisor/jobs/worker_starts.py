@@ -17,6 +17,8 @@ import msgspec
 from msgspec.structs import replace
 
 from torrentdist.bundle.store.store import StoredBundle
+from torrentdist.launcher.job_users import barred_users
+from torrentdist.launcher.privileges import own_user
 from torrentdist.launcher.run.run_lease import clock
 from torrentdist.log import get_logger
 from torrentdist.model.errors import EXIT_NOT_ALLOWED, TorrentdistError, required
@@ -157,7 +159,8 @@ class WorkerStarts:
             return shared
         seed = str(self._homes.data_dir)
         if local.state.users.get(job) is None or not users.has(local.state.users[job]):
-            await local.commit(lambda state: placement.with_user(state, job, users, seed))
+            barred = await asyncio.to_thread(barred_users, users, own_user())
+            await local.commit(lambda state: placement.with_user(state, job, users, seed, barred))
         uid = required(local.state.users.get(job), "jobs_not_isolated", detail=f"each user of {users} has a job here")
         return replace(shared, uid=uid)
 
@@ -220,7 +223,9 @@ class WorkerEnds:
         reason = "its guardian was lost" if status is None else status.reason
         log.info("worker ended", job=place.job, worker=place.worker, exit_code=code, reason=reason or "by itself")
         silent = self._heartbeats.forget(run.id)
-        if status is None or facts is None:
+        if status is None:  # It may have been refused its start, and would be again.
+            return replace(after_end(before, code), not_before=clock() + FAILED_START_SECS), reason
+        if facts is None:
             return after_end(before, code), reason
         ran = status.at - run.started_at
         if silent:
