@@ -4,6 +4,7 @@ oracle outside."""
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from job_host import JobHost, Masters
 from zookeeper_fixtures import eventually, eventually_async
 
+from torrentdist.cluster import paths
 from torrentdist.launcher.run.run_lease import clock
 from torrentdist.model.ids import BundleId, JobId
 from torrentdist.model.jobs.job import Restart, RestartPolicy
@@ -70,6 +72,27 @@ async def test_a_start_that_fails_unexpectedly_keeps_no_barrier(host: JobHost) -
 
 async def is_free(host: JobHost, job: str) -> bool:
     return await host.barrier_owner(job) is None
+
+
+async def test_a_host_that_comes_back_starts_nothing_that_it_is_not_told_of(host: JobHost) -> None:
+    """If this fails, a job that was killed a week ago runs again on a host that was away. It takes
+    long: a supervisor starts twice."""
+    host.job("etl")
+    await host.assign(("etl", 0))
+    await host.running("etl")
+    await host.end(signal.SIGKILL)
+    [status] = host.statuses()
+    os.kill(status["guardian"], signal.SIGKILL)
+    await host.ended("etl")
+    await host.zk.delete(paths.assignment(host.id))
+    host.masters.heard.clear()
+    await host.start()
+    await eventually(lambda: len(host.masters.heard) > 10)
+    before = len(host.oracle.stints("etl", 0))
+    await host.assign(("etl", 0))
+    await host.running("etl")
+
+    assert 1 == before
 
 
 async def test_a_worker_in_backoff_says_why(host: JobHost) -> None:

@@ -312,6 +312,15 @@ def test_a_restart_policy_is_kept(exits: list[tuple[int, float]], policy: Restar
         short_ones += 1
 
 
+@pytest.mark.parametrize("barrier", Barrier)
+def test_nothing_starts_before_the_assignment_was_read(barrier: Barrier) -> None:
+    """If this fails, a host that was away for long runs what was taken from it meanwhile."""
+    launch = Launch("1", GRACE, OnIsolation.STOP, Restart())
+    worker = Worker(KEYS[0], assigned=True, launch=launch, bundles_here=True, barrier=barrier, confirmed=False)
+
+    assert [] == plan([worker], RunLease(1, 10.0, 12.0), 0.0)
+
+
 @given(st.sets(st.integers(0, 20)))
 def test_a_slot_is_given_once(used: Iterable[int]) -> None:
     """If this fails, two workers of a host share a slot, and compete for what they choose by it."""

@@ -38,6 +38,7 @@ class AssignmentLoop:
         if placement.follow(self._local.state, record) != self._local.state:
             await self._local.note(lambda state: placement.follow(state, record))
             self._ask.set()
+        self._local.confirm()
 
     async def bind_to_cluster(self, cluster: str) -> None:
         """Binds the local state to `cluster`. Returns once no worker of another cluster runs

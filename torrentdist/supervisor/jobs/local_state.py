@@ -204,10 +204,18 @@ class LocalStateFile:
         self._on_change = on_change
         self._turn = asyncio.Lock()
         self._state = state
+        self.is_confirmed = False
+        """Whether the state follows an assignment that this process has read."""
 
     @property
     def state(self) -> LocalState:
         return self._state
+
+    def confirm(self) -> None:
+        """Notes that the state follows the assignment."""
+        if not self.is_confirmed:
+            self.is_confirmed = True
+            self._on_change()
 
     async def commit(self, change: Change) -> None:
         """Applies a change, and returns when it would survive a crash. Raises OSError if the disk

@@ -136,6 +136,7 @@ class WorkerTable:
             barrier=self._barriers.state_of(resource_of(place.key)),
             run=None if handle is None else _run(handle, self._heartbeats.is_silent(handle.run.id)),
             life=placement.life_of(place, clock() - time.monotonic()),
+            confirmed=self.local.is_confirmed,
         )
 
     def _facts(self, place: WorkerPlace) -> JobFacts | None:
@@ -185,6 +186,8 @@ def state_of(worker: Worker, now: float) -> tuple[WorkerState, str]:
         return WorkerState.WAITING, "for the job's record"
     if not worker.bundles_here:
         return WorkerState.WAITING, FOR_BUNDLES
+    if not worker.confirmed:
+        return WorkerState.WAITING, "for this host's assignment"
     if now < worker.life.not_before:
         return WorkerState.BACKOFF, ""
     return WorkerState.WAITING, "" if worker.barrier is Barrier.HELD else "for its barrier"

@@ -84,6 +84,9 @@ class Worker(msgspec.Struct, frozen=True):
     barrier: Barrier = Barrier.FREE
     run: Run | None = None
     life: Life = Life()
+    confirmed: bool = True
+    """Whether this process has read the host's assignment. The last one's may be long out of
+    date."""
 
     @property
     def wants_to_run(self) -> bool:
