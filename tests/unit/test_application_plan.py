@@ -58,6 +58,7 @@ def test_a_state_that_nobody_knows_is_alive() -> None:
         ("FINISHED", "SUCCEEDED", ApplicationEnd(0)),
         ("FINISHED", "FAILED", ApplicationEnd(1, "application_1_7 ended as FAILED: no such table")),
         ("FAILED", "FAILED", ApplicationEnd(1, "application_1_7 failed: no such table")),
+        ("FAILED", "SUCCEEDED", ApplicationEnd(1, "application_1_7 failed: no such table")),
         ("KILLED", "KILLED", ApplicationEnd(1, "application_1_7 was killed: no such table")),
     ],
 )

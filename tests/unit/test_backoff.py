@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+import urllib.error
+from email.message import Message
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from torrentdist.master.replication.fetch_attempts import FetchAttempts
-from torrentdist.model.backoff import SHORTEST_PAUSE_SECS, Retry, pause_secs, secs_until_retry
+from torrentdist.model.backoff import SHORTEST_PAUSE_SECS, Retry, kind_of, pause_secs, secs_until_retry
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
 
@@ -51,6 +53,19 @@ def test_a_failure_is_news_once_until_the_next_success() -> None:
     assert 4.0 <= longest <= 8.0
     assert 0.5 <= after <= 1.0
     assert again.failed("refused")
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (TorrentdistError("unreachable", url="a", detail="b"), "unreachable"),
+        (OSError(28, "full"), "OSError"),
+        (urllib.error.HTTPError("http://a", 0, "", Message(), None), "HTTPError"),
+    ],
+)
+def test_the_kind_of_a_failure_is_its_code_or_its_class(error: Exception, expected: str) -> None:
+    """If this fails, failures of two kinds are logged as one, or each attempt is news."""
+    assert expected == kind_of(error)
 
 
 @pytest.mark.parametrize(
