@@ -1,13 +1,20 @@
 """Grants of barriers: which are made, moved and taken back."""
 
+from typing import Any
+
 from msgspec.structs import replace
 from records_of import snapshot
 
 from torrentdist.cluster import paths
-from torrentdist.cluster.records.snapshot import AssignmentEntry
+from torrentdist.cluster.records.mirror import Mirror
+from torrentdist.cluster.records.snapshot import AssignmentEntry, Changes, ClusterSnapshot
 from torrentdist.cluster.session.znode_operations import Create, Delete
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.master.master_session import MasterSession
+from torrentdist.master.places.grant_loop import GrantLoop
 from torrentdist.master.places.grant_plan import GrantChange, grant_changes, grant_path, wanted_of
-from torrentdist.model.ids import JobId, SupervisorId
+from torrentdist.model.configuration.config import ZooKeeperConfig
+from torrentdist.model.ids import JobId, MasterId, SupervisorId
 from torrentdist.model.records import AssignmentRecord, WorkerAssignment
 
 HOST = SupervisorId("h1")
@@ -45,3 +52,37 @@ def test_a_grant_moves_in_one_transaction() -> None:
     assert [Create(path, b"a")] == GrantChange("r", None, "a").ops()
     assert [Delete(path), Create(path, b"b")] == GrantChange("r", "a", "b").ops()
     assert [Delete(path)] == GrantChange("r", "a", None).ops()
+
+
+def assigned_to(*hosts: str) -> dict[SupervisorId, AssignmentEntry]:
+    """Returns the assignments that h1 and h2 have while these hosts are told to run the worker."""
+    worker = (WorkerAssignment(job=ETL, worker=0),)
+    told = {host: worker if host in hosts else () for host in ("h1", "h2")}
+    return {SupervisorId(host): AssignmentEntry(AssignmentRecord(workers=told[host]), 0) for host in told}
+
+
+def seen_after(before: ClusterSnapshot, host: str, *hosts: str) -> ClusterSnapshot:
+    """Returns the next snapshot, in which the assignment of `host` was read again."""
+    step = Changes(assignments=frozenset({SupervisorId(host)}))
+    version, recent = before.version + 1, (*before.recent, step)
+    return replace(before, assignments=assigned_to(*hosts), version=version, recent=recent)
+
+
+def test_a_moved_worker_has_its_grant_whichever_assignment_is_seen_first() -> None:
+    """If this fails, a worker that moves gets no barrier on its new host until the leader
+    changes."""
+    zookeeper = ZooKeeper(ZooKeeperConfig())
+    unasked: Any = None
+    loop = GrantLoop(MasterSession(MasterId("m1"), zookeeper, Mirror(zookeeper)), unasked)
+    places = {SupervisorId("h1"): "user-1", SupervisorId("h2"): "user-2"}
+    old = replace(snapshot(), assignments=assigned_to("h1"), places=places)
+    both = seen_after(old, "h2", "h1", "h2")
+    moved = seen_after(both, "h1", "h2")
+    ended = seen_after(moved, "h2")
+    wanted = []
+    for each in (old, both, moved, ended):
+        loop._follow(each)
+        wanted.append(dict(loop._wanted))
+
+    resource = paths.worker_resource(ETL, 0)
+    assert [{resource: "user-1"}, {resource: "user-2"}, {resource: "user-2"}, {}] == wanted

@@ -83,8 +83,10 @@ class GrantLoop:
         gained: dict[str, str] = {}
         for host in map(SupervisorId, hosts):
             wanted = wanted_of(snapshot, host)
-            for resource in self._of_host.pop(host, {}):
-                self._wanted.pop(resource, None)
+            for resource, user in self._of_host.pop(host, {}).items():
+                # A worker's new host may have been seen before its old one.
+                if self._wanted.get(resource) == user:
+                    del self._wanted[resource]
                 self._stale.add(resource)
             if wanted:
                 self._of_host[host] = wanted
