@@ -11,12 +11,19 @@ from swarm_members import membership
 
 from torrentdist.bundle.metafile import parse_metafile
 from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.model.access.swarm_certificate_messages import MOST_DIGESTS
 from torrentdist.model.configuration.config import Config, SwarmConfig, TlsConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.security.authority.certificates import new_key
 from torrentdist.security.authority.membership_files import keep_memberships, read_memberships
 from torrentdist.security.authority.pem_texts import key_pem, parse_key, public_key_pem
-from torrentdist.security.authority.swarm_authority import PERSON_LIFETIME, swarm_authority
+from torrentdist.security.authority.swarm_authority import (
+    HOST_LIFETIME,
+    PERSON_LIFETIME,
+    issued_for,
+    memberships_of,
+    swarm_authority,
+)
 from torrentdist.security.authority.swarm_issuing import SwarmIssuing
 from torrentdist.security.private_files import write_private
 from torrentdist.swarm.membership.wire_metafile import hash_on_wire, with_swarm_ca
@@ -75,6 +82,17 @@ def test_a_host_reads_what_it_has_written(tmp_path: Path) -> None:
     assert (held,) == read_memberships(tmp_path / "swarm.pem")
     assert () == read_memberships(tmp_path / "none.pem")
     assert 0o600 == (tmp_path / "swarm.pem").stat().st_mode & 0o777
+
+
+def test_a_host_reads_certificates_of_as_many_bundles_as_one_may_name(tmp_path: Path) -> None:
+    """If this failed, a host with very many bundles would join no swarm when it starts without
+    masters."""
+    names = [f"{number:032x}" for number in range(MOST_DIGESTS)]
+    key, cas = new_key(), [swarm_authority(new_key()) for _ in range(2)]
+    held = memberships_of(key, issued_for(cas, key.public_key(), HOST_LIFETIME, time.time(), names))
+    keep_memberships(tmp_path / "swarm.pem", held)
+
+    assert held == read_memberships(tmp_path / "swarm.pem")
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:

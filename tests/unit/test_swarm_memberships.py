@@ -118,6 +118,16 @@ def test_a_file_that_cannot_be_written_stops_no_daemon(tmp_path: Path) -> None:
     assert [1] == [len(held) for held in started(tmp_path, key=True, kept_in=tmp_path / "missing")]
 
 
+@pytest.mark.parametrize(("key", "members"), [(True, 1), (False, 0)], ids=["a master", "a supervisor"])
+def test_a_damaged_file_stops_no_daemon(key: bool, members: int, tmp_path: Path) -> None:
+    """If this failed, a daemon whose file of certificates is damaged would end at each start,
+    though it can get new ones."""
+    write_private(tmp_path / "swarm.pem", key_pem(new_key()))
+
+    assert members == len(started(tmp_path, key=key, kept_in=tmp_path, must_issue=key))
+    assert not key or 1 == len(read_memberships(tmp_path / "swarm.pem"))
+
+
 class Counted:
     """Masters that do not answer, and the questions that they were asked."""
 

@@ -14,19 +14,20 @@ from typing import Final
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wording import cause_text
 
-_MOST_BYTES: Final = 64 * 1024
+_MOST_KEY_BYTES: Final = 64 * 1024
 
 
-def read_private(path: Path) -> bytes:
-    """Reads a file that only its owner can read. Raises OSError or `secret_invalid`."""
+def read_private(path: Path, most: int = _MOST_KEY_BYTES) -> bytes:
+    """Reads a file that only its owner can read, of at most `most` bytes. Raises OSError or
+    `secret_invalid`."""
     with path.open("rb") as stream:
         mode = os.fstat(stream.fileno()).st_mode
-        data = stream.read(_MOST_BYTES + 1)
+        data = stream.read(most + 1)
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         detail = f"others can get at it (mode {stat.S_IMODE(mode):04o})"
         raise TorrentdistError("secret_invalid", path=str(path), detail=detail)
-    if len(data) > _MOST_BYTES:
-        raise TorrentdistError("secret_invalid", path=str(path), detail="it is longer than any key")
+    if len(data) > most:
+        raise TorrentdistError("secret_invalid", path=str(path), detail=f"it is longer than {most} bytes")
     return data
 
 

@@ -79,14 +79,20 @@ class SwarmMemberships:
         self._said = ""
 
     async def start(self, *, must_issue: bool) -> None:
-        """Takes what the file holds. A host with the CA's key is a member afterwards.
+        """Takes what the file holds, if it can be read. A host with the CA's key is a member
+        afterwards.
 
         `must_issue`: raises `swarm_key_missing` on a host without that key.
         """
         if must_issue and not self._issuing.key_file:
             raise TorrentdistError("swarm_key_missing")
         self._stamp = await asyncio.to_thread(self._stamps)
-        self._take(await asyncio.to_thread(read_memberships, self._path))
+        held: tuple[SwarmMembership, ...] = ()
+        try:
+            held = await asyncio.to_thread(read_memberships, self._path)
+        except TorrentdistError as error:
+            log.warning("the certificates of the swarm cannot be read, and are replaced", reason=error.message)
+        self._take(held)
         if self._issuing.key_file:
             await self._renew(time.time())
 

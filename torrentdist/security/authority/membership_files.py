@@ -15,6 +15,8 @@ from torrentdist.security.authority.swarm_authority import memberships_text, par
 from torrentdist.security.private_files import read_private, replace_private
 
 MEMBERSHIP: Final = "swarm.pem"
+_MOST_BYTES: Final = 4 * 1024 * 1024
+"""A certificate of MOST_DIGESTS bundles has 90 kB, and each CA of the swarm issues one."""
 
 
 def membership_file(config: Config) -> Path:
@@ -26,7 +28,7 @@ def membership_file(config: Config) -> Path:
 def read_memberships(path: Path) -> tuple[SwarmMembership, ...]:
     """Reads the file; nothing if there is none. Raises `certificate_invalid`."""
     try:
-        return parse_memberships(read_private(path).decode("ascii"))
+        return parse_memberships(read_private(path, _MOST_BYTES).decode("ascii"))
     except FileNotFoundError:
         return ()
     except (OSError, ValueError) as exc:
