@@ -18,7 +18,8 @@ from torrentdist.security.authority.pem_texts import certificate_pem, parse_cert
 from torrentdist.security.certificate_identity import CertificateIdentity, CertificateRole
 
 NOW = 1_800_000_000.0
-AUTHORITY, OTHER, KEY = new_authority("prod", NOW), new_authority("prod", NOW), new_key()
+AUTHORITY, OTHER = (new_authority("prod", new_key(), NOW) for _ in range(2))
+KEY = new_key()
 NAME = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", fullmatch=True)
 HOST = st.builds(
     CertificateIdentity, st.just("prod"), st.sampled_from([CertificateRole.MASTER, CertificateRole.SUPERVISOR]), NAME

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -66,6 +67,58 @@ def test_a_second_run_changes_nothing(ca: Path) -> None:
 
     assert (False, False, first.serial) == (again[0].created, again[1].created, again[1].serial)
     assert before == content(ca)
+
+
+@pytest.mark.parametrize("lost", [["ca.pem"], ["ca.pem", "zookeeper.auth"]])
+def test_an_interrupted_ca_is_completed_under_its_key(ca: Path, lost: list[str]) -> None:
+    """A disk that was full for a moment would leave a directory in which no CA can be made."""
+    for name in lost:
+        (ca / name).unlink()
+    before = content(ca)
+    errors = [error_of(lambda: host(ca))]
+    again = init_authority(ca, "prod", NOW)
+
+    assert (["ca_missing"], True) == (errors, again.created)
+    assert before == {name: data for name, data in content(ca).items() if name in before}
+    assert {"ca.key", "ca.pem", "zookeeper.auth"} == content(ca).keys()
+    assert host(ca).created
+
+
+@pytest.mark.parametrize("lost", [["ca.pem"], ["certificate.pem"], ["ca.pem", "certificate.pem"]])
+def test_an_interrupted_certificate_is_completed_under_its_key(ca: Path, lost: list[str]) -> None:
+    """A host would stay without its CA, and `ca issue` would say that it has everything."""
+    out = Path(host(ca).key_file).parent
+    before = content(out)
+    for name in lost:
+        (out / name).unlink()
+
+    assert host(ca).created
+    assert [before[name] for name in ("key.pem", "ca.pem")] == [content(out)[name] for name in ("key.pem", "ca.pem")]
+    assert not host(ca).created
+
+
+def test_a_certificate_is_written_after_its_ca(ca: Path, tmp_path: Path) -> None:
+    """A certificate whose CA could not be written would look like all that a host needs."""
+    out = tmp_path / "out"
+    (out / "ca.pem" / "in-the-way").mkdir(parents=True)
+
+    assert error_of(lambda: host(ca, out=out)) == "disk_error"
+    assert not (out / "certificate.pem").exists()
+
+
+def test_the_name_of_a_key_is_on_disk_when_its_command_ends(ca: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host's key would be gone after a power failure, and its certificate worth nothing."""
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def noting(fd: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", noting)
+    view = host(ca)
+
+    assert 4 == synced.count(str(Path(view.key_file).parent))
 
 
 def test_a_certificate_past_half_of_its_life_is_replaced_under_its_key(ca: Path) -> None:

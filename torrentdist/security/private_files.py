@@ -59,5 +59,14 @@ def _write(path: Path, data: bytes, mode: int, put: Callable[[Path, Path], None]
             put(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
+        _sync_names(path.parent)
     except OSError as exc:
         raise TorrentdistError("disk_error", path=str(path), detail=cause_text(exc)) from exc
+
+
+def _sync_names(directory: Path) -> None:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

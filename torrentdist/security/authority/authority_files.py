@@ -6,7 +6,7 @@
     OUT/zookeeper.auth                         its identity in ZooKeeper, for zookeeper.auth_file
 
 Always: a key has mode 0600 from its first byte on. A command that is run again changes nothing that
-is still good.
+is still good, and completes what an interrupted one has begun: the certificate is the last file.
 Never: overwrite a key.
 """
 
@@ -75,14 +75,16 @@ class IssuedView(JoinedView, frozen=True, kw_only=True):
 
 def init_authority(directory: Path, cluster: str, now: float) -> AuthorityView:
     """Makes a CA in this directory, or shows the one that is there. Empty `cluster`: any name."""
-    if (directory / CA).exists() or (directory / CA_KEY).exists():
+    if (directory / CA).exists():
         authority = read_authority(directory)
         if cluster not in ("", authority.cluster):
             raise TorrentdistError("ca_exists", path=str(directory), cluster=authority.cluster)
         return _view(directory, authority, created=False)
-    authority = new_authority(cluster or f"cluster-{os.urandom(4).hex()}", now)
+    key = _key_in(directory / CA_KEY, "ca_invalid")
+    authority = new_authority(cluster or f"cluster-{os.urandom(4).hex()}", key or new_key(), now)
     _make_directory(directory)
-    write_private(directory / CA_KEY, key_pem(authority.key))
+    if key is None:
+        write_private(directory / CA_KEY, key_pem(authority.key))
     make_secret(directory)
     write_public(directory / CA, certificate_pem(authority.certificate))
     return _view(directory, authority, created=True)
@@ -90,7 +92,7 @@ def init_authority(directory: Path, cluster: str, now: float) -> AuthorityView:
 
 def read_authority(directory: Path) -> Authority:
     """Reads a CA of ours. Raises `ca_missing`, `issuing_elsewhere` or `ca_invalid`."""
-    if not (directory / CA).exists() and not (directory / CA_KEY).exists():
+    if not (directory / CA).exists():
         raise TorrentdistError("ca_missing", path=str(directory))
     if not (directory / CA_KEY).exists():
         raise TorrentdistError("issuing_elsewhere", detail=f"{directory} holds {CA} without {CA_KEY}")
@@ -131,17 +133,19 @@ def issue_files(
     present = _present(out, identity)
     _make_directory(out)
     auth = issue_auth(directory, identity, out)
+    own = _key_in(out / KEY, "certificate_invalid")
     if present is not None and is_issued_by(present, authority.certificate):
         facts = facts_of(present)
         young = now < (facts.begins_at + facts.expires_at) / 2
-        if young and facts.addresses == wanted and (out / KEY).exists() and has_key(present, _key_in(out)):
+        is_whole = (out / CA).exists() and own is not None and has_key(present, own)
+        if young and is_whole and facts.addresses == wanted:
             return _issued(out, identity, facts, auth, created=False)
-    key = _key_in(out) if (out / KEY).exists() else new_key()
+    key = own or new_key()
     certificate = issue(authority, identity, wanted, key.public_key(), now)
-    if not (out / KEY).exists():
+    if own is None:
         write_private(out / KEY, key_pem(key))
-    write_public(out / CERTIFICATE, certificate_pem(certificate))
     write_public(out / CA, certificate_pem(authority.certificate))
+    write_public(out / CERTIFICATE, certificate_pem(certificate))
     return _issued(out, identity, facts_of(certificate), auth, created=True)
 
 
@@ -167,11 +171,14 @@ def _present(out: Path, identity: CertificateIdentity) -> x509.Certificate | Non
     return certificate
 
 
-def _key_in(out: Path) -> Key:
+def _key_in(path: Path, refusal: str) -> Key | None:
+    """Returns the key that is there already. Raises the error `refusal` if it cannot be used."""
     try:
-        return parse_key(read_private(out / KEY))
+        return parse_key(read_private(path))
+    except FileNotFoundError:
+        return None
     except (OSError, ValueError) as exc:
-        raise TorrentdistError("certificate_invalid", path=str(out / KEY), detail=cause_text(exc)) from exc
+        raise TorrentdistError(refusal, path=str(path), detail=cause_text(exc)) from exc
 
 
 def _is_ours(certificate: x509.Certificate) -> bool:

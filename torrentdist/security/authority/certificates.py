@@ -66,11 +66,11 @@ def new_key() -> Key:
     return ec.generate_private_key(ec.SECP256R1())
 
 
-def new_authority(cluster: str, now: float) -> Authority:
-    """Makes a CA for a cluster of this name."""
+def new_authority(cluster: str, key: Key, now: float) -> Authority:
+    """Makes a CA with this key for a cluster of this name."""
     if len(cluster) > _LONGEST_NAME or identity_in([f"torrentdist://{cluster}/master/m"]) is None:
         raise TorrentdistError("invalid_id", kind="cluster name", text=cluster[:200])
-    key, moment = new_key(), _moment(now)
+    moment = _moment(now)
     name = _name(f"CA of {cluster}"[:_LONGEST_NAME], cluster)
     usage = key_usage(signs_certificates=True)
     certificate = (

@@ -25,8 +25,9 @@ AUTH: Final = "zookeeper.auth"
 
 
 def make_secret(directory: Path) -> None:
-    """Makes the masters' identity beside a new CA."""
-    write_private(directory / AUTH, auth_text([Credentials(MASTERS, secrets.token_urlsafe(32))]).encode())
+    """Makes the masters' identity beside a new CA, if an interrupted run has not made it."""
+    if not (directory / AUTH).exists():
+        write_private(directory / AUTH, auth_text([Credentials(MASTERS, secrets.token_urlsafe(32))]).encode())
 
 
 def issue_auth(directory: Path, identity: CertificateIdentity, out: Path) -> str:
