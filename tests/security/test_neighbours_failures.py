@@ -229,7 +229,7 @@ def tracked(secret: str, key: str) -> bytes:
 def inviting() -> ClusterSnapshot:
     body = InvitationBody(id="h1", role="supervisor", addresses=["192.0.2.1"], ttl_secs=60.0, hash=hash_of(SECRET))
     record = host_operations.new_invitation(body, "ann", NOW)
-    return predicted(snapshot(), host_operations.invitation_ops(snapshot(), record))
+    return predicted(snapshot(), host_operations.invitation_ops(snapshot(), record, NOW))
 
 
 def invited(secret: str) -> object:

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from records_of import master, supervisor
 
-from torrentdist.cluster.records.snapshot import ClusterSnapshot
-from torrentdist.cluster.session.znode_operations import Op
+from torrentdist.cluster.records.snapshot import ClusterSnapshot, InvitationEntry
+from torrentdist.cluster.session.znode_operations import Delete, Op, Set
 from torrentdist.master.access import host_operations as hosts
 from torrentdist.master.changes.predicted_records import predicted
 from torrentdist.master.swarm.swarm_records import SwarmRecords
@@ -18,7 +18,7 @@ from torrentdist.model.access.host_messages import InvitationBody, MembershipSta
 from torrentdist.model.access.host_record import InvitationRecord
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest, PeerId, StoreId, SupervisorId
-from torrentdist.model.records import OwnCertificate, SupervisorRecord
+from torrentdist.model.records import OwnCertificate, SupervisorRecord, encode
 from torrentdist.model.wire.swarm_messages import PeerRole, SwarmAnnounce, SwarmEntry
 from torrentdist.security.authority.certificates import CertificateFacts
 from torrentdist.security.certificate_identity import CertificateIdentity, CertificateRole
@@ -49,7 +49,7 @@ def applied(snapshot: ClusterSnapshot, ops: Sequence[Op]) -> ClusterSnapshot:
 
 def inviting(snapshot: ClusterSnapshot = EMPTY, now: float = NOW, **changes: Any) -> ClusterSnapshot:
     record = hosts.new_invitation(body(**changes), "ann", now)
-    return applied(snapshot, hosts.invitation_ops(snapshot, record))
+    return applied(snapshot, hosts.invitation_ops(snapshot, record, now))
 
 
 def facts(
@@ -138,6 +138,42 @@ def test_two_hosts_that_redeem_at_once_do_not_both_join() -> None:
     after = joined(before)
 
     assert error_of(lambda: hosts.redemption_ops(after, late, "PEM", facts(), "key-2")) == "invitation_invalid"
+
+
+def with_invitations(*records: InvitationRecord) -> ClusterSnapshot:
+    return msgspec.structs.replace(EMPTY, invitations={each.id: InvitationEntry(each, 7) for each in records})
+
+
+def test_only_open_invitations_count_against_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster whose hosts come and go would invite no more of them one day."""
+    monkeypatch.setattr(hosts, "MOST_OPEN", 2)
+    used, expired, first, second = (
+        msgspec.structs.replace(hosts.new_invitation(body(id=id_), "ann", NOW), **changes)
+        for id_, changes in [("used", {"key": "k"}), ("old", {"expires_at": NOW}), ("open-1", {}), ("open-2", {})]
+    )
+
+    assert "h1" in inviting(with_invitations(used, expired, first)).invitations
+    assert "h1" in inviting(inviting(with_invitations(first))).invitations
+    assert error_of(lambda: inviting(with_invitations(first, second))) == "too_large"
+
+
+def test_invitations_that_ended_long_ago_are_forgotten() -> None:
+    """The invitations of years would fill ZooKeeper and every master's memory."""
+    long_ago = NOW - hosts.KEEP_SECS
+    ends = {"old": long_ago - 1, "used": long_ago - 1, "void": 0.0, "kept": long_ago, "h1": 0.0}
+    records = [
+        msgspec.structs.replace(
+            hosts.new_invitation(body(id=id_), "ann", NOW), expires_at=at, key=id_ if id_ == "used" else ""
+        )
+        for id_, at in ends.items()
+    ]
+    record = hosts.new_invitation(body(), "ann", NOW)
+    written, *forgotten = hosts.invitation_ops(with_invitations(*records), record, NOW)
+    many = [msgspec.structs.replace(record, id=f"old-{number}", expires_at=0.0) for number in range(60)]
+
+    assert Set("/invitations/h1", encode(record), 7) == written
+    assert [Delete(f"/invitations/{id_}", 7) for id_ in ("old", "used", "void")] == forgotten
+    assert 1 + hosts.MOST_FORGOTTEN == len(hosts.invitation_ops(with_invitations(*many), record, NOW))
 
 
 @pytest.mark.case("F6")

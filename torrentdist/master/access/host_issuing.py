@@ -64,9 +64,10 @@ class HostIssuing(msgspec.Struct, frozen=True):
 
     async def invite(self, mutation: Mutation | None, body: InvitationBody, by: str) -> bytes:
         await asyncio.to_thread(self.key.authority)  # without the key an invitation would be of no use
-        record = hosts.new_invitation(body, by, self.now())
+        now = self.now()
+        record = hosts.new_invitation(body, by, now)
         view = view_of(InvitationView, record, addresses=list(record.addresses))
-        return await self.changes.make_alone(mutation, lambda s: hosts.invitation_ops(s, record), lambda _: view)
+        return await self.changes.make_alone(mutation, lambda s: hosts.invitation_ops(s, record, now), lambda _: view)
 
     async def redeem(self, id_: str, body: RedemptionBody) -> bytes:
         """Gives the host of an invitation its certificate; the same one again for the same key."""

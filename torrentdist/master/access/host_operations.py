@@ -14,7 +14,7 @@ import msgspec
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.records.snapshot import ClusterSnapshot, HostEntry, InvitationEntry
-from torrentdist.cluster.session.znode_operations import Create, Op, Set
+from torrentdist.cluster.session.znode_operations import Create, Delete, Op, Set
 from torrentdist.model import ids
 from torrentdist.model.access.host_messages import HostView, InvitationBody, MembershipState
 from torrentdist.model.access.host_record import HostRecord, InvitationRecord
@@ -27,7 +27,11 @@ from torrentdist.security.certificate_identity import CertificateRole
 from torrentdist.security.tokens import hash_of, is_hash
 
 LONGEST_TTL_SECS = 7 * 86_400.0
-MOST_HOSTS = 20_000
+MOST_OPEN = 20_000
+KEEP_SECS = 30 * 86_400.0
+"""How long an invitation is kept after its end: its host gets its certificate again with it, which
+lives no longer."""
+MOST_FORGOTTEN = 50
 SKEW_SECS = 1.0
 """A certificate after a revocation begins this much later than the revoked ones end."""
 
@@ -57,14 +61,22 @@ def new_invitation(body: InvitationBody, by: str, now: float) -> InvitationRecor
     )
 
 
-def invitation_ops(snapshot: ClusterSnapshot, record: InvitationRecord) -> Sequence[Op]:
-    """Writes an invitation for an id that no live host has. It replaces an older one."""
+def invitation_ops(snapshot: ClusterSnapshot, record: InvitationRecord, now: float) -> Sequence[Op]:
+    """Writes an invitation for an id that no live host has, and forgets old ones. It replaces an
+    older one of its id."""
     check_free(snapshot, record.id)
-    known = snapshot.invitations.get(record.id)
-    if known is None and len(snapshot.invitations) >= MOST_HOSTS:
-        size = len(snapshot.invitations) + 1
-        raise TorrentdistError("too_large", what="the list of invitations", size=size, limit=MOST_HOSTS)
-    return [_written(paths.invitation(record.id), encode(record), known)]
+    others = {id_: entry for id_, entry in snapshot.invitations.items() if id_ != record.id}
+    size = 1 + sum(_is_open(entry.record, now) for entry in others.values())
+    if size > MOST_OPEN:
+        raise TorrentdistError("too_large", what="the list of invitations", size=size, limit=MOST_OPEN)
+    over = sorted(id_ for id_, entry in others.items() if entry.record.expires_at < now - KEEP_SECS)
+    forgotten = [Delete(paths.invitation(id_), others[id_].version) for id_ in over[:MOST_FORGOTTEN]]
+    written = _written(paths.invitation(record.id), encode(record), snapshot.invitations.get(record.id))
+    return [written, *forgotten]
+
+
+def _is_open(record: InvitationRecord, now: float) -> bool:
+    return not record.key and now < record.expires_at
 
 
 def check_free(snapshot: ClusterSnapshot, id_: str) -> None:
@@ -222,8 +234,7 @@ def host_views(snapshot: ClusterSnapshot, now: float, server_now: float) -> list
             views[daemon.id] = host_view(_as_registered(host, daemon, daemon.certificate), now)
     for id_, entry in snapshot.invitations.items():
         record = entry.record
-        is_open = not record.key and server_now < record.expires_at
-        if is_open and (id_ not in views or views[id_].state is MembershipState.REVOKED):
+        if _is_open(record, server_now) and (id_ not in views or views[id_].state is MembershipState.REVOKED):
             addresses, state = list(record.addresses), MembershipState.INVITED
             views[id_] = view_of(HostView, record, id=id_, serial="", state=state, addresses=addresses)
     return [views[id_] for id_ in sorted(views)]
