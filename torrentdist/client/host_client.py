@@ -162,10 +162,10 @@ async def _fetch_ca(tls: TlsConfig, invitation: Invitation) -> None:
 
 async def _keep_zookeeper_identity(client: MasterClient, config: Config, invitation: Invitation) -> None:
     """Writes this host's identity in ZooKeeper where the configuration names a file for it that is
-    not there, if the cluster gives identities."""
-    from torrentdist.security.authority.zookeeper_files import keep_auth, lacks_auth
+    not there, or has the identity of an earlier host, if the cluster gives identities."""
+    from torrentdist.security.authority.zookeeper_files import keep_auth, takes_auth
 
-    if not await asyncio.to_thread(lacks_auth, config.zookeeper.auth_file):
+    if not await asyncio.to_thread(takes_auth, config.zookeeper.auth_file, invitation.id):
         return
     try:
         if invitation.role == "master":

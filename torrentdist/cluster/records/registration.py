@@ -42,6 +42,10 @@ _PATIENCE = 1.75
 """How many session timeouts to wait for the end of another session. ZooKeeper ends sessions at its
 ticks, and a tick may be half a timeout."""
 _DIAL_SECS = 1.0
+_NOT_OURS = (
+    "zookeeper.auth_file has the identity of an earlier host of this id: "
+    "run `torrentdist host join` with this host's invitation, and start the supervisor again"
+)
 
 
 class RegistrationStep(Enum):
@@ -99,6 +103,8 @@ class Registration:
         self._task: asyncio.Task[None] | None = None
         self._again = Retry(_LOOK_AGAIN_SECS, _LONGEST_PAUSE_SECS)
         self.registered = False
+        self._was_refused = False
+        """Whether the last attempt was refused, and the masters have made the place since then."""
         self.on_change: list[Callable[[bool], None]] = []
 
     def _path(self) -> str:
@@ -266,6 +272,7 @@ class Registration:
 
     async def _make(self, before: list[Delete]) -> None:
         """Tries to create the record. The next check shows whether it worked."""
+        was_refused, self._was_refused = self._was_refused, False
         try:
             await self._zk.commit([*before, Create(self.path, encode(self.record), ephemeral=True)])
         except TransactionFailed as exc:
@@ -275,7 +282,10 @@ class Registration:
                 raise
         except TorrentdistError as exc:
             if exc.code == "forbidden" and self._ask_place is not None:
+                if was_refused:
+                    raise TorrentdistError("zookeeper_unavailable", detail=_NOT_OURS) from exc
                 await self._ask_place()  # The place is that of an earlier host with our id.
+                self._was_refused = True
             elif exc.code != "outcome_unknown":
                 raise
 

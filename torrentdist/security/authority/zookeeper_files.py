@@ -2,7 +2,8 @@
 `zookeeper.auth_file` names.
 
 `ca init` makes the masters' password beside the CA, and every other one is derived from it.
-Always: what is there stays as it is. A file has mode 0600 from its first byte on.
+Always: what is there stays as it is, but for the identity of an earlier host of the same id. A file
+has mode 0600 from its first byte on.
 """
 
 import secrets
@@ -13,13 +14,14 @@ from torrentdist.model.access.zookeeper_identity import (
     MASTERS,
     Credentials,
     auth_text,
+    host_of,
     host_user,
     identity_of,
     parse_credentials,
 )
 from torrentdist.model.configuration.settings import read_secret
 from torrentdist.security.certificate_identity import CertificateIdentity, CertificateRole
-from torrentdist.security.private_files import write_private
+from torrentdist.security.private_files import replace_private, write_private
 
 AUTH: Final = "zookeeper.auth"
 
@@ -44,12 +46,21 @@ def issue_auth(directory: Path, identity: CertificateIdentity, out: Path) -> str
     return str(target)
 
 
-def lacks_auth(auth_file: str) -> bool:
-    """Whether a host wants an identity and has none."""
-    return bool(auth_file) and not Path(auth_file).expanduser().exists()
+def takes_auth(auth_file: str, id_: str) -> bool:
+    """Whether a host has a place for its identity, and nothing else than one of its id is there."""
+    if not auth_file:
+        return False
+    return not Path(auth_file).expanduser().exists() or host_of(_own_in(auth_file).user) == id_
 
 
 def keep_auth(auth_file: str, text: str) -> None:
-    """Writes the identity that a host was given."""
-    parse_credentials(text, auth_file)
-    write_private(Path(auth_file).expanduser(), text.encode())
+    """Writes the identity that a host was given, in the place of that of an earlier host."""
+    path, (own, *_) = Path(auth_file).expanduser(), parse_credentials(text, auth_file)
+    if not path.exists():
+        write_private(path, text.encode())
+    elif _own_in(auth_file) != own:
+        replace_private(path, text.encode())
+
+
+def _own_in(auth_file: str) -> Credentials:
+    return parse_credentials(read_secret(auth_file), auth_file)[0]
