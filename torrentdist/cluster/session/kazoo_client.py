@@ -140,9 +140,12 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo is untyped
     a late commit of the previous connection could pass for the answer to a new request. kazoo also
     detects silence only while it has nothing to send, so that a client that asks every second would
     wait for a frozen server forever. A starting server accepts connections and never answers; kazoo
-    would wait for a whole session timeout.
+    would wait for a whole session timeout. kazoo's thread ends by an unforeseen error, and tells
+    nobody if it was never connected.
     """
 
+    on_end: Callable[[], None]
+    """Called on kazoo's thread when that ends."""
     granted = 0.0
     """The session timeout that the server granted at the last handshake, in seconds."""
     _patience = _HANDSHAKE_SHARE
@@ -158,6 +161,18 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo is untyped
     @_xid.setter
     def _xid(self, number: int | None) -> None:
         self._count = number or self._count
+
+    def zk_loop(self) -> None:
+        try:
+            super().zk_loop()
+        finally:
+            self.on_end()
+
+    def _expand_client_hosts(self) -> Any:
+        try:
+            return super()._expand_client_hosts()
+        except OSError:  # such as no free descriptor; kazoo tries again if no name is resolved
+            return []
 
     def _connect(self, host: Any, hostip: Any, port: Any) -> Any:
         timeouts = super()._connect(host, hostip, port)
@@ -211,6 +226,8 @@ class AsyncKazoo:
         self._acl_of = acl_of
         self._client: Any = _kazoo_client(config, credentials, resume)
         self._client.add_listener(self._on_state)
+        self._client._connection.on_end = self._on_end
+        self._has_told_end = False
         self.last_zxid = 0
         """zxid of the last answer that reached the loop."""
 
@@ -328,8 +345,13 @@ class AsyncKazoo:
         elif state == KazooState.SUSPENDED:
             event = Suspended()
         else:
-            event = Lost(ended=self._client.client_state in (KeeperState.CLOSED, KeeperState.AUTH_FAILED))
+            self._has_told_end = self._client.client_state in (KeeperState.CLOSED, KeeperState.AUTH_FAILED)
+            event = Lost(ended=self._has_told_end)
         self._post(self._on_event, self, event)
+
+    def _on_end(self) -> None:
+        if not self._has_told_end:
+            self._post(self._on_event, self, Lost(ended=True))
 
 
 def _kazoo_client(config: ZooKeeperConfig, credentials: Sequence[Credentials], resume: SessionId | None) -> Any:

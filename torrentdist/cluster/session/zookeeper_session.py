@@ -9,6 +9,7 @@ Longer than most files: every call shares the session's state and deadlines.
 
 import asyncio
 import contextlib
+import math
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -48,7 +49,7 @@ from torrentdist.cluster.session.znode_operations import (
 )
 from torrentdist.log import get_logger
 from torrentdist.model import records
-from torrentdist.model.backoff import Retry
+from torrentdist.model.backoff import Retry, kind_of
 from torrentdist.model.configuration.config import ZooKeeperConfig
 from torrentdist.model.errors import TorrentdistError
 
@@ -97,7 +98,8 @@ class ZooKeeper:
         self._driver: AsyncKazoo | None = None
         self._changed = asyncio.Event()
         self._revival = Retry(_FIRST_REVIVAL_SECS, _LONGEST_REVIVAL_SECS)
-        self._connected_at = time.monotonic()
+        self._connected_at = math.inf
+        """When the present client connected last (monotonic); infinity: it has not connected."""
 
     @property
     def chroot(self) -> str:
@@ -369,8 +371,9 @@ class ZooKeeper:
     def _launch(self) -> None:
         # Report it only once: a caller that starts the client again has seen the reason.
         resume, self._resume = self._resume, None
-        self._driver = AsyncKazoo(self._config, self.identity.credentials, self._acl_of, self._on_event, resume)
-        self._driver.start()
+        driver = AsyncKazoo(self._config, self.identity.credentials, self._acl_of, self._on_event, resume)
+        driver.start()
+        self._driver = driver
 
     def _acl_of(self, full: str, data: bytes) -> Sequence[Acl]:
         is_ours = full == self._root or full.startswith(f"{self._root}/")
@@ -398,6 +401,7 @@ class ZooKeeper:
                 if ended:  # The session was refused, or the client has a bug: its thread has ended.
                     if time.monotonic() - self._connected_at > _LONGEST_REVIVAL_SECS:
                         self._revival.succeeded()
+                    self._connected_at = math.inf
                     if self._revival.failed("ended"):
                         log.error("the ZooKeeper client ended, starting another one")
                     loop.call_later(self._revival.pause_secs, self._revive, driver)
@@ -409,9 +413,15 @@ class ZooKeeper:
             driver.forget_zxid()
 
     def _revive(self, driver: AsyncKazoo) -> None:
-        if driver is self._driver:
+        if driver is not self._driver:
+            return
+        try:
             threading.Thread(target=driver.end, daemon=True).start()
             self._launch()
+        except Exception as exc:  # such as no free descriptor or thread, or files of TLS that are being replaced
+            if self._revival.failed(kind_of(exc)):
+                log.error("no other ZooKeeper client can be started yet, trying again", reason=str(exc))
+            asyncio.get_running_loop().call_later(self._revival.pause_secs, self._revive, driver)
 
     def _enter(self, state: SessionState) -> None:
         if state is not self.state:
