@@ -142,3 +142,21 @@ async def test_a_disk_that_takes_nothing_ends_no_url(bench: Bench) -> None:
     await gateway.hear(TOLD)
 
     assert MADE == gateway.verified(TEXT)
+
+
+async def test_a_revocation_that_could_not_be_written_is_written_later(bench: Bench) -> None:
+    """If this fails, a stolen URL that was revoked while the disk was full opens bundles again
+    after a restart, or a key that was replaced meanwhile returns."""
+    new = replace(TOLD, key=public_key_text(NEXT_KEY.public_key().public_bytes_raw()), since=6.0)
+    revoked = replace(new, revoked={"url-1": NOW + 60})
+    there, bench.directory = bench.directory, bench.directory / "later"
+    before = bench.gateway()
+    await before.hear(TOLD)
+    await before.hear(revoked)
+    there.joinpath("later").mkdir()
+    await before.hear(TOLD)
+    after = bench.gateway()
+    await after.load()
+
+    assert ["url_invalid"] * 2 == [refusal(gateway) for gateway in (before, after)]
+    assert "url_revoked" == refusal(after, sign_capability(MADE, NEXT_KEY))

@@ -19,7 +19,7 @@ from torrentdist.http.asking_in_turn import first_sound
 from torrentdist.http.connection_pool import Http
 from torrentdist.http.http_values import Answer
 from torrentdist.log import get_logger
-from torrentdist.model.access.envelope import parse_public_key_text
+from torrentdist.model.access.envelope import parse_public_key_text, public_key_text
 from torrentdist.model.access.url_messages import UrlTrustView
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wire.view import decode_json
@@ -40,6 +40,8 @@ class KnownUrlTrust:
         self._masters = masters
         self._file = directory / FILE
         self._known: UrlTrust | None = None
+        self._written: UrlTrust | None = None
+        """What the file has, as far as we know."""
         self._ahead = 0.0
         """How far ZooKeeper's clock is ahead of the monotonic one; of ours until a master told."""
 
@@ -48,7 +50,7 @@ class KnownUrlTrust:
         self._ahead = time.time() - time.monotonic()
         try:
             told = decode_json(await asyncio.to_thread(self._file.read_bytes), UrlTrustView)
-            self._known = _trust_of(told)
+            self._known = self._written = _trust_of(told)
         except FileNotFoundError:
             return
         except (OSError, ValueError, msgspec.MsgspecError) as exc:
@@ -72,15 +74,18 @@ class KnownUrlTrust:
         """Takes what a master has told."""
         heard = _trust_of(told)
         self._ahead = told.now - time.monotonic()
-        known = newer_trust(self._known, heard, told.now)
-        if known == self._known:
-            return
+        before, known = self._known, newer_trust(self._known, heard, told.now)
         self._known = known
-        kept = msgspec.structs.replace(told, revoked=dict(known.revoked))
+        if known == self._written:
+            return
+        key, revoked = public_key_text(known.key), dict(known.revoked)
+        kept = UrlTrustView(cluster=known.cluster, key=key, since=known.since, now=told.now, revoked=revoked)
         try:
             await asyncio.to_thread(replace_private, self._file, msgspec.json.encode(kept))
+            self._written = known
         except (OSError, TorrentdistError) as exc:
-            log.warning("cannot keep what is known of URLs for pods", path=str(self._file), reason=str(exc))
+            if known != before:  # the next answer tries again
+                log.warning("cannot keep what is known of URLs for pods", path=str(self._file), reason=str(exc))
 
     def _now(self) -> float:
         return self._ahead + time.monotonic()
