@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 from base64 import b64encode
 from types import SimpleNamespace
 from typing import Any
@@ -14,11 +15,13 @@ import pytest
 from scripted_http import ScriptedHttp
 from starlette.requests import Request
 
+from torrentdist.host.http.web import PRINCIPAL
 from torrentdist.model.access.token_messages import WhoamiView
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.security.authorization import Role
+from torrentdist.security.authorization import LOCAL, Role
 from torrentdist.supervisor.images import pushers
 from torrentdist.supervisor.images.pushers import KNOWN_SECS, LONGEST_TOKEN, Pushers, token_in
+from torrentdist.supervisor.images.registry_api import RegistryApi
 
 pytestmark = pytest.mark.anyio
 
@@ -157,3 +160,19 @@ async def test_a_host_that_knows_no_master_says_so(bench: Bench) -> None:
         await bench.pushers.principal("t1")
 
     assert "unreachable" == refused.value.code
+
+
+async def test_a_login_without_a_master_is_good_for_pulls_alone(bench: Bench) -> None:
+    """If this fails, a client that has logged in once pulls nothing while the masters are away, or
+    it pushes with a token that nobody has verified."""
+    unused: Any = None
+    bench.masters = []
+    registry = RegistryApi(unused, unused, unused, bench.pushers, unused)
+    login = pushed_with(basic("any:t1"))
+    login.scope[PRINCIPAL] = LOCAL
+    looked, given = await registry.registry(login), await registry.registry_token(login)
+    token = json.loads(bytes(given.body))["token"]
+    with pytest.raises(TorrentdistError) as refused:
+        await bench.pushers.pusher(pushed_with(f"Bearer {token}"), "push")
+
+    assert (200, "t1", "unreachable") == (looked.status_code, token, refused.value.code)

@@ -60,24 +60,30 @@ class RegistryApi(DeclaredRoutes):
     async def registry(self, request: Request) -> Response:
         """Whether this is a container registry. A client learns here that a push needs a token,
         and whether the one that it has is right."""
-        if self._pushers.needs_token and principal_of(request).how is not Proof.CAPABILITY:
-            try:
-                await self._pushers.principal(token_of(request))
-            except TorrentdistError as error:
-                if error.exit_code != EXIT_UNAVAILABLE:  # pulls need no master
-                    raise
+        if self._pushers.needs_token:
+            await self._check_token(request, token_of(request))
         return json_response({}, headers=VERSION)
 
     @operation("GET", TOKEN_PATH, None, Role.JOB)
     async def registry_token(self, request: Request) -> Response:
         """The bearer token that a client of registries shows from here on: the password that it
-        gives, if a master knows it as a token. One without a password gets a token that opens what
+        gives, unless the masters refuse it. One without a password gets a token that opens what
         needs none."""
-        given = token_of(request)
-        if given and principal_of(request).how is not Proof.CAPABILITY:
-            await self._pushers.principal(given)
+        if given := token_of(request):
+            await self._check_token(request, given)
         token = given or NOBODY
         return json_response({"token": token, "access_token": token, "expires_in": TOKEN_SECS}, headers=VERSION)
+
+    async def _check_token(self, request: Request, token: str) -> None:
+        """Raises the error of a token that the masters refuse. Without a master each passes: pulls
+        need none, and a push has its token verified itself."""
+        if principal_of(request).how is Proof.CAPABILITY:
+            return
+        try:
+            await self._pushers.principal(token)
+        except TorrentdistError as error:
+            if error.exit_code != EXIT_UNAVAILABLE:
+                raise
 
     @operation("GET", _MANIFEST, None, Role.JOB, statuses=FILE)
     async def image_manifest(self, request: Request) -> Response:
