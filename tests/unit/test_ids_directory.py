@@ -17,12 +17,14 @@ from torrentdist.model.configuration.config import Config, StoreConfig, Supervis
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.wire.fleet_messages import HostBundleView, HostState
+from torrentdist.supervisor.ids import bundle_python, room
 from torrentdist.supervisor.ids import leases as leases_module
-from torrentdist.supervisor.ids import room
+from torrentdist.supervisor.ids.bundle_links import BundleLinks
 from torrentdist.supervisor.ids.ids_directory import IdsDirectory
 from torrentdist.supervisor.ids.lease_api import LeaseApi
 from torrentdist.supervisor.ids.leases import ASKED_SECS, Leases
 
+pytestmark = pytest.mark.anyio
 ID = BundleId("env-43")
 DIGEST = Digest("d" * 64)
 
@@ -233,10 +235,51 @@ def test_a_lease_counts_before_a_removal_is_waited_for(tmp_path: Path) -> None:
     async def nothing(*_: object) -> None: ...
 
     store = SimpleNamespace(settled_bundle=settled_bundle, touch=nothing, get=lambda digest: None)
-    keeper = SimpleNamespace(view=nothing, request=requested.append)
+
+    async def view(bundle: BundleId) -> HostBundleView:
+        return HostBundleView(id=bundle, digest=DIGEST, state=HostState.FETCHING)
+
+    keeper = SimpleNamespace(view=view, request=requested.append)
     rest: Any = {"keeper": keeper, "links": SimpleNamespace(update=nothing), "directory": None}
     api = LeaseApi(runtime=SimpleNamespace(store=store), leases=leases, **rest)  # type: ignore[arg-type]
     asyncio.run(api._kept(HostBundleView(id=ID, digest=DIGEST, state=HostState.DONE)))
 
     assert [frozenset({DIGEST})] == known
     assert [ID] == requested
+
+
+async def test_a_lease_of_a_bundle_without_its_link_is_told_why(tmp_path: Path) -> None:
+    """If this fails, an executor on a host that cannot make the link ends at once, with an error
+    that blames the bundle."""
+    directory = IdsDirectory.open(tmp_path / "ids", "owner")
+    stored = SimpleNamespace(digest=DIGEST, content=tmp_path / "content", pinned=False)
+    done = HostBundleView(id=ID, digest=DIGEST, state=HostState.DONE, path=str(stored.content))
+
+    def returns(value: object) -> Any:
+        async def call(*_: object) -> object:
+            return value
+
+        return call
+
+    store = SimpleNamespace(
+        settled_bundle=returns(stored), touch=returns(None), get=lambda _: stored, bindings=lambda: {ID: DIGEST}
+    )
+    known = SimpleNamespace(is_pinned=lambda _: False)
+    keeper: Any = SimpleNamespace(
+        view=returns(done), checked=returns(stored), verify=returns(None), assigned=frozenset, knows_assignment=True
+    )
+    runtime: Any = SimpleNamespace(store=store, known=known)
+    leases = Leases(directory.leases)
+    links = BundleLinks(directory, leases, runtime, keeper)
+    api = LeaseApi(runtime, keeper, directory, leases, links)
+    leases.ask(ID)
+    directory.link(ID).mkdir()
+    with pytest.raises(TorrentdistError) as refused:
+        await api._kept(done)
+    directory.link(ID).rmdir()
+
+    assert "disk_error" == refused.value.code
+    assert "in the way" in refused.value.message
+    assert refused.value.code not in bundle_python.FINAL
+    assert done == await api._kept(done)
+    assert {ID: str(stored.content)} == directory.links()

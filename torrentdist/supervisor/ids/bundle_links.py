@@ -6,6 +6,7 @@ Never: make a link to a bundle that this host must not use.
 
 import asyncio
 
+from torrentdist.bundle.files.durability import disk_failures
 from torrentdist.bundle.store.store import StoredBundle
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.log import get_logger
@@ -60,6 +61,15 @@ class BundleLinks:
             for name, detail in failures - self._told:
                 log.warning("the link of a bundle is not right, will be retried", bundle=name, detail=detail)
             self._told = failures
+
+    async def check(self, bundle: BundleId, target: str) -> None:
+        """Raises `disk_error` if the link of a bundle does not lead there after an update."""
+        with disk_failures(self._directory.path):
+            links = await asyncio.to_thread(self._directory.links)
+        if links.get(bundle) != target:
+            why = next((detail for name, detail in self._told if name == bundle), "it is not there yet")
+            detail = f"the link of bundle {bundle!r} is not right: {why}"
+            raise TorrentdistError("disk_error", path=str(self._directory.path), detail=detail)
 
     async def _state(self) -> HostLinks:
         keeper, store = self._keeper, self._runtime.store

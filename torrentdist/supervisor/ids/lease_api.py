@@ -58,7 +58,8 @@ class LeaseApi(DeclaredRoutes):
         )
 
     async def _kept(self, view: HostBundleView) -> HostBundleView:
-        """Links a bundle that is here. The view says so if it is being removed."""
+        """Links a bundle that is here. The view says so if it is being removed. Raises the reason
+        why it has no link."""
         assert view.digest is not None
         await asyncio.to_thread(self._leases.note, view.id, view.digest)  # What removes it from now on knows that.
         await self._runtime.store.settled_bundle(view.digest)
@@ -66,4 +67,7 @@ class LeaseApi(DeclaredRoutes):
             self._keeper.request(view.id)  # It had to make room just before the lease.
         await self._links.update()
         await self._runtime.store.touch(view.digest)
-        return await self._keeper.view(view.id)
+        kept = await self._keeper.view(view.id)
+        if kept.state is HostState.DONE:
+            await self._links.check(view.id, kept.path)
+        return kept
