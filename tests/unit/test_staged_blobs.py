@@ -8,13 +8,16 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from torrentdist.bundle.images.image_layout import digest_of
+from torrentdist.bundle.images.push_room import StoreRoom
+from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.supervisor.images import staged_blobs
+from torrentdist.supervisor.images.blob_uploads import BlobUploads
 from torrentdist.supervisor.images.staged_blobs import StagedBlobs
 
 pytestmark = pytest.mark.anyio
@@ -82,6 +85,43 @@ class ReadFirst:
         self.has_read.set()
         self.may_end.wait(10)
         return found
+
+
+async def test_large_blobs_of_one_sender_keep_nobody_else_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If this fails, a sender whose large layers are hashed keeps its host from parsing metafiles
+    and masters' answers for minutes, and other senders from pushing."""
+    before = await opened(tmp_path)
+    greedy, modest = [digest_of(data) for data in (b"one", b"two", b"three")], digest_of(b"four")
+    for data in (b"one", b"two", b"three"):
+        await before.put_manifest(data, digest_of(data), "app", "greedy")
+    await before.put_manifest(b"four", modest, "app", "modest")
+    uploads = BlobUploads(await opened(tmp_path), cast(StoreRoom, None))
+    left = await uploads.begin("app", "greedy")
+    left.hash = None  # as if an earlier process had taken its bytes
+    hashed, may_end = list[str](), threading.Event()
+
+    def hash_of(path: Path) -> str:
+        hashed.append(path.name)
+        if path != uploads.staged.path(modest):
+            may_end.wait(10)
+        return digest_of(path.read_bytes())
+
+    monkeypatch.setattr(staged_blobs, "hash_of", hash_of)
+    reads = [asyncio.create_task(uploads.staged.is_sound(digest)) for digest in (*greedy, greedy[0])]
+    ending = asyncio.create_task(uploads.finish(left, digest_of(b"")))
+    async with asyncio.timeout(5):
+        free = await in_heavy_thread(lambda: "free")
+        sound = await uploads.staged.is_sound(modest)
+        first = len(hashed)
+        may_end.set()
+        await ending
+
+    assert ("free", True) == (free, sound)
+    assert first <= 2
+    assert [True] * 4 == await asyncio.gather(*reads)
+    assert 5 == len(hashed)
 
 
 async def test_their_number_and_names_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,12 +22,11 @@ from starlette.requests import ClientDisconnect
 from torrentdist.bundle.files.durability import disk_failures
 from torrentdist.bundle.images.blob_upload import BlobChunk, UploadState
 from torrentdist.bundle.images.push_room import PushRoom, StoreRoom
-from torrentdist.host.process.heavy_work import in_heavy_thread, until_ended
+from torrentdist.host.process.heavy_work import until_ended
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.supervisor.images.registry_errors import RegistryError
 from torrentdist.supervisor.images.staged_blobs import (
     StagedBlobs,
-    hash_of,
     read_note,
     remove_with_note,
     write_note,
@@ -126,7 +125,7 @@ class BlobUploads:
             raise TorrentdistError("range_not_satisfiable", range="all", size=upload.state.offset)
         upload.state = upload.state.begun(BlobChunk())
         try:
-            found = await in_heavy_thread(_digest_of, upload)
+            found = await self._digest_of(upload)
             if found != digest:
                 await asyncio.to_thread(remove_with_note, upload.file)
                 told = f"the bytes that came have the digest {found}, and not {digest}"
@@ -137,6 +136,11 @@ class BlobUploads:
             if not await asyncio.to_thread(upload.file.exists):
                 self._open.pop(upload.id, None)
         await asyncio.to_thread(remove_with_note, upload.file)
+
+    async def _digest_of(self, upload: BlobUpload) -> str:
+        if upload.hash is not None:
+            return f"sha256:{upload.hash.hexdigest()}"
+        return await self.staged.hashed(upload.file, upload.sender)
 
     async def cancel(self, upload: BlobUpload) -> None:
         if not upload.state.is_busy:
@@ -266,9 +270,3 @@ def _append(upload: BlobUpload, data: bytes) -> None:
     upload.written += len(data)
     if upload.hash is not None:
         upload.hash.update(data)
-
-
-def _digest_of(upload: BlobUpload) -> str:
-    if upload.hash is not None:
-        return f"sha256:{upload.hash.hexdigest()}"
-    return hash_of(upload.file)

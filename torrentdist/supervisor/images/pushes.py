@@ -31,7 +31,6 @@ from torrentdist.supervisor.images.image_store import ImageStore
 from torrentdist.supervisor.images.publication import WAIT_SECS, Publication, PushedImage, tag_taken
 from torrentdist.supervisor.images.pushers import Pusher, Pushers
 from torrentdist.supervisor.images.registry_errors import RegistryError
-from torrentdist.supervisor.images.staged_blobs import hash_of
 
 EXPIRE_SECS: Final = 60.0
 DEEPEST: Final = 8
@@ -106,7 +105,7 @@ class Pushes:
                     await self._check_blobs(image.name, content, caller)
                     there = sum(size for one, size in content.blobs.items() if self._staged.get(one) is not None)
                     await self.uploads.check_room(content.size - there, pusher.principal.name)
-                    copies = await self._copies(image.name, content, layout, caller)
+                    copies = await self._copies(image.name, content, layout, caller, pusher.principal.name)
                     made = PushedImage(image, digest, content, copies)
                     view = await self._publication.publish(client, made, layout)
                 await self._publication.wait(client, view)
@@ -177,7 +176,9 @@ class Pushes:
             detail = f"{digest} has {found.size} bytes, and its descriptor says {size}"
             raise TorrentdistError("invalid_request", detail=detail)
 
-    async def _copies(self, name: str, content: ImageContent, layout: Path, caller: Principal) -> dict[str, Path]:
+    async def _copies(
+        self, name: str, content: ImageContent, layout: Path, caller: Principal, sender: str
+    ) -> dict[str, Path]:
         """Copies the blobs that are in other images of this host."""
         made: dict[str, Path] = {}
         folder = layout.with_suffix(".copies")
@@ -188,7 +189,8 @@ class Pushes:
             with disk_failures(layout, needed=size):
                 await asyncio.to_thread(folder.mkdir, exist_ok=True)
                 while (found := await self._images.blob(name, digest, caller, size)) is not None:
-                    if await _copied(found, made[digest]) == digest:
+                    await _copy(found, made[digest])
+                    if await self._staged.hashed(made[digest], sender) == digest:
                         break
                     if found.content is None:
                         raise _unknown(digest)
@@ -214,12 +216,10 @@ async def _live(client: MasterClient, image: Image) -> BundleView | None:
     return next((view for view in found if view is not None), None)
 
 
-async def _copied(blob: Blob, place: Path) -> str:
-    """Copies a blob, and returns the digest of what was copied."""
+async def _copy(blob: Blob, place: Path) -> None:
     with await asyncio.to_thread(open, place, "wb") as stream:
         async for data in blob.read(0, blob.size):
             await asyncio.to_thread(stream.write, data)
-    return await in_heavy_thread(hash_of, place)
 
 
 def _unknown(digest: str) -> RegistryError:

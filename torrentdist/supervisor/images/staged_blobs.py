@@ -6,7 +6,7 @@
 
 Always: a blob is what its digest says, whatever the disk does while it is written. One that an
 earlier process left is hashed before it is used. What nobody has used for a day goes. A sender has
-a share of their number.
+a share of their number, and of the threads that hash them.
 Never: change a blob.
 """
 
@@ -17,6 +17,7 @@ import secrets
 import shutil
 import time
 from collections.abc import AsyncIterator, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeVar
@@ -26,7 +27,7 @@ import msgspec
 
 from torrentdist.bundle.files.durability import disk_failures, is_shortage
 from torrentdist.bundle.images.image_layout import MOST_BYTES
-from torrentdist.host.process.heavy_work import in_heavy_thread
+from torrentdist.host.process.shared_slots import SharedSlots
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wire.view import decode_json
 
@@ -37,6 +38,8 @@ MOST_BLOBS: Final = 20_000
 MOST_OF_SENDER: Final = 10_000
 MOST_NAMES: Final = 256
 """Names of one blob. Where it gets one more, the one that it got first goes."""
+HASHED_AT_ONCE: Final = 2
+"""Each takes a thread for as long as its blob is read, which may be minutes."""
 _NOTE: Final = ".json"
 _CHUNK: Final = 1024 * 1024
 
@@ -62,6 +65,8 @@ class StagedBlobs:
         """Held by images that take these blobs."""
         self._changing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """Held while the files of a blob are written or removed."""
+        self._threads = ThreadPoolExecutor(HASHED_AT_ONCE, thread_name_prefix="blob")
+        self._turns = SharedSlots(HASHED_AT_ONCE, 1)
 
     async def open(self) -> None:
         """Reads what an earlier process has left."""
@@ -114,17 +119,30 @@ class StagedBlobs:
         """Whether a blob is here and what its digest says. A wrong one is dropped, and so is one
         that cannot be read."""
         if digest in self._doubtful:
-            try:
-                found = await in_heavy_thread(hash_of, self.path(digest))
-            except TorrentdistError as error:
-                if is_shortage(error.__cause__):
-                    raise
-                found = ""
-            async with self._change(digest):
-                if digest in self._doubtful and found != digest:  # else it was pushed again meanwhile
-                    await self._remove(digest)
-                self._doubtful.discard(digest)
+            async with self._turns.taken(self._blobs[digest].sender):
+                if digest in self._doubtful:  # else another reader has waited for its hash
+                    await self._settle(digest)
         return digest in self._blobs
+
+    async def _settle(self, digest: str) -> None:
+        try:
+            found = await self._hashed(self.path(digest))
+        except TorrentdistError as error:
+            if is_shortage(error.__cause__):
+                raise
+            found = ""
+        async with self._change(digest):
+            if digest in self._doubtful and found != digest:  # else it was pushed again meanwhile
+                await self._remove(digest)
+            self._doubtful.discard(digest)
+
+    async def hashed(self, file: Path, sender: str) -> str:
+        """Returns the digest of a file. A sender's other files wait meanwhile."""
+        async with self._turns.taken(sender):
+            return await self._hashed(file)
+
+    async def _hashed(self, file: Path) -> str:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, hash_of, file)
 
     async def manifest(self, digest: str) -> bytes | None:
         blob = self._blobs.get(digest)
