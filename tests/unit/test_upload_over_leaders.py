@@ -1,4 +1,5 @@
-"""Uploads over HTTP whose next leader has never heard of their content."""
+"""Uploads over HTTP whose next leader has never heard of their content, or whose leader publishes
+for a long time."""
 
 from __future__ import annotations
 
@@ -84,9 +85,41 @@ async def test_objects_are_sent_again_to_a_leader_that_lacks_them(
     assert b"content" == leader.data
 
 
-async def _uploaded(leader: NextLeader, wanted: UploadWanted, what: Path | str) -> UploadView:
+@dataclass
+class SlowLeader(NextLeader):
+    """Has all bytes, and publishes them for longer than a client waits for one answer."""
+
+    is_opened: bool = True
+    is_told: bool = False
+    looks: int = 0
+
+    def _upload(self, heard: Heard, path: str) -> Answer:
+        if path.endswith("/finish"):
+            self.is_told = True
+            return None
+        self.looks += self.is_told
+        self.is_done = self.looks >= 2
+        return error("not_found", fields={"what": "an opened upload"}) if self.is_done else super()._upload(heard, path)
+
+
+@pytest.mark.parametrize("are_objects", [False, True])
+async def test_an_upload_waits_for_a_leader_that_publishes_for_long(tmp_path: Path, are_objects: bool) -> None:
+    """If this fails, the upload of a large bundle over HTTP, or from `s3://...`, is told as failed
+    after all its bytes were sent, and is there a little later."""
+    file = tmp_path / "file"
+    file.write_bytes(b"content")
+    leader = SlowLeader(make_metafile(file))
+    wanted = UploadWanted(min_replicas=1, unreachable_secs=0.1)
+
+    assert 1 == (await _uploaded(leader, wanted, f"file://{file}" if are_objects else file, deadline=0.5)).replicas
+    assert b"content" == leader.data
+
+
+async def _uploaded(
+    leader: NextLeader, wanted: UploadWanted, what: Path | str, deadline: float = LONGEST_SECS
+) -> UploadView:
     master = Master(leader)
-    async with cluster(master), client(master.url) as asking, asyncio.timeout(LONGEST_SECS):
+    async with cluster(master), client(master.url, deadline=deadline) as asking, asyncio.timeout(LONGEST_SECS):
         if isinstance(what, Path):
             return await upload(asking, what, ETL, wanted)
         return await upload_objects(asking, what, ETL, wanted)
