@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
+from torrentdist.host.event_loop.daemon_loop import DaemonLoop
 from torrentdist.host.event_loop.short_collections import short_collections
 from torrentdist.host.event_loop.slow_callbacks import watched_if_asked
 from torrentdist.host.event_loop.watchdog import Watchdog
@@ -118,8 +119,8 @@ def run_daemon(make: Callable[[], Daemon], *, shutdown_secs: float) -> None:
     """Runs until a signal arrives, or raises the daemon's failure. Each attempt to start calls
     `make` for a new daemon."""
     try:
-        with watched_if_asked(), short_collections():
-            asyncio.run(_live(make, shutdown_secs))
+        with watched_if_asked(), short_collections(), asyncio.Runner(loop_factory=DaemonLoop) as runner:
+            runner.run(_live(make, shutdown_secs))
     except TorrentdistError:
         raise
     except Exception:
