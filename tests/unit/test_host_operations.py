@@ -148,9 +148,9 @@ def test_only_open_invitations_count_against_the_limit(monkeypatch: pytest.Monke
     """A cluster whose hosts come and go would invite no more of them one day."""
     monkeypatch.setattr(hosts, "MOST_OPEN", 2)
     used, expired, first, second = (
-        msgspec.structs.replace(hosts.new_invitation(body(id=id_), "ann", NOW), **changes)
-        for id_, changes in [("used", {"key": "k"}), ("old", {"expires_at": NOW}), ("open-1", {}), ("open-2", {})]
+        hosts.new_invitation(body(id=id_), "ann", NOW) for id_ in ("used", "old", "open-1", "open-2")
     )
+    used, expired = msgspec.structs.replace(used, key="k"), msgspec.structs.replace(expired, expires_at=NOW)
 
     assert "h1" in inviting(with_invitations(used, expired, first)).invitations
     assert "h1" in inviting(inviting(with_invitations(first))).invitations
