@@ -74,20 +74,28 @@ async def is_free(host: JobHost, job: str) -> bool:
     return await host.barrier_owner(job) is None
 
 
-async def test_a_host_that_comes_back_starts_nothing_that_it_is_not_told_of(host: JobHost) -> None:
+@pytest.mark.parametrize("restarts", [True, False])
+async def test_a_host_that_comes_back_starts_nothing_that_it_is_not_told_of(host: JobHost, restarts: bool) -> None:
     """If this fails, a job that was killed a week ago runs again on a host that was away. It takes
-    long: a supervisor starts twice."""
+    long: a supervisor starts twice, or its session ends."""
     host.job("etl")
     await host.assign(("etl", 0))
     await host.running("etl")
-    await host.end(signal.SIGKILL)
-    [status] = host.statuses()
-    os.kill(status["guardian"], signal.SIGKILL)
+    if restarts:
+        await host.end(signal.SIGKILL)
+        [status] = host.statuses()
+        os.kill(status["guardian"], signal.SIGKILL)
+    else:
+        host.send(signal.SIGSTOP)
     await host.ended("etl")
     await host.zk.delete(paths.assignment(host.id))
     host.masters.heard.clear()
-    await host.start()
-    await eventually(lambda: len(host.masters.heard) > 10)
+    if restarts:
+        await host.start()
+    else:
+        await eventually_async(lambda: is_free(host, "etl"))
+        host.send(signal.SIGCONT)
+    await eventually(lambda: len(host.masters.heard) > 15)
     before = len(host.oracle.stints("etl", 0))
     await host.assign(("etl", 0))
     await host.running("etl")

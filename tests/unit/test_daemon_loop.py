@@ -88,15 +88,16 @@ def test_a_lookup_that_outlives_its_connection_serves_the_next(dns: Dns) -> None
         dns.answers.clear()
 
         assert "10.0.0.1" == joined == await address_of("master-0")
-        assert "10.0.0.1" == await address_of("master-0", daemon_loop.PATIENCE_SECS)
+        assert "10.0.0.1" == await address_of("master-0")
         assert ["master-0"] * 2 == dns.asked
 
     run(work())
 
 
-def test_a_name_that_was_found_is_used_until_dns_says_otherwise(dns: Dns) -> None:
+def test_a_name_that_was_found_is_used_until_dns_says_otherwise(dns: Dns, monkeypatch: pytest.MonkeyPatch) -> None:
     """If this fails, a host whose DNS fails for a moment loses its masters, or it goes on with the
     address of a master that was moved or is gone."""
+    monkeypatch.setattr(daemon_loop, "PATIENCE_SECS", 5.0)
 
     async def work() -> None:
         first = await address_of("master-0")
@@ -118,6 +119,7 @@ def test_a_name_that_was_found_is_used_until_dns_says_otherwise(dns: Dns) -> Non
 def test_names_that_were_found_are_bounded(dns: Dns, monkeypatch: pytest.MonkeyPatch) -> None:
     """If this fails, hosts that register under ever new names use up a master's memory."""
     monkeypatch.setattr(daemon_loop, "MOST_FOUND", 2)
+    monkeypatch.setattr(daemon_loop, "PATIENCE_SECS", 5.0)
 
     async def work() -> None:
         for name in (*NAMES[:2], NAMES[0], NAMES[2]):

@@ -83,6 +83,10 @@ def test_a_moved_worker_has_its_grant_whichever_assignment_is_seen_first() -> No
     for each in (old, both, moved, ended):
         loop._follow(each)
         wanted.append(dict(loop._wanted))
+    late = GrantLoop(MasterSession(MasterId("m1"), zookeeper, Mirror(zookeeper)), unasked)
+    for each in (both, moved):
+        late._follow(each)
 
     resource = paths.worker_resource(ETL, 0)
     assert [{resource: "user-1"}, {resource: "user-2"}, {resource: "user-2"}, {}] == wanted
+    assert {resource: "user-2"} == late._wanted

@@ -156,8 +156,11 @@ def test_one_that_may_not_be_told_yet_is_told_later(ward: Ward) -> None:
     living = ward.start("sleep", "60")
     own = os.fork()
     if own == 0:
-        os.setresuid(20000, 20000, 20000)
-        os._exit(guardian_processes.send(living, signal.SIGTERM))
+        try:
+            os.setresuid(20000, 20000, 20000)
+            os._exit(guardian_processes.send(living, signal.SIGTERM))
+        finally:
+            os._exit(2)
     _, status = os.waitpid(own, 0)
 
     assert 0 == os.waitstatus_to_exitcode(status)

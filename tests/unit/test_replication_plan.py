@@ -99,7 +99,7 @@ def test_what_nobody_has_holds_up_nothing() -> None:
     seen = snapshot([*lost, bundle("x", holders=["m2"]), bundle("y", holders=["m2"])])
     rested = {digest_of(name): float(10 - number) for number, name in enumerate("abcdefx")}
 
-    assert [FetchReplica(BundleId(name), digest_of(name)) for name in "yxfe"] == plan(
+    assert [FetchReplica(BundleId(name), digest_of(name)) for name in "xyfe"] == plan(
         seen, local(not_before=rested), 20.0
     )
 

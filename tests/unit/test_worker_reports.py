@@ -21,6 +21,7 @@ READY = Worker((JobId("etl"), 0), assigned=True, launch=Launch("1"), bundles_her
         (replace(READY, barrier=Barrier.ASKED), (WorkerState.WAITING, "for its barrier")),
         (replace(READY, bundles_here=False), (WorkerState.WAITING, FOR_BUNDLES)),
         (replace(READY, launch=None), (WorkerState.WAITING, "for the job's record")),
+        (replace(READY, confirmed=False), (WorkerState.WAITING, "for this host's assignment")),
         (replace(READY, active=False), (WorkerState.INACTIVE, "")),
         (replace(READY, assigned=False), (WorkerState.INACTIVE, "")),
         (replace(READY, life=Life(ended=True)), (WorkerState.ENDED, "")),

@@ -128,6 +128,7 @@ ERRORS: Mapping[str, ErrorKind] = {
     "no_leader": ErrorKind(5, 503, "no master leads right now, an election is in progress", _RETRY),
     "leader_not_found": ErrorKind(5, 503, "no leader was found: {detail}", _RETRY),
     "zookeeper_unavailable": ErrorKind(5, 503, "ZooKeeper does not answer: {detail}", "Check that its servers run and can be reached. " + _RETRY),
+    "identity_outdated": ErrorKind(5, 503, "zookeeper.auth_file of host {id!r} has the identity of an earlier host of this id", "Run `torrentdist host join` with this host's invitation, and start the supervisor again."),
     "unreachable": ErrorKind(5, 503, "no master could be reached: {detail}", "Check client.masters, and that a master runs. `torrentdist dev up` starts a cluster on this machine."),
     "master_unreachable": ErrorKind(5, 503, "the master at {url} does not answer: {detail}", "Check client.masters, and that this master runs; its log says more. The others go on without it."),
     "supervisor_unreachable": ErrorKind(5, 503, "the supervisor at {url} does not answer: {detail}", "Start it, or use --no-supervisor."),

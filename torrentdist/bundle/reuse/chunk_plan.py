@@ -20,8 +20,9 @@ MOST_CANDIDATES: Final = 3
 """Most files that are read for one arriving file."""
 READ_TIMES: Final = 3
 """Most bytes that are read for one arriving file, as a multiple of its size."""
-MOST_CHUNKS: Final = 2 * MAX_RECIPE_BYTES // PER_CHUNK
-"""Most chunks that `known_parts` looks at. Equal files share those of one, and may be very many."""
+MOST_CHUNKS: Final = 4 * MAX_RECIPE_BYTES // PER_CHUNK
+"""Most chunks that `known_parts` looks at, here and in what arrives. Equal files share those of
+one, and may be very many."""
 _NUMBERS: Final = re.compile(r"[0-9]+([._-][0-9]+)*")
 
 S = TypeVar("S")
@@ -127,6 +128,7 @@ def known_parts(
         for one in likely.of(file):
             here = chunks_of(one)
             if here is not None and wanted:
+                left -= here.count
                 parts, wanted = share(wanted, here)
                 found += parts
                 best[one.source] = best.get(one.source, 0) + sum(part.length for part in parts)

@@ -76,7 +76,8 @@ class KnownChunks:
         if own.source not in self._recipes:
             self._recipes[own.source] = parse_recipe(read_recipe(own.source.parent))
         recipe = self._recipes[own.source]
-        return recipe.by_root.get(own.root) if recipe else None
+        found = recipe.by_root.get(own.root) if recipe else None
+        return found if found is not None and found.size == own.size else None
 
 
 def fill_parts(

@@ -161,8 +161,8 @@ class Objects:
 
     def resume(self, digest: Digest, raw_metafile: bytes, kept: Set[str], reserve: int) -> None:
         """Makes an existing object writable. It may be set aside or partly published. Links to the
-        files `kept` stay: nobody writes into them. Copies leave `reserve` bytes of the disk
-        free."""
+        files `kept` stay: nobody writes into them. Of what was never complete, copies leave
+        `reserve` bytes of the disk free."""
         with suppress(FileNotFoundError):
             self._order(digest).unlink()
             fsync_dir(self._transit)
@@ -170,8 +170,9 @@ class Objects:
         if self.read_metafile(digest) != raw_metafile:
             write_durably(self.metafile(digest), raw_metafile)
         self.arriving_content(digest).mkdir(exist_ok=True)
+        room = None if self._note(digest).exists() else reserve
         for part in self._parts(digest):
-            _make_writable(part, self._temporary(digest), {os.path.join(part, path) for path in kept}, reserve)
+            _make_writable(part, self._temporary(digest), {os.path.join(part, path) for path in kept}, room)
 
     def seal(self, digest: Digest, head: Head, marks: list[FileMark]) -> None:
         """Writes the index and makes the whole object durable."""
@@ -282,9 +283,10 @@ def _remove_torn(folder: Path) -> None:
             (folder / name).unlink()
 
 
-def _make_writable(content: Path, temporary: Path, kept: Set[str], reserve: int) -> None:
+def _make_writable(content: Path, temporary: Path, kept: Set[str], reserve: int | None) -> None:
     """Copies files that have another link, since a repair must not write into that one. Where a
-    copy has no room the link goes, and the file is taken again from where it is."""
+    copy has no room the link goes, and the file is taken again from where it is. None: no link
+    goes, since these may be the last bytes of a bundle."""
     for folder, _, files in os.walk(content):
         os.chmod(folder, os.lstat(folder).st_mode | 0o700)
         for name in files:
@@ -292,7 +294,7 @@ def _make_writable(content: Path, temporary: Path, kept: Set[str], reserve: int)
             found = os.lstat(path)
             if stat.S_ISLNK(found.st_mode) or (found.st_nlink > 1 and path in kept):
                 continue
-            if found.st_nlink > 1 and free_bytes(content) - reserve < found.st_size:
+            if found.st_nlink > 1 and reserve is not None and free_bytes(content) - reserve < found.st_size:
                 os.unlink(path)
                 continue
             if found.st_nlink > 1:

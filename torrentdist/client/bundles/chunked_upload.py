@@ -23,8 +23,7 @@ CHUNK_BYTES = 4 * 1024 * 1024
 LOOK_SECS = 0.5
 """How often a leader that does not know yet what it lacks is asked."""
 MAX_STEPS_BACK = 100
-"""More failovers than happen during one upload, and more than an hour of publishing. After that,
-the two sides will never agree."""
+"""More failovers than happen during one upload. After that, the two sides will never agree."""
 MAX_PROOFS = 8
 """How often content is shown from the beginning, because leaders change meanwhile."""
 
@@ -59,11 +58,11 @@ async def send_content(
         try:
             return await client.finish_upload(meta.digest)
         except TorrentdistError as error:
-            # A leader that has just taken over may have less than its predecessor. To verify and
-            # publish all of it may take longer than a client waits for one answer.
+            if error.code == "outcome_unknown":
+                continue  # To verify and publish all of it may take longer than one answer may.
+            # A leader that has just taken over may have less than its predecessor.
             steps_back += 1
-            goes_on = error.code == "outcome_unknown" or (error.code == "invalid_request" and "offset" in error.extra)
-            if not goes_on or steps_back > MAX_STEPS_BACK:
+            if error.code != "invalid_request" or "offset" not in error.extra or steps_back > MAX_STEPS_BACK:
                 raise
 
 

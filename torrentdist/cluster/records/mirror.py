@@ -144,6 +144,10 @@ class Mirror:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
 
+    async def read_again(self) -> None:
+        """Waits for the end of the next round of reading."""
+        await self._advanced.wait()
+
     async def changed(self, since: int) -> ClusterSnapshot:
         """Waits for a snapshot with a later version than `since`."""
         while self.snapshot.version <= since:

@@ -42,10 +42,6 @@ _PATIENCE = 1.75
 """How many session timeouts to wait for the end of another session. ZooKeeper ends sessions at its
 ticks, and a tick may be half a timeout."""
 _DIAL_SECS = 1.0
-_NOT_OURS = (
-    "zookeeper.auth_file has the identity of an earlier host of this id: "
-    "run `torrentdist host join` with this host's invitation, and start the supervisor again"
-)
 
 
 class RegistrationStep(Enum):
@@ -283,7 +279,7 @@ class Registration:
         except TorrentdistError as exc:
             if exc.code == "forbidden" and self._ask_place is not None:
                 if was_refused:
-                    raise TorrentdistError("zookeeper_unavailable", detail=_NOT_OURS) from exc
+                    raise TorrentdistError("identity_outdated", id=self.record.id) from exc
                 await self._ask_place()  # The place is that of an earlier host with our id.
                 self._was_refused = True
             elif exc.code != "outcome_unknown":

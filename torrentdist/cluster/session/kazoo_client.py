@@ -91,7 +91,12 @@ class Lost(msgspec.Struct, frozen=True):
     ended: bool
 
 
-SessionEvent = Connected | Suspended | Lost
+class Ended(msgspec.Struct, frozen=True):
+    """The client has stopped before it was connected. A session that it was to take over may live
+    on."""
+
+
+SessionEvent = Connected | Suspended | Lost | Ended
 AclOf = Callable[[str, bytes], Sequence[Acl]]
 """Returns the ACL of a znode that is created at this path with this data."""
 
@@ -351,7 +356,7 @@ class AsyncKazoo:
 
     def _on_end(self) -> None:
         if not self._has_told_end:
-            self._post(self._on_event, self, Lost(ended=True))
+            self._post(self._on_event, self, Ended())
 
 
 def _kazoo_client(config: ZooKeeperConfig, credentials: Sequence[Credentials], resume: SessionId | None) -> Any:

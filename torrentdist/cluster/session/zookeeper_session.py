@@ -26,6 +26,7 @@ from torrentdist.cluster.session.kazoo_client import (
     AsyncKazoo,
     Connected,
     CutOff,
+    Ended,
     Lost,
     SessionEvent,
     Suspended,
@@ -399,18 +400,24 @@ class ZooKeeper:
                 self.session, self.last_write_acknowledged = None, None
                 self._enter(SessionState.LOST)
                 if ended:  # The session was refused, or the client has a bug: its thread has ended.
-                    if time.monotonic() - self._connected_at > _LONGEST_REVIVAL_SECS:
-                        self._revival.succeeded()
-                    self._connected_at = math.inf
-                    if self._revival.failed("ended"):
-                        log.error("the ZooKeeper client ended, starting another one")
-                    loop.call_later(self._revival.pause_secs, self._revive, driver)
+                    self._revive_later(driver)
+            case Ended():
+                self._resume = self.session
+                self._revive_later(driver)
 
     def _try_any_ensemble(self, driver: AsyncKazoo, since: asyncio.Event) -> None:
         """Forgets the zxid after a whole session timeout without a server: the ensemble may have
         been wiped."""
         if driver is self._driver and since is self._changed:
             driver.forget_zxid()
+
+    def _revive_later(self, driver: AsyncKazoo) -> None:
+        if time.monotonic() - self._connected_at > _LONGEST_REVIVAL_SECS:
+            self._revival.succeeded()
+        self._connected_at = math.inf
+        if self._revival.failed("ended"):
+            log.error("the ZooKeeper client ended, starting another one")
+        asyncio.get_running_loop().call_later(self._revival.pause_secs, self._revive, driver)
 
     def _revive(self, driver: AsyncKazoo) -> None:
         if driver is not self._driver:

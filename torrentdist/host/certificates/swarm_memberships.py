@@ -91,7 +91,8 @@ class SwarmMemberships:
         try:
             held = await asyncio.to_thread(read_memberships, self._path)
         except TorrentdistError as error:
-            log.warning("the certificates of the swarm cannot be read, and are replaced", reason=error.message)
+            self._stamp = ()  # the next look tries again
+            log.warning("the certificates of the swarm cannot be read", reason=error.message)
         self._take(held)
         if self._issuing.key_file:
             await self._renew(time.time())

@@ -106,8 +106,7 @@ class Intake:
         return digest in self._heard and self._heard[digest] >= time.monotonic() - within
 
     def _is_arriving(self, digest: Digest) -> bool:
-        append = self._appends.get(digest)
-        return digest in self._runtime.fetches.under_way() or (append is not None and append.is_busy())
+        return digest in self._appends or digest in self._runtime.fetches.under_way()
 
     def awaits(self, digest: Digest) -> bool:
         """Whether the swarm may bring this content from its uploader."""

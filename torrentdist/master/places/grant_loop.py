@@ -80,19 +80,21 @@ class GrantLoop:
         if news is None or news.places:
             users = set(snapshot.places.values())
             self._stale.update(resource for resource, user in self._granted.items() if user not in users)
-        gained: dict[str, str] = {}
+        gained, lost = dict[str, str](), set[str]()
         for host in map(SupervisorId, hosts):
             wanted = wanted_of(snapshot, host)
-            for resource, user in self._of_host.pop(host, {}).items():
-                # A worker's new host may have been seen before its old one.
-                if self._wanted.get(resource) == user:
-                    del self._wanted[resource]
-                self._stale.add(resource)
+            lost.update(self._of_host.pop(host, {}))
             if wanted:
                 self._of_host[host] = wanted
                 gained.update(wanted)
         self._wanted.update(gained)  # A worker that moves is taken from one host and given to another.
-        self._stale.update(gained)
+        self._stale.update(gained, lost)
+        for resource in lost - gained.keys():  # Its new host may have been seen before its old one.
+            others = (given[resource] for given in self._of_host.values() if resource in given)
+            if (user := next(others, None)) is None:
+                self._wanted.pop(resource, None)
+            else:
+                self._wanted[resource] = user
 
     async def _make_all(self, fence: Fence, changes: list[GrantChange]) -> None:
         """Makes changes together, or one by one if one of them fails."""

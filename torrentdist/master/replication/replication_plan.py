@@ -53,7 +53,8 @@ class Abandon(msgspec.Struct, frozen=True):
 
 
 _Wanted = tuple[bool, float, int, BundleId, Digest]
-"""A fetch that may begin: whether it is no upload, until when it rests, and its holders."""
+"""A fetch that may begin: whether it is no upload, until when it rested if nobody has it, the
+number of its holders, and what it is."""
 Action = Abandon | FetchReplica | ForgetName | PublishReplica | WithdrawReplica | DropReplica
 
 
@@ -118,8 +119,8 @@ def plan(
             if _may_fetch(entry, local, now):
                 holders = len(snapshot.holders(bundle))
                 uploading = entry.record.state is BundleState.UPLOADING
-                failed = local.not_before.get(entry.record.digest, 0.0)
-                wanted.append((not uploading, failed, holders, bundle, entry.record.digest))
+                rested = 0.0 if holders else local.not_before.get(entry.record.digest, 0.0)
+                wanted.append((not uploading, rested, holders, bundle, entry.record.digest))
     removed = {digest for digest in removed if _is_here(local, digest) or local.names(digest)}
     stale = local.stale - local.fetching
     if stale or removed:
@@ -222,8 +223,8 @@ def _room(snapshot: ClusterSnapshot, local: Local, index: RecordIndex | None) ->
 
 def _chosen(wanted: list[_Wanted], room: int) -> list[Action]:
     """Returns the fetches to begin now: uploads first, since somebody waits for them, then the
-    rarest bundles. What has failed comes last, and what has rested longest first: bundles that
-    nobody has must not keep all room.
+    rarest bundles. What nobody has comes last once it has failed, and what has rested longest
+    first: it must not keep all room.
     """
     chosen: dict[Digest, Action] = {}
     for not_uploading, _, _, bundle, digest in sorted(wanted):

@@ -81,6 +81,9 @@ def init_authority(directory: Path, cluster: str, now: float) -> AuthorityView:
             raise TorrentdistError("ca_exists", path=str(directory), cluster=authority.cluster)
         return _view(directory, authority, created=False)
     key = _key_in(directory / CA_KEY, "ca_invalid")
+    if key is not None and (directory / HOSTS).exists():
+        detail = f"{CA} is gone: copy it back from a host, which has it beside its certificate"
+        raise TorrentdistError("ca_invalid", path=str(directory), detail=detail)
     authority = new_authority(cluster or f"cluster-{os.urandom(4).hex()}", key or new_key(), now)
     _make_directory(directory)
     if key is None:

@@ -67,7 +67,8 @@ class BundleLinks:
         with disk_failures(self._directory.path):
             links = await asyncio.to_thread(self._directory.links)
         if links.get(bundle) != target:
-            why = next((detail for name, detail in self._told if name == bundle), "it is not there yet")
+            reasons = [detail for name, detail in self._told if name in (bundle, "the directory")]
+            why = reasons[0] if reasons else "it is not there yet"
             detail = f"the link of bundle {bundle!r} is not right: {why}"
             raise TorrentdistError("disk_error", path=str(self._directory.path), detail=detail)
 

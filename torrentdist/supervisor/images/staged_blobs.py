@@ -27,6 +27,7 @@ import msgspec
 
 from torrentdist.bundle.files.durability import disk_failures, is_shortage
 from torrentdist.bundle.images.image_layout import MOST_BYTES
+from torrentdist.host.process.heavy_work import until_ended
 from torrentdist.host.process.shared_slots import SharedSlots
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wire.view import decode_json
@@ -142,7 +143,9 @@ class StagedBlobs:
             return await self._hashed(file)
 
     async def _hashed(self, file: Path) -> str:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, hash_of, file)
+        work = asyncio.get_running_loop().run_in_executor(self._threads, hash_of, file)
+        await until_ended(work)
+        return work.result()
 
     async def manifest(self, digest: str) -> bytes | None:
         blob = self._blobs.get(digest)

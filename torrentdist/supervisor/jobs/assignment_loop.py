@@ -33,12 +33,14 @@ class AssignmentLoop:
         self._ask = asyncio.Event()
         self._again = Retry(FIRST_PAUSE_SECS, LONGEST_PAUSE_SECS)
 
-    async def assign(self, record: AssignmentRecord) -> None:
-        """Adopts the leader's new assignment."""
+    async def assign(self, record: AssignmentRecord, session: int | None) -> None:
+        """Adopts the leader's new assignment. `session`: that in which it was read; None: it may be
+        out of date."""
         if placement.follow(self._local.state, record) != self._local.state:
             await self._local.note(lambda state: placement.follow(state, record))
             self._ask.set()
-        self._local.confirm()
+        if session is not None:
+            self._local.confirm(session)
 
     async def bind_to_cluster(self, cluster: str) -> None:
         """Binds the local state to `cluster`. Returns once no worker of another cluster runs

@@ -204,17 +204,17 @@ class LocalStateFile:
         self._on_change = on_change
         self._turn = asyncio.Lock()
         self._state = state
-        self.is_confirmed = False
-        """Whether the state follows an assignment that this process has read."""
+        self.confirmed_in: int | None = None
+        """The last session in which the assignment was read that the state follows."""
 
     @property
     def state(self) -> LocalState:
         return self._state
 
-    def confirm(self) -> None:
-        """Notes that the state follows the assignment."""
-        if not self.is_confirmed:
-            self.is_confirmed = True
+    def confirm(self, session: int) -> None:
+        """Notes that the state follows the assignment as it was read in this session."""
+        if self.confirmed_in != session:
+            self.confirmed_in = session
             self._on_change()
 
     async def commit(self, change: Change) -> None:

@@ -136,7 +136,7 @@ class WorkerTable:
             barrier=self._barriers.state_of(resource_of(place.key)),
             run=None if handle is None else _run(handle, self._heartbeats.is_silent(handle.run.id)),
             life=placement.life_of(place, clock() - time.monotonic()),
-            confirmed=self.local.is_confirmed,
+            confirmed=self.local.confirmed_in == self._barriers.session is not None,
         )
 
     def _facts(self, place: WorkerPlace) -> JobFacts | None:

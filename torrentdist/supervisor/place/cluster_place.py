@@ -80,18 +80,18 @@ class ClusterPlace:
     async def _follow_assignment(self, registration: Registration, cluster: str) -> None:
         before: AssignmentRecord | None = None
         while self._watch.cluster() in (cluster, None):
-            version, assignment = self._watch.version, self._watch.assignment()
+            version, session, assignment = self._watch.version, self._watch.read_in(), self._watch.assignment()
             await self._keeper.hear_removals(self._watch.removals())
             self._keeper.knows_assignment |= self._watch.known_at != NEVER
             if assignment is not None:
                 told = frozenset(assignment.bundles)
                 # Nothing goes yet: a bundle may turn from an order into a worker's need.
                 self._keeper.assign(told | frozenset(before.bundles if before else ()), assignment.terms)
-                await self._assigning.assign(assignment)
+                await self._assigning.assign(assignment, session)
                 self._keeper.assign(told, assignment.terms)
             # Masters' registrations are not watched: they may be gone too.
             if assignment is None and before is not None:
                 self._watch.recheck_all()
                 registration.look_again()
             before = assignment
-            await self._watch.changed(version)
+            await self._watch.changed(version, session)

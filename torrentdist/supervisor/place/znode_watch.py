@@ -101,11 +101,18 @@ class ZnodeWatch:
     def version(self) -> int:
         return self._mirror.snapshot.version
 
-    async def changed(self, since: int) -> None:
-        """Waits for a version later than `since`, at most LOOK_SECS."""
+    def read_in(self) -> int | None:
+        """Returns the session in which all that is known now was read; None if some of it is not
+        known to be up to date."""
+        return self._zk.session_id if self._mirror.fresh else None
+
+    async def changed(self, since: int, read_in: int | None) -> None:
+        """Waits for a version later than `since`, or until all was read in another session, at most
+        LOOK_SECS."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LOOK_SECS):
-                await self._mirror.changed(since)
+                while self.version <= since and self.read_in() in (read_in, None):
+                    await self._mirror.read_again()
 
     def recheck_masters(self) -> None:
         """Reads the masters again now."""

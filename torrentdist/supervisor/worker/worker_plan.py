@@ -1,7 +1,7 @@
 """Plans what a supervisor does next about each of its workers.
 
-Always: a worker starts only while its barrier is held and the lease is valid, and after this
-process has read the host's assignment. It is stopped before the lease ends, and killed when its
+Always: a worker starts only while its barrier is held and the lease is valid, and after the host's
+assignment was read in this session. It is stopped before the lease ends, and killed when its
 barrier is lost, unless it is proven that no other host can have been given its place. A barrier is
 released only when no process of the worker remains.
 Pure: no I/O and no clock.
@@ -75,9 +75,7 @@ def due_at(workers: Iterable[Worker], lease: RunLease, now: float) -> float:
 def _next(worker: Worker, lease: RunLease, now: float) -> Action | None:
     if worker.run is not None:
         return _about_run(worker, worker.run, lease, now)
-    wanted, barrier = worker.wants_to_run, worker.barrier
-    if wanted and not worker.confirmed:
-        return None
+    wanted, barrier = worker.wants_to_run and worker.confirmed, worker.barrier
     if wanted and barrier is Barrier.FREE:
         return TakeBarrier(worker.key)
     if wanted and barrier is Barrier.HELD and now < lease.stop and now >= worker.life.not_before:

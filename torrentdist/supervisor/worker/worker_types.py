@@ -85,8 +85,8 @@ class Worker(msgspec.Struct, frozen=True):
     run: Run | None = None
     life: Life = Life()
     confirmed: bool = True
-    """Whether this process has read the host's assignment. The last one's may be long out of
-    date."""
+    """Whether the host's assignment was read in the present session. What was known before may be
+    long out of date."""
 
     @property
     def wants_to_run(self) -> bool:
