@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
 from torrentdist.model.jobs.job import JobSpec, parse_job
 from torrentdist.model.jobs.job_overrides import with_overrides
-from torrentdist.supervisor.process.spark_applications import listening, reason_in
+from torrentdist.supervisor.process.spark_applications import listening, listening_user, reason_in
 from torrentdist.supervisor.process.spark_submit import ClusterDriver, spark_command
 
 JOB = """
@@ -203,6 +204,20 @@ def test_a_chosen_python_is_left_alone() -> None:
     assert {} == spark_environment({"PYSPARK_PYTHON": "env/bin/python"}, Submit("/v/bin/spark-submit", "/v/bin/python"))
     assert {} == spark_environment({}, Submit("/opt/spark/bin/spark-submit", ""))
     assert {"PYSPARK_PYTHON": "/v/bin/python"} == spark_environment({}, Submit("/v/bin/spark-submit", "/v/bin/python"))
+
+
+def test_a_process_of_any_name_has_its_ports() -> None:
+    """A driver could end the supervisor of each host that it comes to by its process's name."""
+    named = "open('/proc/self/comm', 'wb').write(b'\\xff')"
+    program = f"import socket, sys; {named}; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1])"
+    command = [sys.executable, "-uc", f"{program}; sys.stdin.read()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        port = int(process.stdout.readline())
+        found = listening_user(process.pid)
+        process.kill()
+
+    assert ("127.0.0.1", port) in found
 
 
 def test_the_ports_of_a_process_are_its_own() -> None:

@@ -187,7 +187,7 @@ def test_old_output_goes_with_the_directory_of_its_job(homes: Homes) -> None:
 
 def test_directories_without_a_worker_go_at_the_start(homes: Homes) -> None:
     """If this fails, each crash of a supervisor leaves the files of a worker for ever."""
-    for name in ("etl/0", "etl/1", "etl/odd"):
+    for name in ("etl/0", "etl/1", "etl/odd", "etl/²", "etl/" + "9" * 99):
         (homes.data_dir / "workers" / name).mkdir(parents=True)
     make_told(homes, ETL)
     (homes.told(ETL) / "peers.json.tmp").touch()

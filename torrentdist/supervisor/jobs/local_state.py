@@ -170,7 +170,11 @@ def load_state(data_dir: Path, boot: str) -> LocalState:
 
 
 def save_state(data_dir: Path, state: LocalState) -> None:
-    write_durably(data_dir / STATE, msgspec.json.encode(state), mode=0o600)
+    _write_state(data_dir, msgspec.json.encode(state))
+
+
+def _write_state(data_dir: Path, data: bytes) -> None:
+    write_durably(data_dir / STATE, data, mode=0o600)
 
 
 def load_seat(data_dir: Path, boot: str) -> Seat | None:
@@ -221,8 +225,10 @@ class LocalStateFile:
         """Applies a change, and returns when it would survive a crash. Raises OSError if the disk
         fails."""
         async with self._turn:
-            self._state = change(self._state)
-            await asyncio.to_thread(save_state, self._data_dir, self._state)
+            state = change(self._state)
+            data = msgspec.json.encode(state)  # What cannot be written must not count.
+            self._state = state
+            await asyncio.to_thread(_write_state, self._data_dir, data)
         self._on_change()
 
     async def note(self, change: Change) -> None:

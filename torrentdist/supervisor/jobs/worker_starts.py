@@ -125,10 +125,12 @@ class WorkerStarts:
         except Exception as error:  # whatever it is, the worker must not count as running
             bug = None if isinstance(error, TorrentdistError | OSError) else error
             log.warning("worker not started", job=key[0], worker=key[1], reason=str(error), exc_info=bug)
-            reason = str(error) or "ZooKeeper does not answer"
+            reason = last_words.printable_line(str(error)) or "ZooKeeper does not answer"
             not_before = clock() + _pause_after(error)
-            await local.note(lambda state: placement.not_started(state, key, reason, not_before))
-            running.abort(key)
+            try:
+                await local.note(lambda state: placement.not_started(state, key, reason, not_before))
+            finally:
+                running.abort(key)
 
     async def _prepare(self, key: Key, facts: JobFacts, run: RunRecord) -> RunRecord:
         """Creates the worker's directory and its guardian's orders. Returns the run, and where its

@@ -69,7 +69,7 @@ def _files(home: Path, stream: Stream) -> dict[int, tuple[Path, int]]:
     found = {}
     for path in home.glob(f"{stream}.*"):
         offset = path.name.partition(".")[2]
-        if offset.isdigit():
+        if offset.isascii() and offset.isdigit():
             try:
                 found[int(offset)] = path, path.stat().st_size
             except FileNotFoundError:

@@ -141,9 +141,9 @@ def listening(pid: int) -> list[tuple[str, int]] | None:
 def listening_user(pid: int) -> list[tuple[str, int]]:
     """Returns the addresses on which any process of this process's user listens."""
     with contextlib.suppress(OSError):
-        status = Path(f"/proc/{pid}/status").read_text()
-        owner = next(line.split()[2] for line in status.splitlines() if line.startswith("Uid:"))
-        return _sockets(pid, lambda user, inode: user == owner)
+        status = Path(f"/proc/{pid}/status").read_text(errors="replace")  # a process may have any name
+        owner = [line.split()[2] for line in status.splitlines() if line.startswith("Uid:")]
+        return _sockets(pid, lambda user, inode: user in owner)
     return []
 
 

@@ -15,6 +15,7 @@ A job sees of these its working directory, `sign` and `told`.
 """
 
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -77,7 +78,7 @@ class Homes:
     def guards(self, job: str = "*") -> Iterator[tuple[Key, Path]]:
         """Yields every worker that has files here, with its guardian's directory."""
         for path in sorted((self.data_dir / "guard").glob(f"{job}/*/")):
-            if path.name.isdigit():
+            if _is_number(path.name):
                 yield (JobId(path.parent.name), int(path.name)), path
 
 
@@ -148,7 +149,7 @@ def drop_old_output(homes: Homes, places: Collection[Key], keep_secs: float) -> 
             shutil.rmtree(home, ignore_errors=True)
     jobs = {key[0] for key in places}
     for folder in (homes.data_dir / "guard").glob("*/"):
-        if folder.name not in jobs and not any(path.name.isdigit() for path in folder.iterdir()):
+        if folder.name not in jobs and not any(_is_number(path.name) for path in folder.iterdir()):
             shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -158,10 +159,14 @@ def drop_orphans(homes: Homes, places: Collection[Key]) -> None:
     for path in (homes.data_dir / "guard").glob("*/told/*.tmp"):
         path.unlink(missing_ok=True)
     for work in (homes.data_dir / "workers").glob("*/*/"):
-        key = JobId(work.parent.name), int(work.name) if work.name.isdigit() else -1
+        key = JobId(work.parent.name), int(work.name) if _is_number(work.name) else -1
         if key not in places and forbid_starts(homes.guard(key)):
             clean_up(homes, key)
             remove(homes, work)
+
+
+def _is_number(name: str) -> bool:
+    return re.fullmatch("[0-9]{1,9}", name) is not None
 
 
 def _remove_if_empty(folder: Path) -> None:
