@@ -91,6 +91,33 @@ def test_of_two_ups_at_once_one_starts_and_the_other_says_so(directory: Path) ->
     assert {} == processes_of(directory)
 
 
+SLEEPER = """
+import sys
+from torrentdist.dev.dev_cluster import DevCluster
+from torrentdist_cli.main import main
+
+DevCluster._start_all = lambda cluster, say: cluster.start_process("master-1", ["sleep", "60"])
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_an_up_that_cannot_print_its_table_stops_the_cluster(directory: Path) -> None:
+    """If this failed, `dev up | head -1`, or one into a full disk, would leave its cluster running
+    for ever."""
+    try:
+        with open("/dev/full", "wb") as full:
+            ran = subprocess.run(
+                [sys.executable, "-c", SLEEPER, "dev", "up", "--dir", str(directory)],
+                stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE, text=True, timeout=30,
+            )  # fmt: skip
+
+        assert 8 == ran.returncode, ran.stderr
+        assert "No space left on device" in ran.stderr
+        assert [] == living(read_state(directory))
+    finally:
+        stop(directory)
+
+
 class Sleepers(DevCluster):
     """A cluster whose members only sleep."""
 

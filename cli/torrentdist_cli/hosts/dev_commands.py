@@ -68,21 +68,20 @@ def up(
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: told.set())
     cluster.up(say=lambda text: None if session.quiet else say(text))
-    client_toml = cluster.dir / "client.toml"
-    show(session, cluster.state, value=str(client_toml), table=lambda: _table(cluster.state))
-    if session.output in (None, OutputFormat.TABLE) and not session.quiet:
-        _say_how(cluster, detach)
-    if detach and not told.is_set():
-        return
-    sys.stdout.flush()
     try:
-        while not told.wait(1.0):
+        client_toml = cluster.dir / "client.toml"
+        show(session, cluster.state, value=str(client_toml), table=lambda: _table(cluster.state))
+        if session.output in (None, OutputFormat.TABLE) and not session.quiet:
+            _say_how(cluster, detach)
+        sys.stdout.flush()
+        while not (detach or told.wait(1.0)):
             pass
     except KeyboardInterrupt:
-        pass
+        told.set()
     finally:
-        say("stopping")
-        cluster.down()
+        if told.is_set() or not detach:
+            say("stopping")
+            cluster.down()
 
 
 def _say_how(cluster: DevCluster, detach: bool) -> None:
