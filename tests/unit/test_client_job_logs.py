@@ -251,3 +251,28 @@ def test_following_goes_on_while_no_master_answers() -> None:
     assert [("h1", 0, "one"), ("h1", 0, "two")] == hosts.lines()
     assert 1 == len(hosts.notes)
     assert hosts.notes[0].startswith("no master could be reached")
+
+
+class ClosedPipe(list[LogLine]):
+    """Takes one line. Then its reader is gone."""
+
+    def append(self, line: LogLine) -> None:
+        if self:
+            raise BrokenPipeError
+        super().append(line)
+
+
+def test_following_ends_when_nobody_reads_it_any_more() -> None:
+    """If this fails, `job logs -f | head -1` reads the hosts for as long as the job runs, and with
+    a full disk it leaves out lines and says nothing."""
+    hosts = Hosts({("h1", 0, "stdout"): b"one\ntwo\n"})
+    hosts.placed, hosts.said = {0: "h1"}, ClosedPipe()
+
+    def on_look() -> None:
+        hosts.known = hosts.looks < 4
+
+    hosts.on_look = on_look
+    with pytest.raises(BrokenPipeError):
+        read(hosts, follow_logs)
+
+    assert 4 > hosts.looks

@@ -3,7 +3,8 @@ exists.
 
 Always: each byte of a worker's stream on a host is returned once and in order, across rotation and
 restarts of the supervisor. A worker that moves to another host is followed. A host that does not
-answer or refuses is reported once, and asked again. Masters that are away end no following.
+answer or refuses is reported once, and asked again. Masters that are away end no following; a
+line that cannot be written does, within seconds.
 Longer than most files: reading once and following share how a host is read.
 """
 
@@ -296,6 +297,7 @@ class _Following:
                 asking.cancel()
                 await asyncio.gather(asking, return_exceptions=True)
             await self._stop()
+        self._expect_written()
         await self._drain()
 
     async def _ask_masters(self) -> None:
@@ -314,6 +316,7 @@ class _Following:
 
     async def _look(self, hosts: Collection[SupervisorView], *, everything: bool) -> None:
         found = await self._reader.kept(hosts)
+        self._expect_written()
         if everything and self._reader.refusal is not None:
             raise self._reader.refusal
         for host, output in found:
@@ -353,6 +356,12 @@ class _Following:
             self._reader.miss(source.host, broken.detail)
         except TorrentdistError as error:
             self._reader.refused(source, error)
+
+    def _expect_written(self) -> None:
+        """Raises the error that ended a task, such as that of a pipe without a reader."""
+        for task in self._tasks.values():
+            if task.done() and not task.cancelled():
+                task.result()
 
     async def _stop(self) -> None:
         for task in self._tasks.values():
