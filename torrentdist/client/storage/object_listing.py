@@ -1,7 +1,8 @@
 """Lists the objects below a URL that fsspec can read, as the files of a bundle.
 
 Always: a name that no bundle can hold is refused before anything is read. Two equal listings mean
-that no object was written in between, as far as the storage tells.
+that no object was written in between, as far as the storage tells. A directory that cannot be
+listed ends it.
 Never: read an object's content.
 """
 
@@ -16,7 +17,7 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wording import cause_text
 
 MOST_OBJECTS = 1_000_000
-_VERSIONS = ("ETag", "etag", "md5", "LastModified", "mtime", "modificationTime", "created")
+_VERSIONS = ("ETag", "etag", "md5", "LastModified", "Last-Modified", "mtime", "modificationTime", "created")
 """What storages call the mark that changes with the content; the first one that is there counts."""
 
 
@@ -57,7 +58,9 @@ def list_objects(url: str) -> Listing:
     try:
         storage, root = fsspec.core.url_to_fs(url)
         storage.invalidate_cache()
-        found = storage.find(root, detail=True)
+        found = _found_below(storage, root)
+    except TorrentdistError:
+        raise
     except ImportError as exc:
         raise TorrentdistError("missing_dependency", detail=cause_text(exc), package="s3fs") from exc
     except FileNotFoundError:
@@ -69,6 +72,51 @@ def list_objects(url: str) -> Listing:
     except Exception as exc:  # a storage has errors of its own library
         raise TorrentdistError("storage_failed", url=url, detail=cause_text(exc)) from exc
     return listing_of(url, storage, root, found)
+
+
+def _found_below(storage: Any, root: str) -> dict[str, Mapping[str, Any]]:
+    """Returns what find() does, with sizes. The find() that most storages share takes a directory
+    that it cannot list for an empty one."""
+    from fsspec.asyn import AsyncFileSystem
+    from fsspec.spec import AbstractFileSystem
+
+    kind = type(storage)
+    if kind.find is AbstractFileSystem.find and getattr(kind, "_find", None) in (None, AsyncFileSystem._find):
+        found = dict(_walked(storage, root)) or {root: storage.info(root)}
+    else:
+        found = dict(storage.find(root, detail=True))
+    return {location: _with_size(storage, location, info) for location, info in found.items()}
+
+
+def _walked(storage: Any, root: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    waiting = [root]
+    while waiting:
+        directory = waiting.pop()
+        try:
+            entries = storage.ls(directory, detail=True)
+        except (FileNotFoundError, NotADirectoryError):
+            if directory == root:  # it may be an object
+                return
+            raise TorrentdistError("path_not_found", path=directory) from None
+        for info in entries:
+            name = info["name"]
+            if name.rstrip("/") == directory.rstrip("/"):
+                continue  # the directory itself, or an object that was listed
+            if "http" in storage.protocol and name[len(directory) :].lstrip("/").startswith("?"):
+                continue  # sorts the page on which a web server lists its files
+            if info["type"] == "directory":
+                waiting.append(name.rstrip("/"))
+            else:
+                yield name, info
+
+
+def _with_size(storage: Any, location: str, info: Mapping[str, Any]) -> Mapping[str, Any]:
+    if info.get("type") == "directory" or info.get("size") is not None:
+        return info
+    try:
+        return {**info, **storage.info(location)}
+    except FileNotFoundError:
+        raise TorrentdistError("path_not_found", path=location) from None
 
 
 def listing_of(url: str, storage: Any, root: str, found: Mapping[str, Mapping[str, Any]]) -> Listing:
@@ -88,6 +136,8 @@ def _objects(root: str, found: Mapping[str, Mapping[str, Any]], single: bool) ->
         path = root.rpartition("/")[2] if single else location[len(root) :].lstrip("/")
         if info.get("type") == "directory" or not path or location.endswith("/"):
             continue  # S3's marks of empty directories
+        if info.get("size") is None:
+            raise TorrentdistError("storage_failed", url=location, detail="the storage does not tell its size")
         version = next((str(info[name]) for name in _VERSIONS if info.get(name)), "")
         yield StoredObject(path, location, int(info["size"]), version)
 
