@@ -16,6 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.client.storage import object_listing
 from torrentdist.client.storage.object_hashing import hash_objects
 from torrentdist.client.storage.object_listing import list_objects, listing_of
 from torrentdist.model.errors import TorrentdistError
@@ -179,3 +180,33 @@ def test_a_directory_that_cannot_be_listed_ends_it(namenode: StorageServer) -> N
         list_objects(f"webhdfs://{namenode.place}/")
 
     assert "forbidden" == refused.value.code
+
+
+def test_what_a_datanode_refuses_is_no_content(namenode: StorageServer) -> None:
+    """A bundle would hold the text of an error, if that is as long as the object."""
+    text = "x" * (len(TREE["a"]) - 2)
+    listing = list_objects(f"webhdfs://{namenode.place}/a")
+    namenode.faults = [(403, text)]
+    with pytest.raises(TorrentdistError) as refused:
+        hash_objects(listing, lambda done, total: None)
+
+    assert "storage_failed" == refused.value.code
+
+
+def test_an_old_connection_of_a_datanode_fails_no_upload(top: Path, namenode: StorageServer) -> None:
+    """The first upload after a restart of the NameNode would fail once for each DataNode."""
+    ended = {"exception": "EOFException", "message": "End of File Exception between w1 and head"}
+    namenode.faults = [(500, {"RemoteException": ended})]
+
+    assert make_metafile(top / "a", packed=False).digest == hashed(f"webhdfs://{namenode.place}/a")
+
+
+def test_a_datanode_that_says_nothing_ends_it(namenode: StorageServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An upload would wait for ever."""
+    monkeypatch.setattr(object_listing, "SILENT_SECS", 0.2)
+    listing = list_objects(f"webhdfs://{namenode.place}/a")
+    namenode.hold.clear()
+    with pytest.raises(TorrentdistError) as silent:
+        hash_objects(listing, lambda done, total: None)
+
+    assert "storage_failed" == silent.value.code

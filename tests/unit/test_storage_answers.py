@@ -1,5 +1,5 @@
-"""What the plug-in `fs` makes of the answers of WebHDFS, without one. tests/engines has the real
-one."""
+"""What the plug-in `fs` and uploads make of the answers of WebHDFS, without one. tests/engines has
+the real one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from torrentdist.distributor.storage_answers import bound_requests, past_old_connections, reason_of
+from torrentdist.model.storage_answers import bound_requests, past_old_connections, reason_of
 
 
 class Refusal(Exception):

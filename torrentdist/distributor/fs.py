@@ -31,10 +31,10 @@ from torrentdist.distributor.plugin_files import (
     read_metafile,
     read_options,
 )
-from torrentdist.distributor.storage_answers import bound_requests, past_old_connections, reason_of
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import bundle_id as checked_bundle_id
 from torrentdist.model.ids import digest as checked_digest
+from torrentdist.model.storage_answers import bound_requests, past_old_connections, reason_of
 from torrentdist.model.wire.view import decode_json
 
 _MARKER = "complete.json"

@@ -7,6 +7,7 @@ Never: hold more than a few megabytes of an object.
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final
 
 from torrentdist.bundle.directory_scan import Scan, ScannedFile
@@ -15,7 +16,7 @@ from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import choose_piece_length, metafile_of
 from torrentdist.client.storage.object_listing import Listing, StoredObject, list_objects
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.wording import cause_text
+from torrentdist.model.storage_answers import past_old_connections, reason_of
 
 THREADS: Final = 8
 PART_BYTES: Final = 4 * 1024 * 1024
@@ -53,11 +54,12 @@ def parts_of(listing: Listing, each: StoredObject) -> Iterator[bytes]:
 def read_object(listing: Listing, each: StoredObject, start: int, end: int) -> bytes:
     """Returns a part of an object. Raises an error if it is shorter."""
     try:
-        data = bytes(listing.storage.cat_file(each.location, start=start, end=end))
+        read = partial(listing.storage.cat_file, each.location, start=start, end=end)
+        data = bytes(past_old_connections(read))
     except FileNotFoundError:
         raise TorrentdistError("changed_while_reading", path=each.location) from None
     except Exception as exc:  # a storage has errors of its own library
-        raise TorrentdistError("storage_failed", url=each.location, detail=cause_text(exc)) from exc
+        raise TorrentdistError("storage_failed", url=each.location, detail=reason_of(exc)) from exc
     if len(data) != end - start:
         raise TorrentdistError("changed_while_reading", path=each.location)
     return data

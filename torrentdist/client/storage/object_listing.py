@@ -2,7 +2,7 @@
 
 Always: a name that no bundle can hold is refused before anything is read. Two equal listings mean
 that no object was written in between, as far as the storage tells. A directory that cannot be
-listed ends it.
+listed ends it. A storage on `requests` is not waited for longer than SILENT_SECS.
 Never: read an object's content.
 """
 
@@ -14,9 +14,11 @@ import msgspec
 
 from torrentdist.bundle import safe_paths
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.storage_answers import bound_requests
 from torrentdist.model.wording import cause_text
 
 MOST_OBJECTS = 1_000_000
+SILENT_SECS = 60.0
 _VERSIONS = ("ETag", "etag", "md5", "LastModified", "Last-Modified", "mtime", "modificationTime", "created")
 """What storages call the mark that changes with the content; the first one that is there counts."""
 
@@ -54,10 +56,14 @@ def list_objects(url: str) -> Listing:
         detail = "a URL is read by fsspec, which is not installed"
         raise TorrentdistError("missing_dependency", detail=detail, package="torrentdist[fsspec]")
     import fsspec
+    from fsspec.asyn import AsyncFileSystem
 
     try:
-        storage, root = fsspec.core.url_to_fs(url)
+        # An instance of its own: the settings of another one in this process stay as they are.
+        storage, root = fsspec.core.url_to_fs(url, skip_instance_cache=True)
         storage.invalidate_cache()
+        if not isinstance(storage, AsyncFileSystem):
+            bound_requests(storage, SILENT_SECS)
         found = _found_below(storage, root)
     except TorrentdistError:
         raise
