@@ -1,12 +1,14 @@
 """Hashes objects as they stream by, and makes the metafile of the bundle that they are.
 
 Always: the digest is that of a directory with the same files. An object whose length differs from
-its listing, or that was written meanwhile, ends it with `changed_while_reading`.
+its listing, or that was written meanwhile, ends it with `changed_while_reading`. Once an object
+failed, or nobody waits, no further part is asked for.
 Never: hold more than a few megabytes of an object.
 """
 
+import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import partial
 from typing import Final
 
@@ -25,29 +27,35 @@ _MODE: Final = 0o644
 """Objects have no modes."""
 
 
-def hash_objects(listing: Listing, progress: Callable[[int, int], None]) -> Metafile:
-    """Reads all objects once. Blocks."""
+def hash_objects(
+    listing: Listing, progress: Callable[[int, int], None], stopping: threading.Event | None = None
+) -> Metafile:
+    """Reads all objects once, until one fails or `stopping` is set. Blocks."""
     length = choose_piece_length(listing.size)
-    done = 0
+    done, over = 0, stopping or threading.Event()
 
     def hashed(each: StoredObject) -> FileHash:
-        return hash_stream(parts_of(listing, each), each.size, length)
+        return hash_stream(parts_of(listing, each, over), each.size, length)
 
-    hashes: list[FileHash] = []
     with ThreadPoolExecutor(THREADS, thread_name_prefix="objects") as pool:
         try:
-            for each, found in zip(listing.objects, pool.map(hashed, listing.objects), strict=True):
-                hashes.append(found)
-                done += each.size
+            hashing = {pool.submit(hashed, each): each for each in listing.objects}
+            for found in as_completed(hashing):
+                found.result()
+                done += hashing[found].size
                 progress(done, listing.size)
         finally:
+            over.set()
             pool.shutdown(wait=True, cancel_futures=True)
     expect_unchanged(listing)
-    return metafile_of(_scan_of(listing), hashes, length)
+    return metafile_of(_scan_of(listing), [found.result() for found in hashing], length)
 
 
-def parts_of(listing: Listing, each: StoredObject) -> Iterator[bytes]:
+def parts_of(listing: Listing, each: StoredObject, over: threading.Event) -> Iterator[bytes]:
+    """Yields an object in parts. Raises `interrupted` before the next part once `over` is set."""
     for start in range(0, each.size, PART_BYTES):
+        if over.is_set():
+            raise TorrentdistError("interrupted")
         yield read_object(listing, each, start, min(each.size, start + PART_BYTES))
 
 

@@ -8,6 +8,7 @@ cluster has already is not sent.
 import asyncio
 import math
 import re
+import threading
 from bisect import bisect_right
 from collections.abc import Callable
 from itertools import accumulate
@@ -47,7 +48,11 @@ async def upload_objects(
         loop.call_soon_threadsafe(progress, UploadProgress(phase=TransferStage.HASHING, done=done, size=size))
 
     listing = await asyncio.to_thread(list_objects, url)
-    meta = await asyncio.to_thread(hash_objects, listing, hashed)
+    stopping = threading.Event()
+    try:
+        meta = await asyncio.to_thread(hash_objects, listing, hashed, stopping)
+    finally:
+        stopping.set()
     chosen = bundle_id or _default_id(url, meta.digest)
     there, meta = await bundle_there(client, chosen, meta)
     if there is None or there.replicas < wanted.replicas(there) or there.state is not BundleState.AVAILABLE:
