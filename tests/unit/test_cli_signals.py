@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -101,3 +104,46 @@ def test_a_command_that_cannot_stop_is_ended_after_a_while() -> None:
         process.communicate(timeout=10)
 
     assert process.returncode == 143
+
+
+SKOPEO = """#!/bin/sh
+for last; do :; done
+layout=${last#oci:}
+mkdir "${layout%:*}"
+echo $$ > "${layout%:*}/pid"
+mv "${layout%:*}/pid" "$BEGUN"
+exec sleep 60
+"""
+"""Begins a copy, notes its process in the file BEGUN, and gets no further."""
+
+
+@pytest.fixture
+def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file in which SKOPEO, the only skopeo on the PATH, notes its process."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "skopeo").write_text(SKOPEO)
+    (tmp_path / "bin" / "skopeo").chmod(0o755)
+    (tmp_path / "images" / "torrentdist-image-left" / "layout").mkdir(parents=True)
+    os.utime(tmp_path / "images" / "torrentdist-image-left", (0, 0))
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "images"))
+    monkeypatch.setenv("BEGUN", str(tmp_path / "begun"))
+    return tmp_path / "begun"
+
+
+def test_an_import_that_is_stopped_leaves_no_image(begun: Path) -> None:
+    """A stopped import would leave a whole image on the disk for ever, and skopeo would go on. So
+    would one that was killed, although another import runs later."""
+    with started("-m", "torrentdist_cli", "image", "import", "docker://h/app:1", "app:1") as process:
+        deadline = time.monotonic() + 20
+        while not begun.exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        (there,) = (begun.parent / "images").iterdir()
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=20)
+
+    assert 143 == process.returncode
+    assert "torrentdist-image-left" != there.name
+    assert [] == list((begun.parent / "images").iterdir())
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(begun.read_text()), 0)

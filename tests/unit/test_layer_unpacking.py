@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import threading
 import zlib
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,19 @@ def test_layers_are_unpacked_and_the_configuration_stays(tmp_path: Path) -> None
     kept = {path.name for path in (tmp_path / "blobs" / "sha256").iterdir()}
     wanted = [named, manifest["config"], *manifest["layers"]]
     assert {one["digest"].removeprefix("sha256:") for one in wanted} == kept
+
+
+def test_an_unpacking_that_is_given_up_ends_at_once(tmp_path: Path) -> None:
+    """If this fails, Ctrl-C waits for the layers of a large image, and leaves the image on the
+    disk."""
+    finish(tmp_path, [put_image(tmp_path, FILES)], "1")
+    stopping = threading.Event()
+    stopping.set()
+    with pytest.raises(TorrentdistError) as ended:
+        unpack_layers(tmp_path, stopping)
+
+    assert "interrupted" == ended.value.code
+    assert [] == list((tmp_path / "layers").iterdir())
 
 
 def test_an_index_of_platforms_is_unpacked_below(tmp_path: Path) -> None:

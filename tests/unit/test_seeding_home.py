@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from torrentdist.bundle.metafile_maker import make_metafile
-from torrentdist.client.bundles import client_peer
-from torrentdist.client.bundles.client_peer import LEFT_SECS, SEEDING, seeding_home
+from torrentdist.client.bundles.client_peer import SEEDING, seeding_home
+from torrentdist.client.storage import temporary_homes
+from torrentdist.client.storage.temporary_homes import LEFT_SECS
 from torrentdist.testing.sample_trees import some_bytes, write_tree
 
 
@@ -17,7 +18,7 @@ from torrentdist.testing.sample_trees import some_bytes, write_tree
 def roomy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The directory for large temporary files."""
     (tmp_path / "roomy").mkdir()
-    monkeypatch.setattr(client_peer, "LARGE_PLACE", str(tmp_path / "roomy"))
+    monkeypatch.setattr(temporary_homes, "LARGE_PLACE", str(tmp_path / "roomy"))
     monkeypatch.delenv("TMPDIR", raising=False)
     return tmp_path / "roomy"
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import click
@@ -14,7 +12,7 @@ from torrentdist.model.wire.bundle_messages import BundleView
 from torrentdist.model.wire.transfer_messages import UploadPreview, UploadView
 from torrentdist.model.wording import counted
 from torrentdist_cli.bundles.reuse_wording import reuse_line
-from torrentdist_cli.frame.asking_masters import ask_masters, cluster_of, run_with_progress
+from torrentdist_cli.frame.asking_masters import ask_masters, cluster_of, run, run_with_progress
 from torrentdist_cli.frame.command import Command, Group, Session, dry_run_option
 from torrentdist_cli.frame.progress_bar import transfer_display
 from torrentdist_cli.frame.rendering import DURATION, duration, facts, grid, show, show_all, size
@@ -22,6 +20,10 @@ from torrentdist_cli.frame.terminal import say
 
 if TYPE_CHECKING:
     from torrentdist.bundle.images.layer_unpacking import UnpackedLayers
+
+IMPORTING = "torrentdist-image-"
+LIKELY_BYTES = 1024 * 1024 * 1024
+"""How large an unpacked image is taken to be, before it is known."""
 
 
 class ImageName(click.ParamType["Image"]):
@@ -72,13 +74,15 @@ def import_image(
     With --dry-run the image is read, and nothing is uploaded. With -q: the id of the bundle.
     """
     from torrentdist.client.storage.image_source import import_as
+    from torrentdist.client.storage.temporary_homes import temporary_home
 
-    with TemporaryDirectory(prefix="torrentdist-image-") as folder:
-        layout = Path(folder, "layout")
-        done = import_as(
+    with temporary_home(IMPORTING, size=LIKELY_BYTES) as folder:
+        layout = folder / "layout"
+        copying = import_as(
             source, layout, image.tag, all_platforms=all_platforms, unpacks=not keep_compressed,
             verify_tls=not no_tls_verify,
         )  # fmt: skip
+        done = run(copying)
         if session.dry_run:
             run_with_progress(
                 transfer_display(session),

@@ -12,6 +12,7 @@ Never: change a layer that it cannot unpack.
 import hashlib
 import json
 import os
+import threading
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -56,9 +57,10 @@ class UnpackedLayers:
     unpacked_bytes: int = 0
 
 
-def unpack_layers(layout: Path) -> UnpackedLayers:
-    """Unpacks the layers of all images of a layout. Blocks."""
-    unpacking = _Unpacking(layout)
+def unpack_layers(layout: Path, stopping: threading.Event | None = None) -> UnpackedLayers:
+    """Unpacks the layers of all images of a layout. Raises `interrupted` soon after `stopping` is
+    set. Blocks."""
+    unpacking = _Unpacking(layout, stopping or threading.Event())
     with disk_failures(layout):
         unpacking.run()
     return unpacking.done
@@ -67,9 +69,10 @@ def unpack_layers(layout: Path) -> UnpackedLayers:
 class _Unpacking:
     """The unpacking of one layout."""
 
-    def __init__(self, layout: Path) -> None:
+    def __init__(self, layout: Path, stopping: threading.Event) -> None:
         self.done = UnpackedLayers()
         self._layout = layout
+        self._stopping = stopping
         self._manifests: dict[str, _Json] = {}
         """What descriptors say of manifests that were made, by the digests of the originals."""
         self._layers: dict[tuple[str, str], _Json] = {}
@@ -147,6 +150,8 @@ class _Unpacking:
         try:
             with open(file, "wb") as stream:
                 for data in _plain_parts(_blob(layout, packed)):
+                    if self._stopping.is_set():
+                        raise TorrentdistError("interrupted")
                     found.update(data)
                     size += stream.write(data)
                     if size - looked >= _LOOK_BYTES:

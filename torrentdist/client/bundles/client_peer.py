@@ -8,11 +8,7 @@ Never: know what is transferred, or why.
 
 import asyncio
 import contextlib
-import fcntl
 import os
-import shutil
-import tempfile
-import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -24,6 +20,7 @@ from torrentdist.bundle.files.durability import disk_failures
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.packs.pack_files import write_packs
 from torrentdist.client.masters.master_client import MasterClient
+from torrentdist.client.storage.temporary_homes import temporary_home
 from torrentdist.client.swarm_access import stay_member, swarm_memberships
 from torrentdist.http.api_calls import Broken, Request, send
 from torrentdist.model.configuration.config import SwarmConfig
@@ -41,9 +38,6 @@ ANNOUNCE_SECS = 0.5
 """Longest wait for masters to answer an announce. Live masters answer within milliseconds."""
 OFFER_SECS = 10.0
 SEEDING = "torrentdist-seeds-"
-LARGE_PLACE = "/var/tmp"
-LEFT_SECS = 60.0
-"""Age from which a directory without a lock was left by a process that was killed."""
 
 
 class ClientPeer:
@@ -160,12 +154,7 @@ def listen_host(masters: list[str]) -> str:
 def seeding_home(meta: Metafile, path: Path) -> Iterator[Path]:
     """Creates a directory in the engine's layout, whose content is a link to `path`, with the packs
     of small files. Blocks for as long as it takes to copy the small files."""
-    place = _place_for(meta.packed_size)
-    _remove_left(place)
-    home = Path(tempfile.mkdtemp(prefix=SEEDING, dir=place))
-    lock = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with temporary_home(SEEDING, meta.packed_size) as home:
         real = os.path.realpath(path)
         with disk_failures(home, needed=meta.packed_size):
             write_packs(meta, Path(real), home)
@@ -175,37 +164,6 @@ def seeding_home(meta: Metafile, path: Path) -> Iterator[Path]:
         else:
             os.symlink(real, home / "content")
         yield home
-    finally:
-        shutil.rmtree(home, ignore_errors=True)
-        os.close(lock)
-
-
-def _place_for(size: int) -> Path:
-    """Returns a directory for as many bytes: what the user names in TMPDIR, else rather /var/tmp,
-    since /tmp may be memory."""
-    usual = tempfile.gettempdir()
-    if size and not os.environ.get("TMPDIR") and os.access(LARGE_PLACE, os.W_OK | os.X_OK):
-        roomy = shutil.disk_usage(LARGE_PLACE).free > size or shutil.disk_usage(usual).free <= size
-        return Path(LARGE_PLACE if roomy else usual)
-    return Path(usual)
-
-
-def _remove_left(place: Path) -> None:
-    """Removes what killed processes of this user have left. A running one keeps its directory
-    locked, soon after it made it."""
-    with os.scandir(place) as listing:
-        found = [entry for entry in listing if entry.name.startswith(SEEDING)]
-    for entry in found:
-        with contextlib.suppress(OSError):
-            info = entry.stat(follow_symlinks=False)
-            if info.st_uid != os.geteuid() or time.time() - info.st_mtime < LEFT_SECS:
-                continue
-            fd = os.open(entry.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(entry.path, ignore_errors=True)
-            finally:
-                os.close(fd)
 
 
 def _entry(transfer: Transfer) -> SwarmEntry:

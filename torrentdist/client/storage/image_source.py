@@ -1,10 +1,11 @@
 """Copies an image from wherever skopeo can read it into an OCI layout on this host.
 
-Always: credentials and policy are skopeo's own. It ends with this process.
+Always: credentials and policy are skopeo's own. A copy that is cancelled ends skopeo.
 """
 
 import asyncio
 import shutil
+import threading
 from pathlib import Path
 from typing import Final
 
@@ -14,13 +15,18 @@ from torrentdist.model.errors import TorrentdistError
 _TRANSPORTS: Final = ("docker", "oci", "oci-archive", "docker-archive", "docker-daemon", "containers-storage", "dir")
 
 
-def import_as(
+async def import_as(
     source: str, layout: Path, tag: str, *, all_platforms: bool, unpacks: bool, verify_tls: bool
 ) -> UnpackedLayers:
-    """Copies an image into a new layout, and unpacks its layers if that is wanted. Blocks."""
-    found = source_of(source)
-    asyncio.run(copy_image(found, layout, tag, all_platforms=all_platforms, verify_tls=verify_tls))
-    return unpack_layers(layout) if unpacks else UnpackedLayers()
+    """Copies an image into a new layout, and unpacks its layers if that is wanted."""
+    await copy_image(source_of(source), layout, tag, all_platforms=all_platforms, verify_tls=verify_tls)
+    if not unpacks:
+        return UnpackedLayers()
+    stopping = threading.Event()
+    try:
+        return await asyncio.to_thread(unpack_layers, layout, stopping)
+    finally:
+        stopping.set()
 
 
 def source_of(text: str) -> str:
