@@ -62,3 +62,12 @@ def test_a_note_is_added_to_the_sentence_and_crosses_processes() -> None:
     assert "there is no bundle 'etl-1': it was removed" == error.message
     assert error.message == TorrentdistError.from_wire(error.to_wire()).message
     assert "there is no bundle 'etl-1'" == TorrentdistError("bundle_not_found", id="etl-1", note="").message
+
+
+def test_an_error_from_elsewhere_whose_hint_lacks_a_field_is_told_all_the_same() -> None:
+    """A master of another release, or a damaged answer, would end the daemon that logs its hint."""
+    lacking = {"error": "missing_dependency", "message": "no libtorrent", "fields": {"detail": "no libtorrent"}}
+    error = TorrentdistError.from_wire(lacking)
+
+    assert ("internal", "something unexpected happened: no libtorrent") == (error.code, error.message)
+    assert error.hint

@@ -218,13 +218,15 @@ class TorrentdistError(Exception):
 
     @classmethod
     def from_wire(cls, body: Mapping[str, Any]) -> TorrentdistError:
-        """Rebuilds an error from another process. An unknown code or missing field becomes
-        `internal`."""
+        """Rebuilds an error from another process. An unknown code or missing field, of the sentence
+        or of the hint, becomes `internal`."""
         code = str(body.get("error", "internal"))
         fields = body.get("fields")
         extra = {k: v for k, v in body.items() if k not in ("error", "message", "hint", "fields")}
         try:
-            return cls(code, extra=extra, **(fields if isinstance(fields, dict) else {}))
+            error = cls(code, extra=extra, **(fields if isinstance(fields, dict) else {}))
+            _ = error.hint  # It may need a field that the sentence does not need.
+            return error
         except (KeyError, ValueError, TypeError, IndexError):
             return cls("internal", extra=extra, detail=str(body.get("message", body)))
 
