@@ -10,7 +10,7 @@ from records_of import bundle, snapshot, supervisor
 from torrentdist.cluster.records.snapshot import HostEntry
 from torrentdist.master.bundles.bundle_views import bundle_view, cluster_view, replicated, with_lacking, with_stuck
 from torrentdist.model.access.host_record import HostRecord
-from torrentdist.model.ids import BundleId, PeerId
+from torrentdist.model.ids import BundleId, PeerId, SupervisorId
 from torrentdist.model.records import BundleState
 from torrentdist.model.wire.swarm_messages import SwarmEntry
 from torrentdist.swarm.directory.directory_values import HeldBundles
@@ -97,6 +97,15 @@ def test_certificates_that_end_within_a_week_are_told() -> None:
     there = replace(snapshot(), hosts=entries)
 
     assert {"late": -60.0, "soon": 3600.0} == cluster_view(there, None, 1e9).expiring
+
+
+def test_a_certificate_of_a_host_that_is_gone_is_told_for_a_week() -> None:
+    """The alert for certificates would never end once a host is taken out of use."""
+    ended = dict.fromkeys(("gone", "s", "m"), 1e9 - 8 * 86_400.0) | {"recent": 1e9 - 6 * 86_400.0}
+    entries = {id_: HostEntry(HostRecord(id=id_, expires_at=at), version=0) for id_, at in ended.items()}
+    there = replace(snapshot(masters=["m"]), supervisors={SupervisorId("s"): supervisor("s")}, hosts=entries)
+
+    assert {"m", "recent", "s"} == set(cluster_view(there, None, 1e9).expiring)
 
 
 def test_a_bundle_says_which_hosts_wait_for_it_in_vain() -> None:

@@ -29,6 +29,8 @@ from torrentdist.swarm.directory.directory_values import HeldBundles, HostCondit
 NOTHING_SAID = HostConditions()
 NOT_RUNNING = "its supervisor is not running"
 EXPIRING_SECS = 7 * 86400.0
+ENDED_SECS = 7 * 86400.0
+"""How long the certificate of a host that is not registered is told of after its end."""
 ALIVE = (BundleState.UPLOADING, BundleState.AVAILABLE, BundleState.LOST)
 """States of a bundle that is not removed."""
 LISTED = (BundleState.AVAILABLE, BundleState.LOST)
@@ -177,9 +179,16 @@ def cluster_view(
 
 
 def expiring_hosts(snapshot: ClusterSnapshot, now: float) -> list[HostRecord]:
-    """Returns the hosts and masters whose certificate has few days left."""
+    """Returns the hosts and masters whose certificate has few days left. One that ended long ago
+    counts only if its host is registered: the others are gone for good."""
+    here = {*map(str, snapshot.masters), *map(str, snapshot.supervisors)}
     records = (entry.record for _, entry in sorted(snapshot.hosts.items()))
-    return [record for record in records if not record.is_revoked and 0 < record.expires_at < now + EXPIRING_SECS]
+    return [record for record in records if not record.is_revoked and _is_expiring(record, record.id in here, now)]
+
+
+def _is_expiring(record: HostRecord, is_here: bool, now: float) -> bool:
+    ends_at = record.expires_at
+    return 0 < ends_at < now + EXPIRING_SECS and (is_here or ends_at >= now - ENDED_SECS)
 
 
 def supervisor_list(
