@@ -20,7 +20,8 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest, PeerId, StoreId, SupervisorId
 from torrentdist.model.records import OwnCertificate, SupervisorRecord, encode
 from torrentdist.model.wire.swarm_messages import PeerRole, SwarmAnnounce, SwarmEntry
-from torrentdist.security.authority.certificates import CertificateFacts
+from torrentdist.security.authority.certificates import CertificateFacts, facts_of, issue, new_authority, new_key
+from torrentdist.security.authority.pem_texts import certificate_pem
 from torrentdist.security.certificate_identity import CertificateIdentity, CertificateRole
 from torrentdist.security.tokens import hash_of
 from torrentdist.swarm.directory.directory import SwarmDirectory
@@ -186,6 +187,23 @@ def test_a_revocation_covers_every_certificate_until_now_and_none_after() -> Non
     assert (0.0, NOW + hosts.SKEW_SECS) == (old, new)
     assert revoked.hosts["h1"].record.refuses(NOW + DAY)
     assert [True, False] == [again.hosts["h1"].record.refuses(begins) for begins in (NOW, new)]
+
+
+@pytest.mark.case("F6")
+@pytest.mark.parametrize("late", [60.0, DAY], ids=["a minute late", "a day late"])
+def test_a_leader_whose_clock_is_late_revokes_the_certificate_too(late: float) -> None:
+    """After the next invitation of its id, a stolen certificate would be good again for weeks."""
+    authority, key = new_authority("prod", new_key(), NOW - DAY), new_key().public_key()
+    certificate = issue(authority, CertificateIdentity("prod", SUPERVISOR, "h1"), ["10.0.0.7"], key, NOW)
+    given = facts_of(certificate)
+    invited = inviting()
+    pem = certificate_pem(certificate).decode()
+    snapshot = applied(invited, hosts.redemption_ops(invited, invitation(invited), pem, given, "key-1"))
+    revoked = revoking(snapshot, given.begins_at - late)
+    again = joined(inviting(revoked), "key-2", begins=hosts.earliest(revoked, "h1"))
+
+    assert again.hosts["h1"].record.refuses(given.begins_at)
+    assert not again.hosts["h1"].record.refuses(hosts.earliest(revoked, "h1"))
 
 
 def test_a_revocation_voids_the_open_invitation() -> None:

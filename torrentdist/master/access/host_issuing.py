@@ -117,7 +117,9 @@ class HostIssuing(msgspec.Struct, frozen=True):
         return await self._answered(id_, lambda s: hosts.renewal_ops(s, facts, pem, fresh, key))
 
     async def revoke(self, mutation: Mutation | None, id_: str, by: str, *, unknown: bool) -> bytes:
-        now = time.time()
+        now, known = time.time(), self.snapshot().hosts.get(id_)
+        if known is not None:
+            await asyncio.to_thread(hosts.recorded_begin, known.record)  # the first certificate loads a large library
         return await self.changes.make_alone(
             mutation,
             lambda s: hosts.revocation_ops(s, id_, by, now, unknown=unknown),

@@ -21,7 +21,8 @@ from torrentdist.model.access.host_record import HostRecord, InvitationRecord
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.records import MasterRecord, OwnCertificate, SupervisorRecord, encode
 from torrentdist.model.wire.view import view_of
-from torrentdist.security.authority.certificates import CertificateFacts, checked_addresses
+from torrentdist.security.authority.certificates import CertificateFacts, checked_addresses, facts_of
+from torrentdist.security.authority.pem_texts import parse_certificate
 from torrentdist.security.authorization import ALL_BUNDLES, checked_pattern
 from torrentdist.security.certificate_identity import CertificateRole
 from torrentdist.security.tokens import hash_of, is_hash
@@ -157,7 +158,8 @@ def check_renewable(snapshot: ClusterSnapshot, old: CertificateFacts, key: str) 
 
 
 def revocation_ops(snapshot: ClusterSnapshot, id_: str, by: str, now: float, *, unknown: bool = False) -> Sequence[Op]:
-    """Shuts out every certificate of this id issued until now, and voids its invitation.
+    """Shuts out every certificate of this id issued until now, and voids its invitation. The
+    recorded one is shut out wherever the clock of the leader that issued it was.
 
     `unknown`: also if no host of this id was ever seen here.
     """
@@ -168,13 +170,21 @@ def revocation_ops(snapshot: ClusterSnapshot, id_: str, by: str, now: float, *, 
     ops: list[Op] = []
     if host is None or not host.record.is_revoked:
         known = HostRecord(id=id_) if host is None else host.record
-        until = max(now, known.revoked_until)
+        until = max(now, known.revoked_until, recorded_begin(known))
         revoked = msgspec.structs.replace(known, is_revoked=True, revoked_until=until, revoked_by=by)
         ops.append(_written(paths.host(id_), encode(revoked), host))
     if invitation is not None and not invitation.record.key:
         void = msgspec.structs.replace(invitation.record, expires_at=0.0)
         ops.append(Set(paths.invitation(id_), encode(void), invitation.version))
     return ops
+
+
+def recorded_begin(record: HostRecord) -> float:
+    """Returns the moment from which the recorded certificate is valid; 0: there is none."""
+    try:
+        return facts_of(parse_certificate(record.certificate.encode())).begins_at if record.certificate else 0.0
+    except ValueError:  # A damaged record must not keep its host in.
+        return 0.0
 
 
 def bundles_ops(snapshot: ClusterSnapshot, id_: str, bundles: str) -> Sequence[Op]:
