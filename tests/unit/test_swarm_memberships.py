@@ -6,25 +6,34 @@ import asyncio
 import contextlib
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
+from tls_site import LOOPBACK, make_authority, owner
 from zookeeper_fixtures import eventually
 
+from torrentdist.host.certificates import certificate_renewal, swarm_memberships
 from torrentdist.host.certificates.certificate_renewal import CertificateRenewal
 from torrentdist.host.certificates.swarm_memberships import SwarmMemberships
 from torrentdist.http.connection_pool import Http
 from torrentdist.http.http_values import Answer, HttpError
+from torrentdist.model.access.swarm_certificate_messages import SwarmCertificatesBody, SwarmCertificatesView
 from torrentdist.model.access.swarm_membership import SwarmMembership
 from torrentdist.model.configuration.config import Config, SwarmConfig, TlsConfig
 from torrentdist.model.configuration.settings import load
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.security.authority.certificates import new_key
+from torrentdist.security.authority.authority_files import read_authority
+from torrentdist.security.authority.certificates import issue, new_key
 from torrentdist.security.authority.membership_files import read_memberships
-from torrentdist.security.authority.pem_texts import key_pem
+from torrentdist.security.authority.pem_texts import certificate_pem, key_pem, parse_certificate, parse_public_key
+from torrentdist.security.authority.swarm_authority import issued_for, swarm_authority
+from torrentdist.security.certificate_identity import CertificateIdentity, CertificateRole
+from torrentdist.security.live_tls import LiveTls
 from torrentdist.security.private_files import replace_private, write_private
 from torrentdist.security.tls_contexts import TlsFiles
 
@@ -189,6 +198,88 @@ def test_a_clock_that_was_ahead_delays_no_renewal(tmp_path: Path, moments: Seque
     asyncio.run(scenario())
 
     assert expected == tls.looks
+
+
+@pytest.mark.parametrize(
+    ("days", "hours_ahead", "taken"), [(16, 0.0, True), (16, 6.0, False), (29, 6.0, True)],
+    ids=["a right clock", "a leader that is ahead", "an old certificate"],
+)  # fmt: skip
+def test_a_certificate_that_is_not_valid_yet_replaces_no_good_one(
+    tmp_path: Path, days: int, hours_ahead: float, taken: bool
+) -> None:
+    """If this failed, a leader whose clock jumps ahead would cut off each host whose certificate is
+    renewed just then, until that time has come."""
+    now = time.time()
+    files = make_authority(tmp_path / "ca").files("m1", age=days * 86_400.0)
+    assert files.certificate is not None
+    before = files.certificate.read_bytes()
+    identity, key = CertificateIdentity("prod", CertificateRole.MASTER, "m1"), parse_certificate(before).public_key()
+    fresh = issue(read_authority(tmp_path / "ca"), identity, [LOOPBACK], key, now + hours_ahead * 3600.0)
+    with contextlib.nullcontext() if taken else pytest.raises(ValueError, match="not valid now"):
+        certificate_renewal._take(files, certificate_pem(fresh), now)
+
+    assert files.certificate.read_bytes() == (certificate_pem(fresh) if taken else before)
+
+
+@pytest.mark.parametrize("hours_ahead", [0.0, 6.0])
+def test_a_certificate_that_is_not_valid_yet_is_renewed(tmp_path: Path, hours_ahead: float) -> None:
+    """If this failed, a host that joined while the leader's clock was ahead would stay cut off
+    after that clock is right again."""
+    files = make_authority(tmp_path / "ca").files("m1", age=-3600.0 * hours_ahead)
+
+    assert bool(hours_ahead) is certificate_renewal.is_due(LiveTls(files, owner()), time.time())
+
+
+class IssuingMasters:
+    """Masters whose clocks differ, by URL. Each issues certificates of the same swarm."""
+
+    def __init__(self, ahead: Mapping[str, float]) -> None:
+        self.ahead = dict(ahead)
+        self._authority = swarm_authority(new_key())
+
+    async def post(self, url: str, *, content: bytes) -> Answer:
+        key = parse_public_key(msgspec.json.decode(content, type=SwarmCertificatesBody).public_key.encode())
+        made_at = time.time() + self.ahead[url.removesuffix(swarm_memberships.PATH)]
+        issued = issued_for([self._authority], key, swarm_memberships.HOST_LIFETIME, made_at)
+        return Answer(200, content=msgspec.json.encode(SwarmCertificatesView(memberships=issued)))
+
+
+HOUR = 3600.0
+
+
+@pytest.mark.case("F7")
+@pytest.mark.parametrize(
+    ("ages", "later", "replaced"),
+    [
+        ({"m1": 13 * HOUR}, {"m1": 0.0}, True),
+        ({"m1": 13 * HOUR}, {"m1": -6 * HOUR}, False),
+        ({"m1": 13 * HOUR}, {"m1": -6 * HOUR, "m2": 0.0}, True),
+        ({"m1": 20 * HOUR}, {"m1": -6 * HOUR}, True),
+        ({"m1": -6 * HOUR}, {"m1": 0.0}, True),
+        ({"m1": -6 * HOUR}, {"m1": -6 * HOUR}, False),
+        ({"m1": -6 * HOUR, "m2": 0.0}, {"m2": 0.0}, False),
+    ],
+    ids=["half", "a master ahead", "one of two ahead", "near its end", "right again", "still ahead", "the right one"],
+)
+def test_a_master_that_is_ahead_takes_nobody_out_of_the_swarm(
+    tmp_path: Path, ages: Mapping[str, float], later: Mapping[str, float], replaced: bool
+) -> None:
+    """If this failed, peers would refuse a host that asked a master whose clock is ahead, and go on
+    to after that clock is right again."""
+    tls = TlsConfig(mode="mutual", key_file=str(tmp_path / "key.pem"))
+    http: Any = IssuingMasters({url: -age for url, age in ages.items()})
+    held: list[Sequence[SwarmMembership]] = []
+
+    async def scenario() -> None:
+        members = SwarmMemberships(Config(tls=tls), http, lambda: list(http.ahead), held.append, list)
+        await members._renew(time.time())
+        http.ahead = {url: -age for url, age in later.items()}
+        await members._renew(time.time())
+
+    asyncio.run(scenario())
+
+    assert (2 if replaced else 1) == len(held)
+    assert min(later.values()) < 0 or all(each.is_valid(time.time()) for each in held[-1])
 
 
 def test_a_master_without_a_key_says_what_it_lacks(tmp_path: Path) -> None:

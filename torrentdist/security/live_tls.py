@@ -88,13 +88,17 @@ class LiveTls:
             return "this daemon's certificate has expired, or its clock is wrong: other daemons refuse it"
         if now < facts.begins_at:
             return "this daemon's certificate is not valid yet, or its clock is wrong"
-        left = facts.expires_at - now
-        if left < (facts.expires_at - facts.begins_at) * LOW_SHARE:
-            return f"this daemon's certificate expires in {left / 86_400:.1f} days"
+        if ends_soon(facts.begins_at, facts.expires_at, now):
+            return f"this daemon's certificate expires in {(facts.expires_at - now) / 86_400:.1f} days"
         return ""
 
     def _hand_over(self, connection: ssl.SSLObject, _: str | None, __: ssl.SSLContext) -> None:
         connection.context = self._loaded.server
+
+
+def ends_soon(begins_at: float, expires_at: float, now: float) -> bool:
+    """Whether less than a quarter of a certificate's life is left."""
+    return expires_at - now < (expires_at - begins_at) * LOW_SHARE
 
 
 def _load(files: TlsFiles, owner: TlsOwner) -> _Loaded:

@@ -3,7 +3,7 @@ takes changed files, and complains about one that is about to expire.
 
 Always: the key stays. The request is signed by the key, not shown as a certificate of TLS, so
 that an expired one is renewed too. A file that cannot be used is logged once, and looked at
-again.
+again. A certificate that is not valid now replaces none that is good for long.
 Never: end the daemon; without a new certificate it goes on with the old one.
 """
 
@@ -21,9 +21,9 @@ from torrentdist.log import get_logger
 from torrentdist.model.access.host_messages import CertificateView, RenewalBody
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wording import cause_text
-from torrentdist.security.authority.certificates import facts_of, renewal_text, sign
+from torrentdist.security.authority.certificates import CertificateFacts, facts_of, renewal_text, sign
 from torrentdist.security.authority.pem_texts import parse_certificate, parse_key
-from torrentdist.security.live_tls import LiveTls
+from torrentdist.security.live_tls import LiveTls, ends_soon
 from torrentdist.security.private_files import read_private, write_public
 from torrentdist.security.tls_contexts import TlsFiles, client_context
 
@@ -50,14 +50,14 @@ class CertificateRenewal:
             return
         self._next_at = now + random.uniform(PAUSE_SECS / 2, LONGEST_PAUSE_SECS)
         try:
-            got = await self._ask()
+            got = await self._ask(now)
         except (TorrentdistError, OSError, ValueError) as exc:
             log.warning("the certificate is not renewed", reason=cause_text(exc))
             return
         if got:
             log.info("the certificate is renewed")
 
-    async def _ask(self) -> bool:
+    async def _ask(self, now: float) -> bool:
         files = self._tls.files
         body = await asyncio.to_thread(_request, files)
         context = await asyncio.to_thread(client_context, TlsFiles(files.ca, None, None))
@@ -66,13 +66,14 @@ class CertificateRenewal:
             answer = await ask_leader(http, "", self._masters(), path, body, CertificateView)
         if answer is None:
             return False
-        await asyncio.to_thread(_take, files, answer[1].certificate.encode())
+        await asyncio.to_thread(_take, files, answer[1].certificate.encode(), now)
         return True
 
 
 def is_due(tls: LiveTls, now: float) -> bool:
-    """Whether half of the certificate's life is over."""
-    return now >= (tls.facts.begins_at + tls.facts.expires_at) / 2
+    """Whether half of the certificate's life is over, or its life has not begun."""
+    facts = tls.facts
+    return now < facts.begins_at or now >= (facts.begins_at + facts.expires_at) / 2
 
 
 def _request(files: TlsFiles) -> RenewalBody:
@@ -83,7 +84,7 @@ def _request(files: TlsFiles) -> RenewalBody:
     return RenewalBody(certificate=pem.decode("ascii"), signature=signature)
 
 
-def _take(files: TlsFiles, pem: bytes) -> None:
+def _take(files: TlsFiles, pem: bytes, now: float) -> None:
     """Replaces the certificate by one for the same key, role, id and addresses."""
     path: Path | None = files.certificate
     assert path is not None
@@ -91,7 +92,15 @@ def _take(files: TlsFiles, pem: bytes) -> None:
     before, after = facts_of(old), facts_of(new)
     if (before.identity, before.addresses, old.public_key()) != (after.identity, after.addresses, new.public_key()):
         raise ValueError("the leader sent a certificate of somebody else")
+    if is_premature(before, after, now):
+        raise ValueError("the leader sent a certificate that is not valid now: its clock is wrong, or this host's")
     write_public(path, pem)
+
+
+def is_premature(old: CertificateFacts, new: CertificateFacts, now: float) -> bool:
+    """Whether a certificate is not valid now, and the present one is good for long. Either the
+    leader's clock is wrong or ours, and later attempts may find both right."""
+    return not new.begins_at <= now < new.expires_at and not ends_soon(old.begins_at, old.expires_at, now)
 
 
 LOOK_SECS: Final = 2.0

@@ -1,7 +1,7 @@
 """Keeps a daemon a member of the swarm: gets its certificates of the swarm, and renews them.
 
 A host with the CA's key issues them itself, others ask any master, again for each bundle that the
-last ones do not cover.
+last ones do not cover. A master whose certificates are not valid now counts only if all are so.
 Always: certificates are kept in a file if it can be written, so that a host that starts without
 masters can seed. A swarm that changes its CA is noticed within minutes.
 Never: end the daemon. Without a new certificate it goes on with the old one.
@@ -24,7 +24,6 @@ from torrentdist.http.http_values import HttpError
 from torrentdist.log import get_logger
 from torrentdist.model.access.swarm_certificate_messages import (
     MOST_DIGESTS,
-    IssuedMembership,
     SwarmCertificatesBody,
     SwarmCertificatesView,
 )
@@ -39,6 +38,7 @@ from torrentdist.security.authority.membership_files import keep_memberships, me
 from torrentdist.security.authority.pem_texts import public_key_pem
 from torrentdist.security.authority.swarm_authority import HOST_LIFETIME, memberships_of
 from torrentdist.security.authority.swarm_issuing import SwarmIssuing
+from torrentdist.security.live_tls import ends_soon
 
 log = get_logger()
 
@@ -137,15 +137,11 @@ class SwarmMemberships:
 
     async def _renew(self, now: float) -> None:
         """Gets new certificates, if they are due or the swarm's CAs have changed."""
-        # In threads: the first key and the first certificate each load a large library.
-        key = await asyncio.to_thread(new_key)
-        public_key = await asyncio.to_thread(public_key_pem, key.public_key())
-        issued = await self._obtain(public_key.decode())
-        if not issued:
+        fresh = await self._obtain(now)
+        if not fresh:
             raise TorrentdistError("swarm_tls_differs")
-        fresh = await asyncio.to_thread(memberships_of, key, issued)
         is_same = [(each.ca, each.names) for each in fresh] == [(each.ca, each.names) for each in self._held]
-        if is_same and not any(each.is_due(now) for each in self._held):
+        if is_same and not self._is_replaced(fresh, now):
             return
         self._take(fresh)
         try:
@@ -156,21 +152,39 @@ class SwarmMemberships:
         self._stamp = (await asyncio.to_thread(_stamp, self._path), *self._stamp[1:])
         log.info("this host has new certificates of the swarm", expires_at=fresh[0].expires_at)
 
-    async def _obtain(self, public_key: str) -> Sequence[IssuedMembership]:
+    def _is_replaced(self, fresh: Sequence[SwarmMembership], now: float) -> bool:
+        """Whether new certificates for the same bundles replace those that this host has. Some that
+        are not valid now, by a wrong clock, replace only what ends soon."""
+        if not all(each.is_valid(now) for each in fresh):
+            return any(ends_soon(each.begins_at, each.expires_at, now) for each in self._held)
+        return any(each.is_due(now) for each in self._held)
+
+    async def _obtain(self, now: float) -> tuple[SwarmMembership, ...]:
+        # In threads: the first key and the first certificate each load a large library.
+        key = await asyncio.to_thread(new_key)
+        public_key = (await asyncio.to_thread(public_key_pem, key.public_key())).decode()
         if self._issuing.key_file:
-            return await asyncio.to_thread(self._issuing.issue, public_key, HOST_LIFETIME, time.time())
+            issued = await asyncio.to_thread(self._issuing.issue, public_key, HOST_LIFETIME, time.time())
+            return await asyncio.to_thread(memberships_of, key, issued)
         newest = tuple(self._exchanged())[-MOST_DIGESTS:]
         content = msgspec.json.encode(SwarmCertificatesBody(public_key=public_key, digests=newest))
         failure = TorrentdistError("unreachable", detail="no master is known")
+        doubtful: tuple[SwarmMembership, ...] = ()
         for url in self._masters():
             try:
                 answer = await self._http.post(url + PATH, content=content)
-                return result_of(answer, SwarmCertificatesView).memberships
+                told = result_of(answer, SwarmCertificatesView).memberships
+                fresh = await asyncio.to_thread(memberships_of, key, told)
+                if all(each.is_valid(now) for each in fresh):
+                    return fresh
+                doubtful = doubtful or fresh
             except TorrentdistError as refusal:
                 failure = refusal
             except (HttpError, Broken) as exc:
                 failure = TorrentdistError("unreachable", detail=f"{url}: {exc}")
-        raise failure
+        if not doubtful:
+            raise failure
+        return doubtful
 
     def _take(self, memberships: tuple[SwarmMembership, ...]) -> None:
         self._held = memberships

@@ -43,9 +43,12 @@ class SwarmMembership(msgspec.Struct, frozen=True, kw_only=True):
         """Whether peers accept it in the swarm of this bundle."""
         return ANY_BUNDLE in self.names or name_on_wire(digest) in self.names
 
+    def is_valid(self, now: float) -> bool:
+        return self.begins_at <= now < self.expires_at
+
     def is_due(self, now: float) -> bool:
-        """Whether half of the certificate's life is over."""
-        return now >= (self.begins_at + self.expires_at) / 2
+        """Whether half of the certificate's life is over, or its life has not begun."""
+        return now < self.begins_at or now >= (self.begins_at + self.expires_at) / 2
 
 
 NO_TLS: Final = SwarmMembership(ca="", certificate="", key="", begins_at=0.0, expires_at=math.inf)

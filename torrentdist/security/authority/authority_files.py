@@ -139,7 +139,7 @@ def issue_files(
     own = _key_in(out / KEY, "certificate_invalid")
     if present is not None and is_issued_by(present, authority.certificate):
         facts = facts_of(present)
-        young = now < (facts.begins_at + facts.expires_at) / 2
+        young = facts.begins_at <= now < (facts.begins_at + facts.expires_at) / 2
         is_whole = (out / CA).exists() and own is not None and has_key(present, own)
         if young and is_whole and facts.addresses == wanted:
             return _issued(out, identity, facts, auth, created=False)
