@@ -3,13 +3,15 @@ every change of session.
 
 Always: at most one daemon has an id. A record with our store's id is left over from our own
 earlier process: only one process can lock a store. If a cluster id is given, the daemon registers
-in that cluster only.
+in that cluster only. A daemon that has set nothing in this session, or for an hour, writes its
+record again, since it learns ZooKeeper's time from that.
 Never: replace the record of another store.
 Longer than most files: one small state machine with its ZooKeeper calls.
 """
 
 import asyncio
 import contextlib
+import math
 import random
 from collections.abc import Awaitable, Callable
 from enum import Enum, auto
@@ -42,6 +44,8 @@ _PATIENCE = 1.75
 """How many session timeouts to wait for the end of another session. ZooKeeper ends sessions at its
 ticks, and a tick may be half a timeout."""
 _DIAL_SECS = 1.0
+_CLOCK_SECS = 3600.0
+"""Time after which ZooKeeper's clock is looked at again, on average."""
 
 
 class RegistrationStep(Enum):
@@ -98,6 +102,7 @@ class Registration:
         self._watch: object | None = None
         self._task: asyncio.Task[None] | None = None
         self._again = Retry(_LOOK_AGAIN_SECS, _LONGEST_PAUSE_SECS)
+        self._clock_secs = _CLOCK_SECS * random.uniform(0.75, 1.25)
         self.registered = False
         self._was_refused = False
         """Whether the last attempt was refused, and the masters have made the place since then."""
@@ -195,8 +200,12 @@ class Registration:
                 await self._wait(exc)
                 continue
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._look_secs and self._look_secs * random.uniform(0.75, 1.25)):
+                async with asyncio.timeout(self._secs_to_next_look()):
                     await self._wake.wait()
+
+    def _secs_to_next_look(self) -> float:
+        look = math.inf if self._look_secs is None else self._look_secs * random.uniform(0.75, 1.25)
+        return min(look, max(_LOOK_AGAIN_SECS, self._clock_secs - self._zk.clock_age()))
 
     async def _wait(self, error: Exception) -> None:
         if self._again.failed(kind_of(error)):
@@ -218,9 +227,9 @@ class Registration:
                 case RegistrationStep.KEEP:
                     assert found is not None
                     # The process whose session we took over wrote it, or it has an older schema, or
-                    # we do not know ZooKeeper's clock yet.
+                    # what we know of ZooKeeper's clock is old.
                     spoken = self._zk.spoken(self.path, encode(self.record))
-                    if found[0] != spoken or self._zk.server_now() is None:
+                    if found[0] != spoken or self._zk.clock_age() >= self._clock_secs:
                         await self._rewrite(found[1].version)
                         continue
                     self._tell(True)

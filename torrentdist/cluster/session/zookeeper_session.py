@@ -95,7 +95,10 @@ class ZooKeeper:
         known."""
         self._guards: tuple[Op, ...] = (Check(paths.CLUSTER),)
         self._clock: tuple[float, float, float] | None = None
-        """ZooKeeper's time of our last `set`, when that was sent and acknowledged (monotonic)."""
+        """ZooKeeper's time of our last acknowledged Set, when that was sent and acknowledged
+        (monotonic)."""
+        self._clock_session: int | None = None
+        """The session of that Set."""
         self._driver: AsyncKazoo | None = None
         self._changed = asyncio.Event()
         self._revival = Retry(_FIRST_REVIVAL_SECS, _LONGEST_REVIVAL_SECS)
@@ -171,11 +174,18 @@ class ZooKeeper:
         return self._driver.last_zxid if self._driver else 0
 
     def server_now(self) -> float | None:
-        """Returns the time by ZooKeeper's clock, as our last `set` told it; None before the first.
+        """Returns the time by ZooKeeper's clock, as our last Set told it; None before the first.
 
         It is behind by as long as the answer took, and never ahead: no lease ends early by it.
         """
         return None if self._clock is None else self._clock[0] + time.monotonic() - self._clock[2]
+
+    def clock_age(self) -> float:
+        """Returns the seconds since an answer told us ZooKeeper's time; infinity: none did in this
+        session."""
+        if self._clock is None or self._clock_session != self.session_id:
+            return math.inf
+        return time.monotonic() - self._clock[2]
 
     def clock_error(self) -> float:
         """Returns the seconds by which this host's clock is ahead of ZooKeeper's; 0 if the
@@ -248,10 +258,7 @@ class ZooKeeper:
         return cast(str, await self._commit_one(Create(path, data, ephemeral=ephemeral, sequential=sequential)))
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
-        sent = time.monotonic()
-        stat = cast(Stat, await self._commit_one(Set(path, data, version)))
-        self._clock = (stat.mtime, sent, time.monotonic())
-        return stat
+        return cast(Stat, await self._commit_one(Set(path, data, version)))
 
     async def _commit_one(self, op: Op) -> Result:
         try:
@@ -291,6 +298,7 @@ class ZooKeeper:
             return []
         whole, ahead = [self._whole(op) for op in (*self._guards, *ops)], len(self._guards)
         check_size([*self._guards, *ops])
+        sent = time.monotonic()
         try:
             results = await self._write(ops[0].path, lambda d, _: d.commit(whole))
         except TransactionFailed as exc:
@@ -301,6 +309,8 @@ class ZooKeeper:
             if (refused := error.extra.get("znode")) is not None:
                 error.extra["znode"] = self._inner(refused)
             raise
+        for written in (result for result in results if isinstance(result, Stat)):
+            self._clock, self._clock_session = (written.mtime, sent, time.monotonic()), self.session_id
         return [self._inner(result) if isinstance(result, str) else result for result in results[ahead:]]
 
     async def secure(self, path: str, acls: Sequence[Acl]) -> None:
