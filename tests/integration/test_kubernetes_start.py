@@ -1,5 +1,5 @@
-"""The first container of a master's pod, run twice with the manifest's own script and volumes in a
-directory."""
+"""The first containers of pods, run again and again with the manifests' own scripts and volumes in
+a directory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from torrentdist.security.private_files import read_private
 from torrentdist.security.tls_contexts import TlsFiles, client_context
 
 MANIFEST = Path(__file__).parent.parent.parent / "deploy/kubernetes/masters.yaml"
-BACKUP = MANIFEST.with_name("backup.yaml")
+BACKUP, SUPERVISORS = MANIFEST.with_name("backup.yaml"), MANIFEST.with_name("supervisors.yaml")
 POD = "torrentdist-master-0"
 STATEFUL_SET = next(d for d in yaml.safe_load_all(MANIFEST.read_text()) if d["kind"] == "StatefulSet")
 SPEC = STATEFUL_SET["spec"]["template"]["spec"]
@@ -86,6 +86,46 @@ def test_a_volume_with_the_right_group_is_left_alone() -> None:
     """If this fails, each start of a master changes the mode of every file of its bundles, and the
     master reads all of them again."""
     assert "OnRootMismatch" == SPEC["securityContext"]["fsGroupChangePolicy"]
+
+
+JOINING = """#!/bin/sh
+# Stands for `torrentdist host join`, of a cluster that refuses invitations with the text `refused`.
+for invitation; do :; done
+cat "$invitation" >> "$TLS/../joined"
+grep -q refused "$invitation" && exit 4
+touch "$TLS/certificate.pem" "$TLS/zookeeper.auth"
+"""
+
+
+def test_a_node_joins_once_by_each_invitation(tmp_path: Path) -> None:
+    """If this fails, a node that was revoked and invited again never comes back, or a node that is
+    in the cluster cannot start while no master answers."""
+    daemons = next(d for d in yaml.safe_load_all(SUPERVISORS.read_text()) if d["kind"] == "DaemonSet")
+    (container,) = daemons["spec"]["template"]["spec"]["initContainers"]
+    tls, given = tmp_path / "var/lib/torrentdist/supervisor/tls", tmp_path / "invitations/node-1"
+    command = tmp_path / "bin/torrentdist"
+    for folder in (command.parent, given.parent):
+        folder.mkdir()
+    command.write_text(JOINING)
+    command.chmod(0o755)
+    env = {"PATH": f"{command.parent}:/usr/bin:/bin", "NODE_NAME": "node-1", "TLS": str(tls)}
+
+    def starts(invitation: str | None) -> tuple[bool, str]:
+        """Starts the pod with this invitation in the secret. Returns whether its first container
+        ends well, and by which invitation the node asked to join."""
+        given.unlink(missing_ok=True)
+        if invitation is not None:
+            given.write_text(invitation)
+        joined = tls.with_name("joined")
+        joined.unlink(missing_ok=True)
+        ended = run(container, tmp_path, env)
+        return ended.returncode == 0, joined.read_text() if joined.exists() else ""
+
+    assert [(False, ""), (False, "refused"), (True, "one")] == [starts(each) for each in (None, "refused", "one")]
+    assert [(True, "")] * 3 == [starts(each) for each in ("one", "", None)]
+    assert [(False, "two, refused"), (True, "two"), (True, "")] == list(map(starts, ("two, refused", "two", "two")))
+    (tls / "invitation.sha256").unlink()  # as on a node that joined before a release that notes it
+    assert [(True, "refused"), (True, "two"), (True, "")] == [starts(each) for each in ("refused", "two", "two")]
 
 
 def test_the_backups_job_keeps_the_newest_fourteen(cluster: Cluster, tmp_path: Path) -> None:
