@@ -31,7 +31,7 @@ from torrentdist.security.authority.authority_files import read_authority
 from torrentdist.security.authority.certificates import issue, new_key
 from torrentdist.security.authority.membership_files import read_memberships
 from torrentdist.security.authority.pem_texts import certificate_pem, key_pem, parse_certificate, parse_public_key
-from torrentdist.security.authority.swarm_authority import issued_for, swarm_authority
+from torrentdist.security.authority.swarm_authority import HOST_LIFETIME, issued_for, swarm_authority
 from torrentdist.security.certificate_identity import CertificateIdentity, CertificateRole
 from torrentdist.security.live_tls import LiveTls
 from torrentdist.security.private_files import replace_private, write_private
@@ -240,7 +240,7 @@ class IssuingMasters:
     async def post(self, url: str, *, content: bytes) -> Answer:
         key = parse_public_key(msgspec.json.decode(content, type=SwarmCertificatesBody).public_key.encode())
         made_at = time.time() + self.ahead[url.removesuffix(swarm_memberships.PATH)]
-        issued = issued_for([self._authority], key, swarm_memberships.HOST_LIFETIME, made_at)
+        issued = issued_for([self._authority], key, HOST_LIFETIME, made_at)
         return Answer(200, content=msgspec.json.encode(SwarmCertificatesView(memberships=issued)))
 
 
