@@ -73,6 +73,18 @@ def test_a_master_that_is_cut_off_calls_nothing_removed() -> None:
     assert {D1: 0, D2: 0} == merge(said, SwarmPicture()).removed
 
 
+def test_a_content_is_unknown_once_no_master_that_reaches_zookeeper_knows_it() -> None:
+    """A host would go on with the old content of an id that another bundle has now, or ask again
+    and again for one that a master has not heard of yet."""
+    late = SwarmAnswer(interval=1.0, you="x", swarms={D1: SwarmPeers(unknown=True), D2: SwarmPeers(unknown=True)})
+    there = SwarmAnswer(interval=1.0, you="x", swarms={D1: SwarmPeers(unknown=True), D2: SwarmPeers()})
+    cut_off = {"m2": AnswerAge(zxid=9, stale_secs=4.0)}
+
+    assert {D1} == merge({"m1": late, "m2": there}, SwarmPicture()).unknown
+    assert {D1, D2} == merge({"m1": late, "m2": there}, SwarmPicture(), cut_off).unknown
+    assert set() == merge({"m2": late}, SwarmPicture(), cut_off).unknown
+
+
 def test_no_answer_keeps_everything_but_the_count() -> None:
     """Peers would be forgotten because the masters are down."""
     before = merge(

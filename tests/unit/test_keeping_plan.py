@@ -93,6 +93,15 @@ def test_what_is_mounted_stays_after_its_removal() -> None:
     assert [] == plan(replace(damaged, removed=frozenset(), lacks_room=True), 10.0)
 
 
+def test_content_that_no_record_has_is_asked_for_again() -> None:
+    """A host that was away when a bundle was removed, and its id given to another one, would run
+    the old one for ever."""
+    late = replace(host(assigned=frozenset({A}), published=True), unknown=frozenset({DIGEST}))
+
+    assert [FetchBundle(A)] == plan(late, 10.0)
+    assert [] == plan(replace(late, assigned=frozenset()), 10.0)
+
+
 def test_seeding_ends_when_nobody_wants_it_for_long() -> None:
     """A host would seed for ever what it should seed for a while."""
     assert [StopSeeding(DIGEST)] == plan(host(published=True, seed_secs=50.0), 10.0)

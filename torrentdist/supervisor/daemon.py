@@ -153,6 +153,7 @@ class Supervisor:
             self._host.background.once(f"metafile of {digest}", self._offer_metafile(self._host, digest))
         if self._bundles is not None:
             self._bundles.keeper.hear_removed(picture.removed)
+            self._bundles.keeper.hear_unknown(picture.unknown)
 
     async def _offer_metafile(self, host: HostDaemon, digest: Digest) -> None:
         raw = await host.runtime.store.raw_metafile(digest)

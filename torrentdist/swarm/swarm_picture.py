@@ -45,6 +45,8 @@ class SwarmPicture(msgspec.Struct, frozen=True, kw_only=True):
     removed: Mapping[Digest, int] = msgspec.field(default_factory=lambda: MappingProxyType({}))
     """Contents that masters call removed, each with the newest transaction that one of these
     masters has seen; 0 if unknown."""
+    unknown: frozenset[Digest] = frozenset()
+    """Contents that no master has a record of."""
 
 
 def merge(
@@ -71,6 +73,7 @@ def merge(
         interval=min(answer.interval for answer in answers),
         answered=len(answers),
         removed=MappingProxyType(_removed(by_master, ages)),
+        unknown=_unknown(by_master, ages),
     )
 
 
@@ -92,6 +95,14 @@ def _removed(by_master: Mapping[str, SwarmAnswer], ages: Mapping[str, AnswerAge]
             if said.removed:
                 found[digest] = max(found.get(digest, 0), age.zxid or 0)
     return found
+
+
+def _unknown(by_master: Mapping[str, SwarmAnswer], ages: Mapping[str, AnswerAge]) -> frozenset[Digest]:
+    """Returns what no master that reaches ZooKeeper has a record of. One of them may be late."""
+    fresh = [answer for url, answer in by_master.items() if ages.get(url, UNKNOWN_AGE).stale_secs is None]
+    said = {digest for answer in fresh for digest, peers in answer.swarms.items() if peers.unknown}
+    known = {digest for answer in fresh for digest, peers in answer.swarms.items() if not peers.unknown}
+    return frozenset(said - known)
 
 
 def _plan(digest: Digest, by_master: Mapping[str, SwarmAnswer]) -> SwarmPeers:

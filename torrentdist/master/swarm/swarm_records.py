@@ -135,7 +135,8 @@ class SwarmRecords:
         facts = self._facts.get(digest)
         if facts is None:
             if not (bundles := self._index.bundles_of(digest)):
-                return SwarmFacts()  # Nobody can fill the memory with names of nothing.
+                # Not kept: nobody can fill the memory with names of nothing.
+                return SwarmFacts(unknown=self.snapshot().present)
             facts = self._facts[digest] = self._facts_now(digest, bundles)
         return facts
 

@@ -129,6 +129,8 @@ class SwarmPeers(View, frozen=True, kw_only=True):
     peers: list[PeerAddress] = []
     removed: bool = False
     """The bundle of this digest has a tombstone, so the peer deletes its content."""
+    unknown: bool = False
+    """No record has this digest. The peer asks what its ids stand for now."""
     pinned: bool = False
     replicas: int = 0
     """The number of live masters that hold the bundle. If it is 0, the peer may have the last

@@ -10,7 +10,7 @@ import asyncio
 import math
 import random
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from typing import NamedTuple
 
 import msgspec
@@ -91,6 +91,8 @@ class Keeper:
         self._requested: set[BundleId] = set()
         self._removed: set[Digest] = set()
         """Contents that masters call removed."""
+        self._unknown: set[Digest] = set()
+        """Contents that no master has a record of, until one gives a bundle of it."""
         self._given: dict[Digest, _Given] = {}
         """Contents that a master gave a moment ago."""
         self._forgetting = Forgetting(host, signatures)
@@ -170,6 +172,13 @@ class Keeper:
         if removed - self._removed:
             self._wake.set()
         self._removed = removed
+
+    def hear_unknown(self, said: Set[Digest]) -> None:
+        """Sets which contents no master has a record of. An id of one may stand for another content
+        by now: this host was away when the first was removed."""
+        if said - self._unknown:
+            self._wake.set()
+        self._unknown = set(said)
 
     def _is_older(self, digest: Digest, zxid: int) -> bool:
         """Whether the masters that call this content removed may not know yet that it was uploaded
@@ -350,6 +359,7 @@ class Keeper:
             seeding=frozenset(t.digest for t in engine.transfers()),
             fetching=frozenset(self._fetches),
             removed=frozenset(self._removed),
+            unknown=frozenset(self._unknown),
             not_before=dict(self._not_before),
             seed_secs=self._seed_secs,
             priorities={bundle: terms.priority for bundle, terms in self._terms.items()},
@@ -517,6 +527,7 @@ class Keeper:
         try:
             meta, zxid = await self._links.dated_metafile(bundle, self._runtime.fetches.updates)
             self.hear_given(meta.digest, zxid)
+            self._unknown.discard(meta.digest)
             return meta
         except TorrentdistError as error:
             digest = self._runtime.store.lookup(bundle)

@@ -73,6 +73,8 @@ class KeepingState(msgspec.Struct, frozen=True):
     """Seconds since nobody wants each bundle that has arrived in part and is not being fetched."""
     held: frozenset[Digest] = frozenset()
     """Bundles that somebody has mounted."""
+    unknown: frozenset[Digest] = frozenset()
+    """Digests that no master has a record of. An id of one may stand for another content now."""
     lacks_room: bool = False
     """Whether a fetch has found no room."""
 
@@ -111,7 +113,7 @@ def _first(host: KeepingState, wanted: frozenset[BundleId], now: float) -> list[
 
     def is_due(bundle: BundleId) -> bool:
         digest = host.bindings.get(bundle)
-        have = digest is not None and digest in host.idle_secs and digest not in host.removed
+        have = digest is not None and digest in host.idle_secs and digest not in host.removed | host.unknown
         return not have and host.not_before.get(bundle, now) <= now
 
     due = [bundle for bundle in sorted(wanted - host.fetching) if is_due(bundle)]

@@ -338,4 +338,4 @@ class SwarmDirectory:
 
 
 def _by_records(known: SwarmFacts) -> SwarmPeers:
-    return SwarmPeers(removed=known.removed, pinned=known.pinned, replicas=known.replicas)
+    return SwarmPeers(removed=known.removed, pinned=known.pinned, replicas=known.replicas, unknown=known.unknown)

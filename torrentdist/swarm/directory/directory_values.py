@@ -55,6 +55,8 @@ class SwarmFacts(NamedTuple):
     """Peers that should get the bundle, whether or not they have announced."""
     limited: bool = False
     """Whether receivers fetch it with a rate limit."""
+    unknown: bool = False
+    """Whether no record has it."""
 
 
 def no_facts(_: Digest) -> SwarmFacts:
