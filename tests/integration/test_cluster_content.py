@@ -15,7 +15,7 @@ from pathlib import Path
 
 import libtorrent as lt
 import pytest
-from cluster_fixtures import Cluster, NewCluster, picture, until
+from cluster_fixtures import Cluster, NewCluster, make_source, picture, until
 from patience import patient
 
 from torrentdist.model.rendezvous import rendezvous
@@ -250,3 +250,25 @@ def test_a_large_metafile_comes_from_hosts_that_have_it(cluster: Cluster, tmp_pa
     assert cluster.http.get(url).content == from_host.content
     assert uploaded["digest"] == sent_on.headers["x-digest"]
     assert all(cluster.published(host, uploaded["digest"]) for host in cluster.supervisors())
+
+
+@pytest.mark.case("A28")
+def test_a_host_that_was_away_for_long_takes_the_new_content_of_an_id(new_cluster: NewCluster, tmp_path: Path) -> None:
+    """A host would run the old content of an id for ever that was removed and given to another
+    bundle while it was away. It takes long: a cluster starts, and a tombstone is forgotten."""
+    cluster = new_cluster({"replication": {"tombstone_secs": 1.0, "abandon_secs": 1.0}}, masters=1, supervisors=1)
+    old, new = make_source(tmp_path / "old", 1), make_source(tmp_path / "new", 2)
+    cluster.upload(old, "moved", replicas=1)
+    cluster.run("bundle", "distribute", "moved").ok()
+    cluster.kill("supervisor-1")
+    cluster.run("bundle", "rm", "moved").ok()
+    cluster.kill("master-1")  # It forgets which hosts had it.
+    cluster.start("master-1")
+    again = ("upload", new, "--id", "moved", "--min-replicas", "1")
+    until(lambda: cluster.run(*again).code == 0, "the tombstone is forgotten", 60.0)
+    cluster.start("supervisor-1")
+    until(lambda: cluster.registered("supervisor-1", at="master-1"), "the host is back")
+    cluster.run("bundle", "distribute", "moved").ok()
+    path = cluster.get("supervisor-1", "/bundles/moved")["path"]
+
+    assert picture(new) == picture(Path(path))
