@@ -123,8 +123,8 @@ def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "skopeo").write_text(SKOPEO)
     (tmp_path / "bin" / "skopeo").chmod(0o755)
-    (tmp_path / "images" / "torrentdist-image-left" / "layout").mkdir(parents=True)
-    os.utime(tmp_path / "images" / "torrentdist-image-left", (0, 0))
+    (tmp_path / "images" / "torrentdist-import-left" / "layout").mkdir(parents=True)
+    os.utime(tmp_path / "images" / "torrentdist-import-left", (0, 0))
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     monkeypatch.setenv("TMPDIR", str(tmp_path / "images"))
     monkeypatch.setenv("BEGUN", str(tmp_path / "begun"))
@@ -143,7 +143,7 @@ def test_an_import_that_is_stopped_leaves_no_image(begun: Path) -> None:
         process.communicate(timeout=20)
 
     assert 143 == process.returncode
-    assert "torrentdist-image-left" != there.name
+    assert "torrentdist-import-left" != there.name
     assert [] == list((begun.parent / "images").iterdir())
     with pytest.raises(ProcessLookupError):
         os.kill(int(begun.read_text()), 0)

@@ -203,7 +203,7 @@ def test_an_old_connection_of_a_datanode_fails_no_upload(top: Path, namenode: St
 
 def test_a_datanode_that_says_nothing_ends_it(namenode: StorageServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """An upload would wait for ever."""
-    monkeypatch.setattr(object_listing, "SILENT_SECS", 0.2)
+    monkeypatch.setattr(object_listing, "SILENT_SECS", 1.0)
     listing = list_objects(f"webhdfs://{namenode.place}/a")
     namenode.hold.clear()
     with pytest.raises(TorrentdistError) as silent:

@@ -331,6 +331,8 @@ class _Following:
             task = self._tasks.get(key)
             more = output.end > source.offset
             if (more or output.here) and (task is None or task.done()):
+                if task is not None:
+                    task.result()
                 self._tasks[key] = asyncio.create_task(self._follow(source))
 
     async def _start(self, source: _Source, output: WorkerOutput) -> bool:

@@ -211,22 +211,23 @@ class TorrentdistError(Exception):
 
     @property
     def hint(self) -> str:
-        return self.kind.hint.format(**self.fields) if "{" in self.kind.hint else self.kind.hint
+        try:
+            return self.kind.hint.format(**self.fields) if "{" in self.kind.hint else self.kind.hint
+        except (KeyError, IndexError):  # another release, or a damaged answer, named other fields
+            return ""
 
     def to_wire(self) -> dict[str, Any]:
         return {"error": self.code, "message": self.message, "hint": self.hint, "fields": self.fields, **self.extra}
 
     @classmethod
     def from_wire(cls, body: Mapping[str, Any]) -> TorrentdistError:
-        """Rebuilds an error from another process. An unknown code or missing field, of the sentence
-        or of the hint, becomes `internal`."""
+        """Rebuilds an error from another process. An unknown code or missing field becomes
+        `internal`."""
         code = str(body.get("error", "internal"))
         fields = body.get("fields")
         extra = {k: v for k, v in body.items() if k not in ("error", "message", "hint", "fields")}
         try:
-            error = cls(code, extra=extra, **(fields if isinstance(fields, dict) else {}))
-            _ = error.hint  # It may need a field that the sentence does not need.
-            return error
+            return cls(code, extra=extra, **(fields if isinstance(fields, dict) else {}))
         except (KeyError, ValueError, TypeError, IndexError):
             return cls("internal", extra=extra, detail=str(body.get("message", body)))
 

@@ -21,7 +21,7 @@ from torrentdist_cli.frame.terminal import say
 if TYPE_CHECKING:
     from torrentdist.bundle.images.layer_unpacking import UnpackedLayers
 
-IMPORTING = "torrentdist-image-"
+IMPORTING = "torrentdist-import-"
 LIKELY_BYTES = 1024 * 1024 * 1024
 """How large an unpacked image is taken to be, before it is known."""
 

@@ -170,7 +170,7 @@ class Objects:
         if self.read_metafile(digest) != raw_metafile:
             write_durably(self.metafile(digest), raw_metafile)
         self.arriving_content(digest).mkdir(exist_ok=True)
-        room = None if self._note(digest).exists() else reserve
+        room = None if self._index(digest).exists() else reserve
         for part in self._parts(digest):
             _make_writable(part, self._temporary(digest), {os.path.join(part, path) for path in kept}, room)
 

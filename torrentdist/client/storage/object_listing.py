@@ -95,7 +95,7 @@ def _found_below(storage: Any, root: str) -> dict[str, Mapping[str, Any]]:
 
 
 def _walked(storage: Any, root: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    waiting = [root]
+    waiting, seen = [root], 0
     while waiting:
         directory = waiting.pop()
         try:
@@ -104,12 +104,16 @@ def _walked(storage: Any, root: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
             if directory == root:  # it may be an object
                 return
             raise TorrentdistError("path_not_found", path=directory) from None
+        seen += 1 + len(entries)
+        if seen > 2 * MOST_OBJECTS:  # such as a web server with a link to a directory above
+            raise TorrentdistError("too_large", what=root, size=f"{seen} entries", limit=f"{MOST_OBJECTS} objects")
         for info in entries:
             name = info["name"]
             if name.rstrip("/") == directory.rstrip("/"):
                 continue  # the directory itself, or an object that was listed
-            if "http" in storage.protocol and name[len(directory) :].lstrip("/").startswith("?"):
-                continue  # sorts the page on which a web server lists its files
+            rest = name[len(directory) :].strip("/")
+            if "http" in storage.protocol and (rest.startswith("?") or rest in (".", "..")):
+                continue  # sorts the page on which a web server lists its files, or leads to it or above
             if info["type"] == "directory":
                 waiting.append(name.rstrip("/"))
             else:

@@ -25,6 +25,7 @@ from torrentdist.cluster.session.znode_operations import (
     NodeExists,
     NoNode,
     SessionState,
+    Set,
     Stat,
     TransactionFailed,
     ZNodeError,
@@ -279,7 +280,9 @@ class Registration:
         """Tries to create the record. The next check shows whether it worked."""
         was_refused, self._was_refused = self._was_refused, False
         try:
-            await self._zk.commit([*before, Create(self.path, encode(self.record), ephemeral=True)])
+            # The answer to a Set tells ZooKeeper's time.
+            data = encode(self.record)
+            await self._zk.commit([*before, Create(self.path, data, ephemeral=True), Set(self.path, data)])
         except TransactionFailed as exc:
             if isinstance(exc.reason, NoNode):
                 await self._make_parent()

@@ -412,7 +412,6 @@ class ZooKeeper:
                 if ended:  # The session was refused, or the client has a bug: its thread has ended.
                     self._revive_later(driver)
             case Ended():
-                self._resume = self.session
                 self._revive_later(driver)
 
     def _try_any_ensemble(self, driver: AsyncKazoo, since: asyncio.Event) -> None:
@@ -434,6 +433,7 @@ class ZooKeeper:
             return
         try:
             threading.Thread(target=driver.end, daemon=True).start()
+            self._resume = self.session  # that of a client which was never connected may live on
             self._launch()
         except Exception as exc:  # such as no free descriptor or thread, or files of TLS that are being replaced
             if self._revival.failed(kind_of(exc)):

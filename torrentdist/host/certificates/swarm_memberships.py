@@ -169,7 +169,7 @@ class SwarmMemberships:
         newest = tuple(self._exchanged())[-MOST_DIGESTS:]
         content = msgspec.json.encode(SwarmCertificatesBody(public_key=public_key, digests=newest))
         failure = TorrentdistError("unreachable", detail="no master is known")
-        doubtful: tuple[SwarmMembership, ...] = ()
+        doubtful, has_failed = tuple[SwarmMembership, ...](), False
         for url in self._masters():
             try:
                 answer = await self._http.post(url + PATH, content=content)
@@ -179,10 +179,11 @@ class SwarmMemberships:
                     return fresh
                 doubtful = doubtful or fresh
             except TorrentdistError as refusal:
-                failure = refusal
+                failure, has_failed = refusal, True
             except (HttpError, Broken) as exc:
-                failure = TorrentdistError("unreachable", detail=f"{url}: {exc}")
-        if not doubtful:
+                failure, has_failed = TorrentdistError("unreachable", detail=f"{url}: {exc}"), True
+        # Some that are not valid now, by a wrong clock, must do if there are no better ones.
+        if not doubtful or (has_failed and all(each.is_valid(now) for each in self._held) and self._held):
             raise failure
         return doubtful
 

@@ -47,6 +47,9 @@ class GrantLoop:
         self._granted: dict[str, str] = {}
         self._wanted: dict[str, str] = {}
         self._of_host: dict[SupervisorId, dict[str, str]] = {}
+        self._takers: dict[str, dict[SupervisorId, str]] = {}
+        """The same by resource, the host that was seen last at the end. While a worker moves, its
+        new host may be seen before its old one."""
         self._follower = Follower()
         self._stale: set[str] = set()
         """Resources to look at. Those whose barriers are held come back when they are released."""
@@ -80,21 +83,24 @@ class GrantLoop:
         if news is None or news.places:
             users = set(snapshot.places.values())
             self._stale.update(resource for resource, user in self._granted.items() if user not in users)
-        gained, lost = dict[str, str](), set[str]()
+        touched = set[str]()
         for host in map(SupervisorId, hosts):
             wanted = wanted_of(snapshot, host)
-            lost.update(self._of_host.pop(host, {}))
+            for resource in self._of_host.pop(host, {}):
+                del self._takers[resource][host]
+                touched.add(resource)
             if wanted:
                 self._of_host[host] = wanted
-                gained.update(wanted)
-        self._wanted.update(gained)  # A worker that moves is taken from one host and given to another.
-        self._stale.update(gained, lost)
-        for resource in lost - gained.keys():  # Its new host may have been seen before its old one.
-            others = (given[resource] for given in self._of_host.values() if resource in given)
-            if (user := next(others, None)) is None:
-                self._wanted.pop(resource, None)
+            for resource, user in wanted.items():
+                self._takers.setdefault(resource, {})[host] = user
+                touched.add(resource)
+        for resource in touched:
+            if takers := self._takers[resource]:
+                self._wanted[resource] = next(reversed(takers.values()))
             else:
-                self._wanted[resource] = user
+                del self._takers[resource]
+                self._wanted.pop(resource, None)
+        self._stale |= touched
 
     async def _make_all(self, fence: Fence, changes: list[GrantChange]) -> None:
         """Makes changes together, or one by one if one of them fails."""
