@@ -92,12 +92,10 @@ class Keeper:
         self._removed: set[Digest] = set()
         """Contents that masters call removed."""
         self._unknown: set[Digest] = set()
-        """Contents that no master has a record of, until one gives a bundle of it."""
-        self._given: dict[Digest, _Given] = {}
-        """Contents that a master gave a moment ago."""
+        """Contents that no master has a record of."""
+        self._given: dict[Digest, _Given] = {}  # contents that a master gave a moment ago
         self._forgetting = Forgetting(host, signatures)
-        self._marks: frozenset[str] = frozenset()
-        """Marks of the removals that were heard last."""
+        self._marks: frozenset[str] = frozenset()  # of the removals that were heard last
         self._fetches: dict[BundleId, asyncio.Task[None]] = {}
         self._contents: dict[BundleId, Digest] = {}
         """The content of each bundle that is fetched, once it is known. It has its id only after
