@@ -79,7 +79,10 @@ def test_what_the_user_sets_wins(request: SubmitRequest) -> None:
     command = plan_command(request).command
     rest = [*request.spark.options, request.spark.application, *request.spark.arguments]
 
+    before = settings_of(command[: -len(rest)])
+
     assert rest == command[-len(rest) :]
+    assert before.keys().isdisjoint(request.spark.conf)
     assert request.spark.conf.items() <= settings_of(command).items()
 
 

@@ -19,6 +19,7 @@ from torrentdist.master.jobs.job_duties import (
     ops_of,
 )
 from torrentdist.master.jobs.lifecycle import Due
+from torrentdist.model.ids import BundleId
 from torrentdist.model.records import (
     AssignmentRecord,
     JobStatus,
@@ -66,8 +67,11 @@ def test_workers_of_a_job_whose_record_is_damaged_stay() -> None:
     seen = msgspec.structs.replace(seen, jobs={}, damaged=frozenset({paths.job(J)}))
     moved = predicted(seen, assignment_ops(msgspec.structs.replace(seen, supervisors=SUPERVISORS)))
 
+    ended = msgspec.structs.replace(seen, damaged=frozenset({paths.bundle(BundleId(J))}))
+
     assert [] == assignment_ops(seen)
     assert seen.assignments[H1].record.workers == moved.assignments[H2].record.workers
+    assert () == predicted(ended, assignment_ops(ended)).assignments[H1].record.workers
 
 
 @pytest.mark.parametrize("room", [0, 4_000])
