@@ -110,8 +110,8 @@ def barriers_released_early() -> None:
     def hold_none(self: WorkerStarts) -> None:
         self._leases.barriers.use(frozenset())
 
-    async def early(self: WorkerLoop, action: Any) -> None:
-        await carry_out(self, action)
+    def early(self: WorkerLoop, action: Any) -> None:
+        carry_out(self, action)
         if isinstance(action, EndRun):
             self._leases.barriers.release(resource_of(action.key))
 

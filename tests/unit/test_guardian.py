@@ -20,6 +20,7 @@ import msgspec
 import pytest
 from cluster_fixtures import until
 from patience import patient
+from small_disks import small_disk  # noqa: F401
 
 from torrentdist.launcher import bare_program
 from torrentdist.launcher.guardian_start import GUARDIAN, start_guardian, why_no_namespaces
@@ -137,6 +138,20 @@ def test_a_program_that_is_not_there_is_told_of(ward: Ward) -> None:
 
     assert 127 == ward.status().exit_code
     assert "No such file" in ward.status().detail
+
+
+def test_a_home_on_a_disk_that_cannot_be_written_is_given_up(
+    small_disk: Callable[[int], Path],  # noqa: F811
+) -> None:
+    """If this fails, the workers of such a host keep their barriers, and no other host can have
+    them."""
+    home = small_disk(1_000_000) / "home"
+    home.mkdir()
+    assert guardian_processes.forbid_starts(home)
+    (home / SPEC).touch()
+    subprocess.run(["mount", "-o", "remount,ro", str(home.parent)], check=True)
+
+    assert guardian_processes.forbid_starts(home)
 
 
 def test_stop_gives_the_worker_its_grace(ward: Ward) -> None:
@@ -320,7 +335,7 @@ def test_a_lease_is_renewed_on_a_full_disk(tmp_path: Path) -> None:
 
 
 @pytest.mark.case("E4")
-def test_a_lease_that_has_grown_is_not_cut_on_a_full_disk(small_disk: Callable[[int], Path]) -> None:
+def test_a_lease_that_has_grown_is_not_cut_on_a_full_disk(small_disk: Callable[[int], Path]) -> None:  # noqa: F811
     """Guardians could not read the half that fits, and would end every worker of the host."""
     disk = small_disk(64 * 1024)
     path = disk / "lease.json"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -40,11 +41,11 @@ async def unexpected(key: tuple[JobId, int], run: RunRecord, status: GuardianSta
     pytest.fail(f"the run of {key} ended")
 
 
-def loop_of(directory: Path, run: RunRecord) -> WorkerLoop:
+def loop_of(directory: Path, run: RunRecord, homes: Homes | None = None, *more: WorkerPlace) -> WorkerLoop:
     """Returns the loop of a host that runs one worker, while masters say that they see no
     ZooKeeper either."""
     place = WorkerPlace(job=KEY[0], worker=KEY[1], slot=0, run=run)
-    local = LocalStateFile(directory, LocalState(places=(place,), jobs={KEY[0]: FACTS}), lambda: None)
+    local = LocalStateFile(directory, LocalState(places=(*more, place), jobs={KEY[0]: FACTS}), lambda: None)
     running = Running(OwnStarter(), unexpected, lambda: None)
     running.begin(KEY, run, directory)
     handle = running.get(KEY)
@@ -54,7 +55,8 @@ def loop_of(directory: Path, run: RunRecord) -> WorkerLoop:
     isolation: Any = SimpleNamespace(proven=clock() + 1000.0, for_next_process=lambda barriers: ToProve())
     nothing: Any = None
     services: Any = SimpleNamespace(content=lambda bundle: None)
-    barriers, heartbeats, homes = Barriers(zk, nothing, nothing, nothing), HeartbeatWatch(), Homes(directory, nothing)
+    barriers, heartbeats = Barriers(zk, nothing, nothing, nothing), HeartbeatWatch()
+    homes = homes or Homes(directory, nothing)
     table = WorkerTable(local, running, barriers, heartbeats, services)
     leases = LeaseKeeper(barriers, isolation, directory / "lease", table.runs)
     starts = WorkerStarts(table, leases, homes, services, nothing, KnownApplications(nothing, nothing))
@@ -81,5 +83,37 @@ def test_a_lease_is_renewed_while_all_threads_are_busy(tmp_path: Path) -> None:
             go_on.set()
             rounds.cancel()
             await asyncio.gather(busy, rounds, return_exceptions=True)
+
+    assert asyncio.run(scenario()) > clock()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="another user's files take root")
+def test_a_lease_is_renewed_while_what_another_worker_left_is_removed(tmp_path: Path) -> None:
+    """If this fails, the end of one job ends the workers of all others on its hosts, because its
+    files take long to remove."""
+    run, go_on = new_run(FACTS, session=1), threading.Event()
+    work = tmp_path / "workers" / "etl" / "1"
+    work.mkdir(parents=True)
+    os.chown(work, 20000, 20000)
+    removing = threading.Event()
+
+    def remove(path: str, uid: int) -> None:
+        removing.set()
+        go_on.wait(30.0)
+
+    def lease() -> float:
+        return read_lease(str(tmp_path / "lease"), run.id)[0]
+
+    async def scenario() -> float:
+        left = WorkerPlace(job=KEY[0], worker=1, slot=1, assigned=False)
+        rounds = asyncio.create_task(loop_of(tmp_path, run, Homes(tmp_path, remove), left).run())
+        try:
+            with contextlib.suppress(TimeoutError):
+                await eventually(lambda: removing.is_set() and lease() > clock(), 5.0)
+            return lease() if removing.is_set() else 0.0
+        finally:
+            go_on.set()
+            rounds.cancel()
+            await asyncio.gather(rounds, return_exceptions=True)
 
     assert asyncio.run(scenario()) > clock()

@@ -213,6 +213,7 @@ class HostWorkers:
         """Stops following the workers, which go on running. The next process finds them, or their
         guardians end them with the lease."""
         await self._starts.close()
+        await self._ends.close()
         await self._running.close()
         self._leases.close()
 

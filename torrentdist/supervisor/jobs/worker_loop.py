@@ -54,7 +54,8 @@ class WorkerLoop:
             found, lease = self._table.workers(), self._leases.lease()
             await self._note_arrivals(found)
             for action in (actions := worker_plan.plan(found, lease, now)):
-                await self._carry_out(action)
+                if not self._ends.is_forgetting(action.key):
+                    self._carry_out(action)
             self._starts.hold_barriers()
             await self._leases.renew()
             await self._note_carried({a.key: a.session for a in actions if isinstance(a, CarryOver)})
@@ -85,7 +86,7 @@ class WorkerLoop:
             return WAITING_LOOK_SECS
         return BUSY_LOOK_SECS if self._table.running.keys() else LOOK_SECS
 
-    async def _carry_out(self, action: worker_plan.Action) -> None:
+    def _carry_out(self, action: worker_plan.Action) -> None:
         barriers, running = self._leases.barriers, self._table.running
         match action:
             case TakeBarrier(key):
@@ -101,4 +102,4 @@ class WorkerLoop:
                     say = log.warning if measure is Measure.DESTROY else log.info
                     say("ending a worker", job=key[0], worker=key[1], how=measure, reason=reason)
             case Forget(key):
-                await self._ends.forget(key)
+                self._ends.begin_forgetting(key)

@@ -190,6 +190,7 @@ class WorkerEnds:
         self._local = local
         self._homes = homes
         self._heartbeats = heartbeats
+        self._forgetting: dict[Key, asyncio.Task[None]] = {}
 
     async def ended(self, key: Key, run: RunRecord, status: GuardianStatus | None) -> None:
         """Records the end of a run. `status` is its guardian's last status, or None if the guardian
@@ -207,7 +208,22 @@ class WorkerEnds:
         told = last_words.printable_line(detail)
         await self._local.note(lambda state: placement.lived(state, key, life, told, time.time()))
 
-    async def forget(self, key: Key) -> None:
+    def is_forgetting(self, key: Key) -> bool:
+        """Whether the files of a worker are being removed. It may not start meanwhile."""
+        return key in self._forgetting
+
+    def begin_forgetting(self, key: Key) -> None:
+        """Begins `_forget`, which may take minutes: nothing waits for it."""
+        task = self._forgetting[key] = asyncio.create_task(self._forget(key), name=f"forget {key[0]}/{key[1]}")
+        task.add_done_callback(lambda _: self._forgetting.pop(key))
+
+    async def close(self) -> None:
+        """Leaves the rest of the files to the next process."""
+        for task in (tasks := list(self._forgetting.values())):
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _forget(self, key: Key) -> None:
         """Removes everything that an unassigned worker left here, except its output. If that fails,
         the worker keeps its place, so that the next round tries again."""
         try:

@@ -83,10 +83,12 @@ def forbid_starts(home: Path) -> bool:
     except OSError as exc:
         if exc.errno in (errno.ENOSPC, errno.EDQUOT):  # The lock cannot be tried while the disk is full.
             return False
-        raise
+        # A disk that cannot be written. No guardian starts there either.
+        fd = os.open(home / LOCK, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        (home / SPEC).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            (home / SPEC).unlink(missing_ok=True)
     except BlockingIOError:
         return False
     finally:
