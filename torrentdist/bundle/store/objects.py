@@ -161,7 +161,7 @@ class Objects:
 
     def resume(self, digest: Digest, raw_metafile: bytes, kept: Set[str], reserve: int) -> None:
         """Makes an existing object writable. It may be set aside or partly published. Links to the
-        files `kept` stay: nobody writes into them. Of what was never complete, copies leave
+        files `kept` stay: nobody writes into them. If the object was never complete, copies leave
         `reserve` bytes of the disk free."""
         with suppress(FileNotFoundError):
             self._order(digest).unlink()

@@ -113,7 +113,7 @@ def _walked(storage: Any, root: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
                 continue  # the directory itself, or an object that was listed
             rest = name[len(directory) :].strip("/")
             if "http" in storage.protocol and (rest.startswith("?") or rest in (".", "..")):
-                continue  # sorts the page on which a web server lists its files, or leads to it or above
+                continue  # a link of a web server's list of files that sorts it, or leads to it or above it
             if info["type"] == "directory":
                 waiting.append(name.rstrip("/"))
             else:

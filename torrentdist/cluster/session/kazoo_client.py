@@ -91,12 +91,12 @@ class Lost(msgspec.Struct, frozen=True):
     ended: bool
 
 
-class Ended(msgspec.Struct, frozen=True):
+class ClientEnded(msgspec.Struct, frozen=True):
     """The client has stopped before it was connected. A session that it was to take over may live
     on."""
 
 
-SessionEvent = Connected | Suspended | Lost | Ended
+SessionEvent = Connected | Suspended | Lost | ClientEnded
 AclOf = Callable[[str, bytes], Sequence[Acl]]
 """Returns the ACL of a znode that is created at this path with this data."""
 
@@ -356,7 +356,7 @@ class AsyncKazoo:
 
     def _on_end(self) -> None:
         if not self._has_told_end:
-            self._post(self._on_event, self, Ended())
+            self._post(self._on_event, self, ClientEnded())
 
 
 def _kazoo_client(config: ZooKeeperConfig, credentials: Sequence[Credentials], resume: SessionId | None) -> Any:

@@ -24,9 +24,9 @@ from torrentdist.cluster.session.acl_table import Acl
 from torrentdist.cluster.session.kazoo_client import (
     SASL_AVAILABLE,
     AsyncKazoo,
+    ClientEnded,
     Connected,
     CutOff,
-    Ended,
     Lost,
     SessionEvent,
     Suspended,
@@ -411,7 +411,7 @@ class ZooKeeper:
                 self._enter(SessionState.LOST)
                 if ended:  # The session was refused, or the client has a bug: its thread has ended.
                     self._revive_later(driver)
-            case Ended():
+            case ClientEnded():
                 self._revive_later(driver)
 
     def _try_any_ensemble(self, driver: AsyncKazoo, since: asyncio.Event) -> None:

@@ -182,8 +182,9 @@ class SwarmMemberships:
                 failure, has_failed = refusal, True
             except (HttpError, Broken) as exc:
                 failure, has_failed = TorrentdistError("unreachable", detail=f"{url}: {exc}"), True
-        # Some that are not valid now, by a wrong clock, must do if there are no better ones.
-        if not doubtful or (has_failed and all(each.is_valid(now) for each in self._held) and self._held):
+        # A clock is wrong. Valid ones stay while a master that did not answer may give better ones.
+        holds_valid = bool(self._held) and all(each.is_valid(now) for each in self._held)
+        if not doubtful or (has_failed and holds_valid):
             raise failure
         return doubtful
 
