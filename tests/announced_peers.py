@@ -27,12 +27,13 @@ def announce(
     port: int = 7000,
     now: float = 0.0,
     addresses: str = "",
+    owner: str = "",
 ) -> SwarmAnswer:
-    """Announces `entries` as the peer `name` from the address `source`."""
+    """Announces `entries` as the peer `name` from the address `source`. `owner`: its sender."""
     request = SwarmAnnounce(
         peer=PeerId(name), role=role, port=port, host=host, swarms=list(entries), addresses=addresses
     )
-    return into.announce(request, source_host=source, now=now)
+    return into.announce(request, source_host=source, now=now, owner=owner)
 
 
 def hosts_of(peers: list[PeerAddress]) -> set[str]:

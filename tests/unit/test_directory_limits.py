@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 from announced_peers import D1, D2, announce, has, lacks
@@ -18,9 +19,9 @@ def numbered(number: int) -> Digest:
     return Digest(f"{number:064x}")
 
 
-def refusal(here: SwarmDirectory, name: str, *entries: SwarmEntry, source: str = "10.0.0.1", port: int = 7000) -> str:
+def refusal(here: SwarmDirectory, name: str, *entries: SwarmEntry, **more: Any) -> str:
     with pytest.raises(TorrentdistError) as caught:
-        announce(here, name, *entries, source=source, port=port)
+        announce(here, name, *entries, **more)
     return caught.value.code
 
 
@@ -121,6 +122,66 @@ def test_a_directory_has_room_for_as_many_peers_as_the_setting_says() -> None:
     assert [200_000, 200_000] == [limits.peers, limits.peers_per_swarm]
     assert [20_000, 2_000_000] == [limits.peers_per_host, limits.memberships]
     assert 1 == limits_for(5).peers_per_host
+
+
+@pytest.mark.parametrize("role", [PeerRole.CLIENT, PeerRole.STOCK])
+def test_guests_leave_room_for_hosts(role: PeerRole) -> None:
+    """A reader's token could fill the directory of every master, so that hosts that start or fetch
+    are told to wait."""
+    here = SwarmDirectory(limits=Limits(peers=40, peers_per_host=4, memberships=400))
+    for n in range(4):
+        announce(here, f"c{n}", has(), source=f"10.0.{n // 2}.1", port=n + 1, role=role)
+
+    assert "not_ready" == refusal(here, "c4", has(), source="10.0.2.1", role=role)
+    for n in range(36):
+        announce(here, f"s{n}", has(), lacks(D2), source=f"10.0.{n // 2}.1", port=n + 10)
+    assert announce(here, "c3", lacks(), source="10.0.1.1", port=4, role=role).you == "10.0.1.1"
+    assert announce(here, "c4", has(), source="10.0.2.9", role=role, now=1e4).you == "10.0.2.9"
+
+
+def test_guests_at_one_address_leave_room_for_its_host() -> None:
+    """A user of a host could keep the host's own supervisor out of every swarm."""
+    here = SwarmDirectory(limits=Limits(peers_per_host=4))
+    for n in range(2):
+        announce(here, f"c{n}", has(), port=n + 1, role=PeerRole.CLIENT)
+
+    assert "not_ready" == refusal(here, "c2", has(), port=3, role=PeerRole.CLIENT)
+    assert announce(here, "s1", has(), port=4).you == "10.0.0.1"
+
+
+def test_guests_name_few_swarms() -> None:
+    """A few clients of one reader could take all memberships that a master keeps."""
+    here = SwarmDirectory(limits=Limits(swarms_per_peer=30, memberships=100))
+    entries = [has(numbered(n)) for n in range(11)]
+
+    assert "invalid_request" == refusal(here, "c1", *entries[:4], role=PeerRole.CLIENT)
+    assert "not_ready" == refusal(here, "c1", *entries[:3], role=PeerRole.CLIENT, owner="ann@10.0.0.1")
+    for n in range(3):
+        announce(here, f"c{n}", *entries[:3], port=n + 1, role=PeerRole.CLIENT)
+    assert "not_ready" == refusal(here, "c3", *entries[:2], port=9, role=PeerRole.CLIENT)
+    announce(here, "s1", *entries)
+
+
+def test_clients_of_one_sender_leave_room_for_those_of_others() -> None:
+    """One reader's token, used at many addresses, could keep everybody else's uploads out of the
+    swarm."""
+    here = SwarmDirectory(limits=Limits(peers=80))
+    for n in range(2):
+        announce(here, f"c{n}", has(), source=f"10.0.0.{n}", role=PeerRole.CLIENT, owner=f"ann@10.0.0.{n}")
+
+    assert "not_ready" == refusal(here, "c2", has(), source="10.0.0.9", role=PeerRole.CLIENT, owner="ann@10.0.0.9")
+    announce(here, "c2", has(), source="10.0.0.9", role=PeerRole.CLIENT, owner="ann.b@10.0.0.9")
+    announce(here, "c0", lacks(), source="10.0.0.0", role=PeerRole.CLIENT, owner="ann@10.0.0.0")
+
+
+@pytest.mark.parametrize(("role", "told"), [(PeerRole.SUPERVISOR, ["pod-1"]), (PeerRole.CLIENT, [])])
+def test_only_supervisors_tell_who_uses_a_bundle(role: PeerRole, told: list[str]) -> None:
+    """A reader could show operators pods that do not exist, so that nobody dares to remove a
+    bundle."""
+    here = SwarmDirectory()
+    announce(here, "p1", SwarmEntry(digest=D1, complete=True, used_by=["pod-1"]), role=role)
+
+    assert told == here.members(D1)[0].entry.used_by
 
 
 def test_the_dead_make_room() -> None:

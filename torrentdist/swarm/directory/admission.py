@@ -1,7 +1,8 @@
 """Decides whether an announce is accepted, and under which address the peer is known.
 
 Always: every id, number, address and count is checked before anything changes. A full directory
-first forgets silent peers.
+first forgets silent peers. Guests have a part of its room, so that hosts of the cluster find room
+however many guests come, and each sender has a part of that of the guests.
 Never: change the directory in any other way.
 """
 
@@ -15,7 +16,7 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest, PeerId, peer_id
 from torrentdist.model.ids import digest as checked_digest
 from torrentdist.model.wire.swarm_messages import SwarmAnnounce, SwarmEntry
-from torrentdist.swarm.directory.memberships import Memberships
+from torrentdist.swarm.directory.memberships import GUESTS, Memberships
 from torrentdist.swarm.directory.peer_addresses import address_of
 from torrentdist.swarm.directory.roster import Peer
 
@@ -23,6 +24,13 @@ MAX_COUNT: Final = 1 << 60
 """More bytes than any bundle has. A larger number is a mistake or an attack."""
 MAX_FREE: Final = 1 << 64
 """More bytes than any file system has free."""
+GUESTS_PART: Final = 10
+"""Guests together have a tenth of the peers and memberships, and each a tenth of a peer's
+swarms."""
+SENDER_PART: Final = 4
+"""The guests of one sender have a quarter of the guests' peers and memberships."""
+HOST_PART: Final = 2
+"""Guests at one address have half of its peers."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +50,22 @@ def limits_for(peers: int) -> Limits:
     return Limits(peers_per_swarm=peers, peers_per_host=max(1, peers // 10), peers=peers, memberships=10 * peers)
 
 
+class _WantedRoom(msgspec.Struct, frozen=True):
+    """The room that an announce needs."""
+
+    known: Peer | None
+    host: str
+    joined: int
+    """Number of swarms that the peer joins."""
+    owner: str
+    is_guest: bool
+
+    @property
+    def comes(self) -> bool:
+        """Whether the peer is new at its address."""
+        return self.known is None or self.known.host != self.host
+
+
 class Admission:
     def __init__(
         self, members: Memberships, limits: Limits, *, own_host: str, expire: Callable[[float], object]
@@ -59,9 +83,9 @@ class Admission:
         if owner and known is not None and known.owner != owner and known.alive_until >= now:
             raise TorrentdistError("forbidden", detail=f"the peer {peer[:200]!r} belongs to another sender")
 
-    def check(self, request: SwarmAnnounce, source_host: str, now: float) -> str:
+    def check(self, request: SwarmAnnounce, source_host: str, now: float, owner: str = "") -> str:
         """Returns the host under which the peer is known. Raises an error if the announce is not
-        acceptable."""
+        acceptable. `owner`: as in `Peer`."""
         peer_id(request.peer)
         host = self._host_of(request.host, source_host)
         if request.left:
@@ -69,8 +93,9 @@ class Admission:
         for port in (request.port, request.tls_port):
             if not 0 <= port <= 65535:
                 raise TorrentdistError("invalid_request", detail=f"{port} is not a port number")
-        if (most := max(len(request.swarms), len(request.stored))) > self._limits.swarms_per_peer:
-            detail = f"{most} swarms in one announce, more than {self._limits.swarms_per_peer}"
+        limit = self._limits.swarms_per_peer // (GUESTS_PART if request.role in GUESTS else 1)
+        if (most := max(len(request.swarms), len(request.stored))) > limit:
+            detail = f"{most} swarms in one announce, more than {limit}"
             raise TorrentdistError("invalid_request", detail=detail)
         if not -1 <= request.free <= MAX_FREE:
             raise TorrentdistError("invalid_request", detail="an impossible number of free bytes")
@@ -86,7 +111,11 @@ class Admission:
                 joined += 1
         if len(named) != len(request.swarms):
             raise TorrentdistError("invalid_request", detail="a swarm is named twice in one announce")
-        self._check_room(known, host, joined, now)
+        asked = _WantedRoom(known, host, joined, owner, request.role in GUESTS)
+        if self._shortage(asked):
+            self._expire(now)
+            if shortage := self._shortage(asked):
+                raise TorrentdistError("not_ready", detail=f"its directory holds {shortage}, and has no room for more")
         return host
 
     def _host_of(self, said: str, source: str) -> str:
@@ -105,22 +134,30 @@ class Admission:
             if len(swarms.get(digest, ())) >= limit:
                 raise TorrentdistError("not_ready", detail=f"a swarm has {limit} peers, and no room for more")
 
-    def _check_room(self, known: Peer | None, host: str, joined: int, now: float) -> None:
-        members, limits = self._members, self._limits
+    def _shortage(self, asked: _WantedRoom) -> str:
+        """Returns what takes the room that an announce needs; nothing if there is room."""
+        members, limits, known, host = self._members, self._limits, asked.known, asked.host
+        if members.count + asked.joined > limits.memberships:
+            return f"{members.count} memberships of swarms"
+        if known is None and len(members.peers) >= limits.peers:
+            return f"{len(members.peers)} peers"
+        if asked.comes and members.hosts.peers(host) >= limits.peers_per_host:
+            return f"{members.hosts.peers(host)} peers of {host}"
+        return self._guests_shortage(asked) if asked.is_guest and (asked.comes or asked.joined) else ""
 
-        def full() -> str:
-            if members.count + joined > limits.memberships:
-                return f"its directory holds {members.count} memberships of swarms"
-            if known is None and len(members.peers) >= limits.peers:
-                return f"its directory holds {len(members.peers)} peers"
-            if (known is None or known.host != host) and members.hosts.peers(host) >= limits.peers_per_host:
-                return f"its directory holds {members.hosts.peers(host)} peers of {host}"
-            return ""
-
-        if full():
-            self._expire(now)
-            if problem := full():
-                raise TorrentdistError("not_ready", detail=f"{problem}, and has no room for more")
+    def _guests_shortage(self, asked: _WantedRoom) -> str:
+        limits, guests = self._limits, [*self._members.guests.values()]
+        groups = [("clients", GUESTS_PART, guests)]
+        if sender := asked.owner.rpartition("@")[0]:
+            own = [peer for peer in guests if peer.owner.startswith(f"{sender}@")]
+            groups.append((f"clients of {sender}", GUESTS_PART * SENDER_PART, own))
+        for whose, part, peers in groups:
+            if asked.known is None and len(peers) >= limits.peers // part:
+                return f"{len(peers)} {whose}"
+            if (count := sum(len(peer.entries) for peer in peers)) + asked.joined > limits.memberships // part:
+                return f"{count} memberships of {whose}"
+        here = sum(peer.host == asked.host for peer in guests)
+        return f"{here} clients of {asked.host}" if asked.comes and here >= limits.peers_per_host // HOST_PART else ""
 
 
 def _check_numbers(entry: SwarmEntry) -> None:

@@ -144,7 +144,7 @@ class SwarmDirectory:
         """Applies an announce. Returns the peer's host, and the seconds until its next announce."""
         try:
             self._admission.check_owner(request.peer, owner, now)
-            host = self._admission.check(request, source_host, now)
+            host = self._admission.check(request, source_host, now, owner)
         except TorrentdistError:
             self._refused += 1
             raise

@@ -22,6 +22,8 @@ from torrentdist.swarm.directory.swarm import Swarm, plan_zone
 from torrentdist.swarm.plan.zoned_crowds import NOWHERE
 
 MAX_PROBLEM_LENGTH: Final = 300
+GUESTS: Final = frozenset({PeerRole.CLIENT, PeerRole.STOCK})
+"""Roles of peers that are no hosts of the cluster."""
 MOST_USERS: Final = 20
 MOST_MOVED: Final = 50_000
 """More changes between two looks make others look at all."""
@@ -57,12 +59,14 @@ class Revisions:
 
 
 class Memberships:
-    """All peers and all swarms. Read `peers`, `swarms` and `hosts` freely, but change them only
-    through the methods."""
+    """All peers and all swarms. Read `peers`, `guests`, `swarms` and `hosts` freely, but change
+    them only through the methods."""
 
     def __init__(self, networks: Iterable[str] = ()) -> None:
         """`networks`: those whose every address may connect."""
         self.peers: dict[PeerId, Peer] = {}
+        self.guests: dict[PeerId, Peer] = {}
+        """The peers that are guests."""
         self.swarms: dict[Digest, Swarm] = {}
         self.hosts = Hosts(networks)
         self.count = 0
@@ -83,6 +87,8 @@ class Memberships:
         if peer is None:
             peer = Peer(request.peer, request.role, host, request.port, now, zone=zone)
             self.peers[peer.id] = peer
+            if peer.role in GUESTS:
+                self.guests[peer.id] = peer
             self.hosts.add(host)
             for digest in self.recorded(peer.id):
                 self._fall_back(peer, digest)
@@ -98,6 +104,7 @@ class Memberships:
         return peer
 
     def forget(self, peer: PeerId) -> None:
+        self.guests.pop(peer, None)
         gone = self.peers.pop(peer, None)
         if gone is None:
             return
@@ -140,7 +147,8 @@ class Memberships:
             if len(entry.problem) > MAX_PROBLEM_LENGTH:
                 entry = msgspec.structs.replace(entry, problem=entry.problem[:MAX_PROBLEM_LENGTH])
             if entry.used_by:
-                users = [user[:MAX_PROBLEM_LENGTH] for user in entry.used_by[:MOST_USERS]]
+                told = entry.used_by[:MOST_USERS] if peer.role is PeerRole.SUPERVISOR else ()
+                users = [user[:MAX_PROBLEM_LENGTH] for user in told]
                 entry = msgspec.structs.replace(entry, used_by=users)
             named.add(entry.digest)
             self._join(peer, entry)
