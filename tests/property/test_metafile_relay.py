@@ -7,11 +7,20 @@ each of a thousand hosts before the first piece.
 from __future__ import annotations
 
 from collections import Counter
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from records_of import snapshot, supervisor
+from starlette.requests import Request
 
+from torrentdist.host.http.web import PRINCIPAL
+from torrentdist.master.bundles.metafile_api import giver_of
 from torrentdist.model.ids import Digest
+from torrentdist.security.authorization import TOKEN_HOLDER, Principal, Proof, Role, certificate_holder
+from torrentdist.security.certificate_identity import CertificateIdentity, CertificateRole
 from torrentdist.swarm.directory.metafile_relay import FEWEST, FORGET_SECS, GIVEN_BYTES, MetafileRelay
 
 DIGEST = Digest("a" * 64)
@@ -53,3 +62,32 @@ def test_a_host_that_asked_long_ago_is_sent_nobody() -> None:
     assert ["s1", "s1", None] == [
         handing.giver(DIGEST, GIVEN_BYTES, f"s{number}", now, lambda _: True) for number, now in enumerate(later, 4)
     ]
+
+
+S1 = certificate_holder(CertificateIdentity("c", CertificateRole.SUPERVISOR, "s1"))
+READER = Principal("ann", Role.READER, Proof.TOKEN)
+
+
+@pytest.mark.parametrize(
+    ("sender", "asker", "counts"),
+    [
+        (S1, "s1", True),
+        (TOKEN_HOLDER, "s1", True),
+        (S1, "s2", False),
+        (TOKEN_HOLDER, "unknown", False),
+        (READER, "s1", False),
+    ],
+)
+def test_only_a_registered_host_takes_a_place(sender: Principal, asker: str, counts: bool) -> None:
+    """A reader could fill a master's memory with names, or have hosts sent to others that never
+    asked for the metafile."""
+    relay = MetafileRelay()
+    records = SimpleNamespace(snapshot=lambda: snapshot(supervisors=[supervisor("s1"), supervisor("s2")]))
+    core: Any = SimpleNamespace(records=records)
+    swarms: Any = SimpleNamespace(giver=lambda digest, size, asker: relay.giver(digest, size, asker, 0.0, bool))
+    query = f"for={asker}".encode()
+    for _ in range(FEWEST):
+        giver_of(core, swarms, Request({"type": "http", "query_string": query, PRINCIPAL: sender}), DIGEST, 1, "/p")
+    taken = [relay.giver(DIGEST, GIVEN_BYTES, f"new-{number}", 0.0, bool) for number in range(2)]
+
+    assert (asker if counts else None) == taken[-1]

@@ -3,7 +3,7 @@ plug-in made, and one that the masters have lost), and recipes, which tell how l
 cut into chunks.
 
 Always: a metafile is accepted only under the digest that it has. A recipe is a hint, so nothing
-here depends on one.
+here depends on one. Only registered supervisors are sent to each other, under their own ids.
 """
 
 import asyncio
@@ -136,8 +136,10 @@ class MetafileApi(Routes, msgspec.Struct, frozen=True):
 def giver_of(core: MasterCore, swarms: Swarms, request: Request, digest: Digest, size: int, path: str) -> str | None:
     """Returns the URL of a host that gives the sender what goes round among hosts; None: this
     master does."""
-    asker = request.query_params.get("for", "")
-    giver = swarms.giver(digest, size, asker) if asker else None
+    asker, sender = request.query_params.get("for", ""), principal_of(request)
+    is_asker = sender.is_host and (sender.certificate is None or sender.certificate.id == asker)
+    is_known = is_asker and asker in core.records.snapshot().supervisors
+    giver = swarms.giver(digest, size, asker) if is_known else None
     if giver is None:
         return None
     return f"{giver.url}{path}?wait={ARRIVES_SECS}&{PARAMETER}={core.records.secrets.new_pass(giver.id, path)}"
