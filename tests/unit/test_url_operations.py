@@ -15,16 +15,18 @@ from torrentdist.cluster.session.znode_operations import Create, Delete, Set
 from torrentdist.master.access.token_operations import MOST_TOKENS, creation_ops, revocation_ops
 from torrentdist.master.access.url_operations import (
     KEEP_SECS,
+    MOST_FORGOTTEN,
     MOST_OF_ONE,
     MOST_URLS,
     WantedUrl,
     key_ops,
     revoked_urls,
+    salt_for,
     url_ops,
     wanted_url,
 )
 from torrentdist.model.access.token_messages import TokenRecord
-from torrentdist.model.access.url_messages import KEY_NAME, URL_ROLE, UrlBody
+from torrentdist.model.access.url_messages import KEY_NAME, KEY_ROLE, URL_ROLE, UrlBody
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.records import decode
 from torrentdist.security.authorization import LOCAL, Principal, Proof, Role, certificate_holder
@@ -116,7 +118,43 @@ def test_the_number_of_urls_is_bounded(count: tuple[int, str]) -> None:
     with pytest.raises(TorrentdistError) as refused:
         url_ops(full, asked())
 
-    assert "too_large" == refused.value.code
+    assert "too_many_urls" == refused.value.code
+    assert f"{MOST_OF_ONE}, and a cluster {MOST_URLS:,}" in refused.value.hint
+
+
+def test_ten_tokens_are_needed_to_use_up_all_urls() -> None:
+    """Two tokens could keep everybody else from making a URL for a week."""
+    made = [url(f"url-{n}-{by}", created_by=by) for by in ("eve", "mal") for n in range(MOST_OF_ONE)]
+
+    assert 10 * MOST_OF_ONE == MOST_URLS
+    assert 1 == len(url_ops(with_tokens(*made), asked()))
+
+
+@pytest.mark.parametrize("revoked_at", [None, NOW - 5])
+def test_another_key_makes_room_for_urls(revoked_at: float | None) -> None:
+    """If this fails, an operator who ends all URLs after a flood of them waits for a week until
+    there is room for new ones."""
+    key = token(KEY_NAME, role=KEY_ROLE, created_at=NOW)
+    void = [url(f"url-{n:04}", created_at=NOW - 9, revoked_at=revoked_at) for n in range(MOST_URLS)]
+    made, *gone = url_ops(with_tokens(key, *void), asked())
+
+    assert (Create, MOST_FORGOTTEN) == (type(made), len(gone))
+    assert all(isinstance(op, Delete) for op in gone)
+
+
+def test_a_url_belongs_to_the_key_that_is_there_when_it_is_made() -> None:
+    """If this fails, a URL that a leader with a late clock made is forgotten at once, and nobody
+    can revoke it."""
+    key, old = token(KEY_NAME, role=KEY_ROLE, hash="salt", created_at=NOW + 5), url("url-old")
+    (made, _) = url_ops(with_tokens(key, old), asked())
+    assert isinstance(made, Create)
+    record = decode(made.data, TokenRecord, path="")
+    known = with_tokens(key, old, record)
+
+    assert "salt" == salt_for(known, record.name)
+    for name in ("url-old", "url-forgotten"):
+        with pytest.raises(TorrentdistError, match="revoked"):
+            salt_for(known, name)
 
 
 def test_urls_that_have_ended_keep_nobody_from_making_one() -> None:

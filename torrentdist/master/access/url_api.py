@@ -67,7 +67,7 @@ class UrlApi(Routes, msgspec.Struct, frozen=True):
 
     def _trust(self) -> UrlTrustView:
         snapshot = self.records.snapshot()
-        key = signing_key(self.records.secrets.text(), self._salt())
+        key = signing_key(self.records.secrets.text(), urls.key_salt(snapshot))
         return UrlTrustView(
             cluster=self._cluster(),
             key=public_key_text(key.public_key().public_bytes_raw()),
@@ -84,11 +84,8 @@ class UrlApi(Routes, msgspec.Struct, frozen=True):
             path=view.path,
             until=int(view.expires_at),
         )
-        return sign_capability(capability, signing_key(self.records.secrets.text(), self._salt()))
-
-    def _salt(self) -> str:
-        record = urls.key_record(self.records.snapshot().tokens)
-        return "" if record is None else record.hash
+        salt = urls.salt_for(self.records.snapshot(), view.name)
+        return sign_capability(capability, signing_key(self.records.secrets.text(), salt))
 
     def _cluster(self) -> str:
         cluster = self.records.snapshot().cluster

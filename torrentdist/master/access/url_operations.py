@@ -3,13 +3,15 @@ so that it is listed, audited, and revoked like a token.
 
 Pure functions from a snapshot to ZooKeeper operations, which changes/commit.py commits.
 Always: a URL is for no more and no longer than its maker's own rights. The number of URLs is
-bounded, and each maker has a part of it.
+bounded, and each maker has a tenth of it. A URL that was made before the present key is void, does
+not count, and is not signed again.
 Never: put a capability into a record.
 """
 
 from collections.abc import Mapping, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.records.snapshot import ClusterSnapshot, TokenEntry
@@ -22,7 +24,7 @@ from torrentdist.security.authorization import Principal, Role, check_readable, 
 from torrentdist.security.capabilities import LONGEST_SECS, checked_path, is_one_bundle
 
 MOST_URLS = 1000
-MOST_OF_ONE = 500
+MOST_OF_ONE = 100
 """Most URLs of one maker."""
 KEEP_SECS = 3600.0
 """How long a URL that has ended is kept: a gateway's clock may be behind. Only revoked ones matter
@@ -65,19 +67,25 @@ def wanted_url(body: UrlBody, maker: Principal, name: str, now: float) -> Wanted
 def url_ops(snapshot: ClusterSnapshot, wanted: WantedUrl) -> Sequence[Op]:
     """Writes the record of a URL, and forgets URLs that have ended."""
     record, tokens = wanted.record, snapshot.tokens
+    # It is not older than the key that signs it, whatever the clock of an earlier leader said.
+    record = replace(record, created_at=max(record.created_at, key_view(snapshot).since))
     urls = {name: entry for name, entry in tokens.items() if entry.record.role == URL_ROLE}
-    ended = _to_forget(urls, record)
-    own = sum(entry.record.created_by == record.created_by for name, entry in urls.items() if name not in ended)
-    for size, limit, what in (
-        (len(urls) - len(ended), MOST_URLS, "the list of URLs"),
-        (own, MOST_OF_ONE, f"the list of {record.created_by}'s URLs"),
-    ):
-        if size >= limit:
-            raise TorrentdistError("too_large", what=what, size=size + 1, limit=limit)
+    signed = {name: entry for name, entry in urls.items() if not _is_void(entry.record, snapshot)}
+    void = sorted(urls.keys() - signed.keys())[:MOST_FORGOTTEN]
+    ended = _to_forget(signed, wanted.record)
+    left = [entry.record.created_by for name, entry in signed.items() if name not in ended]
+    own = left.count(record.created_by)
+    if own >= MOST_OF_ONE or len(left) >= MOST_URLS:
+        raise TorrentdistError("too_many_urls", name=record.created_by, own=own, count=len(left))
     if record.name in tokens:
         raise TorrentdistError("token_exists", name=record.name)
-    forgotten = [Delete(paths.token(name), tokens[name].version) for name in ended]
+    forgotten = [Delete(paths.token(name), tokens[name].version) for name in (*void, *ended)]
     return [Create(paths.token(record.name), encode(record)), *forgotten]
+
+
+def _is_void(record: TokenRecord, snapshot: ClusterSnapshot) -> bool:
+    """Whether a URL was made before the present key, so that no gateway takes it."""
+    return record.created_at < key_view(snapshot).since
 
 
 def _to_forget(urls: Mapping[str, TokenEntry], record: TokenRecord) -> list[str]:
@@ -116,6 +124,20 @@ def key_record(tokens: Mapping[str, TokenEntry]) -> TokenRecord | None:
     """Returns the record that the key of URLs depends on; None: the first key counts."""
     entry = tokens.get(KEY_NAME)
     return entry.record if entry is not None and entry.record.role == KEY_ROLE else None
+
+
+def salt_for(snapshot: ClusterSnapshot, name: str) -> str:
+    """Returns the salt of the key that signs a URL. Raises `url_revoked` if the URL was made before
+    that key: its record may be forgotten, so nobody could revoke it any more."""
+    entry = snapshot.tokens.get(name)
+    if entry is None or _is_void(entry.record, snapshot):
+        raise TorrentdistError("url_revoked", name=name)
+    return key_salt(snapshot)
+
+
+def key_salt(snapshot: ClusterSnapshot) -> str:
+    record = key_record(snapshot.tokens)
+    return "" if record is None else record.hash
 
 
 def key_view(snapshot: ClusterSnapshot) -> UrlKeyView:
