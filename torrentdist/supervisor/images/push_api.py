@@ -125,8 +125,8 @@ class PushApi(DeclaredRoutes):
         """Drop a blob that was pushed and that no image needs yet."""
         name, digest = name_of(request), request.path_params["digest"]
         check_digest(digest)
-        await self._pushes.pusher(request)
-        if not await self._pushes.drop_blob(name, digest, principal_of(request)):
+        pusher = await self._pushes.pusher(request)
+        if not await self._pushes.drop_blob(name, digest, pusher, principal_of(request)):
             raise RegistryError("BLOB_UNKNOWN", 404, f"the blob {digest}")
         return Response(status_code=202, headers=VERSION)
 

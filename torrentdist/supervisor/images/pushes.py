@@ -3,6 +3,8 @@ come, and the bundle that is made of them.
 
 Always: an image is published only when every manifest and blob that it leads to is here, with the
 size that its descriptor gives. A manifest without a tag waits for a day for an index that names it.
+A blob is dropped for the sender that pushed it first, or for an operator, and not while an image
+takes it.
 """
 
 import asyncio
@@ -23,7 +25,7 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
 from torrentdist.model.records import BundleState
 from torrentdist.model.wire.bundle_messages import BundleView
-from torrentdist.security.authorization import Principal, Role
+from torrentdist.security.authorization import Principal, Role, check_role
 from torrentdist.supervisor.bundles.keeper import Keeper
 from torrentdist.supervisor.images.blob_uploads import BlobUploads
 from torrentdist.supervisor.images.checked_blobs import Blob, CheckedBlobs
@@ -134,15 +136,20 @@ class Pushes:
         self.on_change()
         return found
 
-    async def drop_blob(self, name: str, digest: str, caller: Principal) -> bool:
+    async def drop_blob(self, name: str, digest: str, pusher: Pusher, caller: Principal) -> bool:
         """Drops a blob that no image needs yet. False: there is none."""
-        found = await self._images.blob(name, digest, caller)
-        if found is None:
-            return False
-        if found.content is not None:
-            raise RegistryError("UNSUPPORTED", 405, "blobs of a published image go with its tags")
-        await self._staged.drop(digest)
-        return True
+        async with self._staged.alone([digest]):
+            found = await self._images.blob(name, digest, caller)
+            if found is None:
+                return False
+            if found.content is not None:
+                raise RegistryError("UNSUPPORTED", 405, "blobs of a published image go with its tags")
+            if (staged := self._staged.get(digest)) is None:
+                return False
+            if staged.sender != pusher.principal.name:
+                check_role(pusher.principal, Role.OPERATOR, "DELETE of a blob that another sender pushed")
+            await self._staged.drop(digest)
+            return True
 
     async def _content(self, name: str, data: bytes, caller: Principal) -> ImageContent:
         """Returns what an image consists of. Raises an error if a manifest is not here."""
