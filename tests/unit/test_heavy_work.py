@@ -6,17 +6,26 @@ import asyncio
 import gc
 import threading
 import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import httpx
 import pytest
 from zookeeper_fixtures import eventually
 
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.bundle.reuse.reuse_plan import Reused
 from torrentdist.host.event_loop.slow_callbacks import SlowCallback, watched_callbacks
+from torrentdist.host.http.operation import api_app, operations_of
+from torrentdist.host.http.web import PRINCIPAL
 from torrentdist.host.process.heavy_work import AT_ONCE, in_heavy_thread, in_writing_thread, until_ended
 from torrentdist.host.recent_results import KEPT, RecentResults
+from torrentdist.master.reads import reuse_api
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
+from torrentdist.security.authorization import Principal, Proof, Role
 
 pytestmark = pytest.mark.anyio
 
@@ -80,6 +89,45 @@ async def test_few_run_at_once_and_short_work_does_not_wait_for_them() -> None:
         await asyncio.gather(*waiting)
 
     assert ("done", AT_ONCE) == (short, most)
+
+
+async def test_heavy_requests_of_one_sender_keep_nobody_else_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If this fails, a reader that sends large metafiles keeps everybody else's uploads waiting."""
+    (tmp_path / "a").write_text("a")
+    may_end, meta, begun = threading.Event(), make_metafile(tmp_path), list[bytes]()
+
+    def parse(raw: bytes) -> Metafile:
+        begun.append(raw)
+        if raw != meta.raw:
+            may_end.wait(20.0)
+        return meta
+
+    async def reused(*_: object) -> Reused:
+        return Reused({})
+
+    monkeypatch.setattr(reuse_api, "parse_metafile", parse)
+    store: Any = SimpleNamespace(reused=reused, names=lambda digest: [])
+    sources: Any = SimpleNamespace(readable_by=lambda reads: [])
+    app = api_app(operations_of(reuse_api.ReuseApi(store, sources, max_body=1000)))
+
+    async def ask(name: str, body: bytes) -> int:
+        async def as_sender(scope: Any, receive: Any, send: Any) -> None:
+            await app({**scope, PRINCIPAL: Principal(name, Role.READER, Proof.TOKEN)}, receive, send)
+
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=as_sender), base_url="http://m") as client:
+            return (await client.post("/v1/reuse", content=body)).status_code
+
+    greedy = [asyncio.create_task(ask("greedy", b"large")) for _ in range(10)]
+    await eventually(lambda: bool(begun))
+    async with asyncio.timeout(10.0):
+        modest = await ask("modest", meta.raw)
+    at_once = begun.count(b"large")
+    may_end.set()
+
+    assert (200, 1) == (modest, at_once)
+    assert [200] * 10 == await asyncio.gather(*greedy)
 
 
 async def test_requests_do_not_wait_for_files_that_are_written() -> None:

@@ -97,6 +97,23 @@ def test_who_holds_the_fewest_comes_first() -> None:
     assert ["a", "a", "b", "a"] == asyncio.run(play())
 
 
+def test_owners_take_turns() -> None:
+    """Two senders with many requests each would keep a third one waiting for all of them."""
+
+    async def play() -> list[str]:
+        slots, order = SharedSlots(most=2, most_each=1), []
+
+        async def use(owner: str) -> None:
+            async with slots.taken(owner):
+                order.append(owner)
+                await asyncio.sleep(0)
+
+        await asyncio.gather(*map(use, "aaaabbbbc"))
+        return order
+
+    assert "ababcabab" == "".join(asyncio.run(play()))
+
+
 def test_an_upload_that_stands_still_makes_place_for_its_owners_others() -> None:
     """Without tokens all have one name, so a few dead clients would stop everybody's uploads.
     A slot that nobody else could take is kept."""

@@ -162,7 +162,7 @@ def test_urls_that_have_ended_keep_nobody_from_making_one() -> None:
     ended = [url(f"url-{n:03}", expires_at=NOW - 1 - n) for n in range(MOST_OF_ONE)]
     made, *gone = url_ops(with_tokens(*ended), asked())
 
-    assert (Create, [Delete(paths.token(f"url-{MOST_OF_ONE - 1}"), 7)]) == (type(made), gone)
+    assert (Create, [Delete(paths.token(f"url-{MOST_OF_ONE - 1:03}"), 7)]) == (type(made), gone)
     assert 1 == len(url_ops(with_tokens(*ended), asked(bundles="b", maker=LOCAL)))
     with pytest.raises(TorrentdistError):
         url_ops(with_tokens(*(replace_struct(one, revoked_at=NOW - 2) for one in ended)), asked())

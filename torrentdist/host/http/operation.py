@@ -1,7 +1,8 @@
 """One operation of an HTTP API: its route, its handler, and what the API description says about it.
 
 Always: masters and gateways build their routes from operations alone. Before its handler runs, the
-sender's role and pattern are checked; a handler reads at most `max_body` bytes.
+sender's role and pattern are checked; a handler reads at most `max_body` bytes. One sender's heavy
+work leaves a thread to that of others.
 Never: decide who may do what; security/authorization.py does.
 """
 
@@ -24,6 +25,8 @@ from torrentdist.host.http.web import (
     on_unexpected_error,
     read_body,
 )
+from torrentdist.host.process.heavy_work import AT_ONCE
+from torrentdist.host.process.shared_slots import SharedSlots
 from torrentdist.host.telemetry.audit_log import Audit
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.events import AccessAudited
@@ -39,6 +42,8 @@ FILE: Final = (200, 206, 304)
 """Statuses of an operation that answers with a file."""
 _ROOM: Final = "torrentdist.body_room"
 """The key of a function in a request's scope, which begins to take room for the request's body."""
+_HEAVY: Final = "torrentdist.heavy_slots"
+"""The key of the slots in a request's scope that senders share for heavy work."""
 DRY_RUN: Final = "torrentdist.dry_run"
 """The key that a request has in its scope if it asks what a change would do."""
 _OPERATION: Final = "torrentdist.operation"
@@ -124,6 +129,14 @@ async def body_of(request: Request) -> bytes:
     return body
 
 
+def heavy_turn(request: Request) -> contextlib.AbstractAsyncContextManager[None]:
+    """Waits until it is the sender's turn for work in heavy threads, and keeps it. Take it for each
+    piece of work whose size a sender chooses, and not while anything else is awaited."""
+    slots = request.scope[_HEAVY]
+    assert isinstance(slots, SharedSlots)
+    return slots.taken(sharer_of(request))
+
+
 def standing_for(
     request: Request, operation: Operation, *, query: str, headers: Mapping[str, str], body: bytes
 ) -> Request:
@@ -161,9 +174,9 @@ def api_app(
     `around` returns the wrapped handler of an operation. `on_error` turns an error of the error
     table into an answer.
     """
-    room = BodyRoom()
+    room, heavy = BodyRoom(), SharedSlots(AT_ONCE, AT_ONCE // 2)
     return Starlette(
-        routes=[_route(op, around(op), room, audit) for op in operations],
+        routes=[_route(op, around(op), room, heavy, audit) for op in operations],
         exception_handlers={
             TorrentdistError: on_error,
             404: on_http_error,
@@ -173,17 +186,18 @@ def api_app(
     )
 
 
-def _route(operation: Operation, handler: Handler, room: BodyRoom, audit: Audit | None) -> Route:
-    answer = _checked(operation, handler, room)
+def _route(operation: Operation, handler: Handler, room: BodyRoom, heavy: SharedSlots, audit: Audit | None) -> Route:
+    answer = _checked(operation, handler, room, heavy)
     endpoint = answer if audit is None else _audited(operation, answer, audit)
     return Route(operation.path, endpoint, methods=[operation.method])
 
 
-def _checked(operation: Operation, handler: Handler, room: BodyRoom) -> Handler:
+def _checked(operation: Operation, handler: Handler, room: BodyRoom, heavy: SharedSlots) -> Handler:
     """Checks role and pattern before the handler runs."""
 
     async def answer(request: Request) -> Response:
         request.scope[_OPERATION] = operation
+        request.scope[_HEAVY] = heavy
         if is_dry_run(request) and not operation.dry_runs:
             raise TorrentdistError("not_found", what=f"a dry run of {operation.request}")
         principal = principal_of(request)

@@ -1,7 +1,7 @@
 """Shares what few can have at once among those who want it, such as the fetches of uploads.
 
-Always: nobody holds more than a share, and whoever holds the fewest comes first. So one sender's
-uploads, however many, never keep another's waiting.
+Always: nobody holds more than a share, and whoever holds the fewest comes first; among equals, they
+take turns. So one sender's uploads, however many, never keep another's waiting.
 Never: know what the slots are for.
 """
 
@@ -49,6 +49,7 @@ class SharedSlots:
                 return
             owner, turn = first = min(able, key=lambda entry: self._held[entry[0]])
             self._waiting.remove(first)
+            self._waiting.sort(key=lambda entry: entry[0] == owner)  # its others come after those of all others
             if not turn.cancelled():
                 self._held[owner] += 1
                 turn.set_result(None)

@@ -21,7 +21,7 @@ from torrentdist.bundle.reuse.recipe import recipe_hash
 from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.file_answers import FILE_TYPE, path_response
 from torrentdist.host.http.http_conditions import Representation
-from torrentdist.host.http.operation import FILE, body_of
+from torrentdist.host.http.operation import FILE, body_of, heavy_turn
 from torrentdist.host.http.web import flag_parameter, json_response
 from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.host.received_updates import MOST_BASES
@@ -77,7 +77,8 @@ class MetafileApi(Routes, msgspec.Struct, frozen=True):
         if (where := giver_of(self.core, self.swarms, request, what, len(raw), path)) is not None:
             return RedirectResponse(where, headers={DIGEST: digest})
         if flag_parameter(request, "tracker"):
-            raw = await in_heavy_thread(with_trackers, raw, self.swarms.tracker_urls(digest))
+            async with heavy_turn(request):
+                raw = await in_heavy_thread(with_trackers, raw, self.swarms.tracker_urls(digest))
         return await _metafile_response(request, raw, digest, kind)
 
     async def _update(self, request: Request, record: BundleRecord) -> bytes:
@@ -89,7 +90,9 @@ class MetafileApi(Routes, msgspec.Struct, frozen=True):
         mine = [base for base in bases if may_read_content(principal_of(request), self.swarms.names(base))]
         if mine:
             key = Digest(hashlib.sha256("".join([digest, *mine]).encode()).hexdigest())
-            if update := await self.updates.get(key, lambda: store.update_to(digest, mine)):
+            async with heavy_turn(request):
+                update = await self.updates.get(key, lambda: store.update_to(digest, mine))
+            if update:
                 return update
         if flag_parameter(request, "whole") and record.size <= MOST_WHOLE_BYTES:
             return await self.updates.get(digest, lambda: store.whole(digest)) or b""
@@ -114,7 +117,9 @@ class MetafileApi(Routes, msgspec.Struct, frozen=True):
         entries = records_for(request, self.core.records).bundles.values()
         if not any(e.record.digest == digest and e.record.state in bundle_views.ALIVE for e in entries):
             raise TorrentdistError("not_found", what=f"a bundle with digest {digest}")
-        meta = await in_heavy_thread(parse_metafile, await body_of(request))
+        raw = await body_of(request)
+        async with heavy_turn(request):
+            meta = await in_heavy_thread(parse_metafile, raw)
         if meta.digest != digest:
             raise TorrentdistError("corrupt", path=f"the metafile of {digest}", detail=f"it belongs to {meta.digest}")
         await self.core.host.runtime.store.begin(meta)
@@ -148,7 +153,8 @@ def giver_of(core: MasterCore, swarms: Swarms, request: Request, digest: Digest,
 async def _metafile_response(request: Request, raw: bytes, digest: str, kind: str = METAFILE_TYPE) -> Response:
     headers = {DIGEST: digest, "Vary": "Accept-Encoding"}
     if "gzip" in request.headers.get("accept-encoding", ""):
-        raw = await in_heavy_thread(gzip.compress, raw, 3)
+        async with heavy_turn(request):
+            raw = await in_heavy_thread(gzip.compress, raw, 3)
         headers["Content-Encoding"] = "gzip"
     return Response(raw, media_type=kind, headers=headers)
 

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from torrentdist.bundle.metafile import parse_metafile
 from torrentdist.host.http.authentication import principal_of
-from torrentdist.host.http.operation import body_of
+from torrentdist.host.http.operation import body_of, heavy_turn
 from torrentdist.host.http.web import flag_parameter, json_response, number_parameter
 from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.master.bundles.bundle_operations import Uploader
@@ -61,7 +61,8 @@ class UploadApi(Routes, msgspec.Struct, frozen=True):
         request, bundle = asked.request, bundle_of(asked.request)
         wanted = int(number_parameter(request, "min_replicas", 0, low=0, high=1000))
         recipe = request.query_params.get("recipe", "")[:64]
-        meta = await in_heavy_thread(parse_metafile, asked.raw)
+        async with heavy_turn(request):
+            meta = await in_heavy_thread(parse_metafile, asked.raw)
         proven = self.proofs.is_given(asked.by, meta.digest)
         uploader = Uploader(asked.by, principal_of(request).reads, proven, flag_parameter(request, "again"))
         sender = request.headers.get(TRACEPARENT, "")

@@ -12,7 +12,7 @@ from torrentdist.bundle.metafile import parse_metafile
 from torrentdist.bundle.reuse.recipe import parse_recipe, split_recipe
 from torrentdist.host.host_store import HostStore
 from torrentdist.host.http.authentication import principal_of
-from torrentdist.host.http.operation import body_of
+from torrentdist.host.http.operation import body_of, heavy_turn
 from torrentdist.host.http.web import json_response
 from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.master.http.routes import Routes, operation
@@ -43,10 +43,11 @@ class ReuseApi(Routes, msgspec.Struct, frozen=True):
         nothing.
         """
         raw, raw_recipe = split_recipe(await body_of(request))
-        meta = await in_heavy_thread(parse_metafile, raw)
-        recipe = await in_heavy_thread(parse_recipe, raw_recipe)
         sender = principal_of(request)
-        found = await self.store.reused(meta, recipe, self.sources.readable_by(sender.reads))
+        async with heavy_turn(request):
+            meta = await in_heavy_thread(parse_metafile, raw)
+            recipe = await in_heavy_thread(parse_recipe, raw_recipe)
+            found = await self.store.reused(meta, recipe, self.sources.readable_by(sender.reads))
         readable = ([name for name in self.store.names(digest) if may_read(sender, name)] for digest in found.counts)
         named = [name for names in readable for name in sorted(names)[:1]]
         new = meta.size - found.total
