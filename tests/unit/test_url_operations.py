@@ -122,14 +122,6 @@ def test_the_number_of_urls_is_bounded(count: tuple[int, str]) -> None:
     assert f"{MOST_OF_ONE}, and a cluster {MOST_URLS:,}" in refused.value.hint
 
 
-def test_ten_tokens_are_needed_to_use_up_all_urls() -> None:
-    """Two tokens could keep everybody else from making a URL for a week."""
-    made = [url(f"url-{n}-{by}", created_by=by) for by in ("eve", "mal") for n in range(MOST_OF_ONE)]
-
-    assert 10 * MOST_OF_ONE == MOST_URLS
-    assert 1 == len(url_ops(with_tokens(*made), asked()))
-
-
 @pytest.mark.parametrize("revoked_at", [None, NOW - 5])
 def test_another_key_makes_room_for_urls(revoked_at: float | None) -> None:
     """If this fails, an operator who ends all URLs after a flood of them waits for a week until

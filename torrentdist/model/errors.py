@@ -106,7 +106,7 @@ ERRORS: Mapping[str, ErrorKind] = {
     "not_for_host": ErrorKind(4, 403, "the host {name!r} may not have bundle {id}", "It may have what is assigned to it (`bundle distribute`, a job's workers) and what matches its pattern. `torrentdist host allow {name} --bundles PATTERN` sets the pattern."),
     "token_expired": ErrorKind(4, 401, "the token {name!r} has expired", "Ask an operator for a new one: `torrentdist token create`."),
     "token_revoked": ErrorKind(4, 401, "the token {name!r} was revoked", "Ask an operator for a new one: `torrentdist token create`."),
-    "too_many_urls": ErrorKind(5, 429, "{name!r} has {own} URLs for pods that have not ended, and the cluster {count}", "Wait until some have ended, and give new ones a shorter --ttl: one maker may have 100, and a cluster 1,000. An operator can end all of them: `torrentdist key rotate-urls`."),
+    "too_many_urls": ErrorKind(5, 429, "{name!r} has {own} URLs for pods that have not ended, and the cluster {count}", "Wait until some have ended, and give new ones a shorter --ttl: one maker may have 500, and a cluster 1,000. An operator can end all of them: `torrentdist key rotate-urls`."),
     "url_invalid": ErrorKind(4, 401, "a URL for pods needs a capability that this cluster has signed", "Ask for a new URL: `torrentdist url ID`."),
     "url_expired": ErrorKind(4, 401, "the URL {name!r} has expired", "Ask for a new one: `torrentdist url ID --ttl T`."),
     "url_revoked": ErrorKind(4, 401, "the URL {name!r} was revoked", "Ask for a new one: `torrentdist url ID`."),

@@ -3,8 +3,8 @@ so that it is listed, audited, and revoked like a token.
 
 Pure functions from a snapshot to ZooKeeper operations, which changes/commit.py commits.
 Always: a URL is for no more and no longer than its maker's own rights. The number of URLs is
-bounded, and each maker has a tenth of it. A URL that was made before the present key is void, does
-not count, and is not signed again.
+bounded, and each maker may have half of it. A URL that was made before the present key is void,
+does not count, and is not signed again.
 Never: put a capability into a record.
 """
 
@@ -24,7 +24,7 @@ from torrentdist.security.authorization import Principal, Role, check_readable, 
 from torrentdist.security.capabilities import LONGEST_SECS, checked_path, is_one_bundle
 
 MOST_URLS = 1000
-MOST_OF_ONE = 100
+MOST_OF_ONE = 500
 """Most URLs of one maker."""
 KEEP_SECS = 3600.0
 """How long a URL that has ended is kept: a gateway's clock may be behind. Only revoked ones matter
