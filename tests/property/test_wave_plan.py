@@ -17,6 +17,7 @@ from torrentdist.master.policies.wave_plan import (
     AwaitHosts,
     EndDistribution,
     HostOutcome,
+    HostProgressClock,
     TellHosts,
     current_wave,
     newcomers,
@@ -127,6 +128,44 @@ def test_a_host_that_makes_progress_is_never_broken() -> None:
 
     assert AwaitHosts() == next_step(order, told, {order.hosts[0]: HostOutcome(HostState.FETCHING, LONG)}, PATIENCE)
     assert AwaitHosts() == next_step(order, told, {order.hosts[0]: HostOutcome(HostState.STUCK, 1.0)}, PATIENCE)
+
+
+LOOKS = st.lists(st.tuples(st.sampled_from(list(HostState)), st.integers(0, 3), st.integers(0, 20)), max_size=30)
+
+
+@settings(max_examples=examples(300))
+@given(st.sampled_from(list(HostState)), LOOKS)
+def test_only_progress_and_waiting_stop_the_patience_with_a_host(
+    first: HostState, looks: list[tuple[HostState, int, int]]
+) -> None:
+    """If this fails, a canary whose fetch fails and begins again for ever never stops the others,
+    or one that waited for other bundles counts as broken as soon as it begins."""
+    now, waited, most, without, had_it = 0.0, 0.0, 0, 0.0, False
+    clock = HostProgressClock(first, since=now, entered=now)
+    for state, done, secs in looks:
+        waits = clock.state is HostState.WAITING
+        now, waited, without = now + secs, (waited + secs) * waits, without + secs * (not waits)
+        if state is HostState.DONE or done > most:
+            waited = without = 0.0
+        clock, most, had_it = clock.seen(state, done, now), max(most, done), had_it or state is HostState.DONE
+
+        told = clock.outcome(now, "")
+        assert (without + waited * (state is HostState.WAITING), had_it) == (told.secs, told.had_it)
+
+
+def test_a_canary_whose_fetch_begins_again_and_again_stops_the_others() -> None:
+    """If this fails, a canary with a full disk holds up a distribution for ever: its fetch begins
+    again before it counts as broken."""
+    order = record(2, canary=1)
+    told, now = order.hosts[0], 0.0
+    clock, step = HostProgressClock(HostState.FETCHING, since=now, entered=now, most=5), None
+    while now <= PATIENCE + 1:
+        for state, done in ((HostState.FETCHING, 4), (HostState.STUCK, 5)):
+            now += 1.0
+            clock = clock.seen(state, done, now)
+            step = next_step(order, {told}, {told: clock.outcome(now, "its disk is full")}, PATIENCE)
+
+    assert EndDistribution(DistributionState.STOPPED, f"a canary failed: {told} (its disk is full)") == step
 
 
 def test_a_host_that_fetches_other_bundles_first_stops_nothing() -> None:

@@ -2,7 +2,8 @@
 
 Always: every change is a decision of wave_plan.py, distribution_changes.py or retention_rules.py,
 committed through the leader's fence. What fails is seen again in the next round.
-Never: change anything on a master that does not lead; it only notes since when hosts are stuck.
+Never: change anything on a master that does not lead; it only notes since when hosts make no
+progress.
 """
 
 import math
@@ -30,6 +31,7 @@ from torrentdist.master.policies.wave_plan import (
     AwaitHosts,
     EndDistribution,
     HostOutcome,
+    HostProgressClock,
     TellHosts,
     newcomers,
     next_step,
@@ -81,11 +83,8 @@ class PolicyLoop:
         self._leadership = leadership
         self._parts = parts
         self._patience = patience
-        self._seen: dict[tuple[BundleId, SupervisorId], tuple[HostState, float]] = {}
-        """The state of each host that a wave waits for, and since when, by time.monotonic()."""
-        self._done: set[tuple[BundleId, SupervisorId]] = set()
-        """The hosts that were seen with the whole bundle. A host that restarts has got it all the
-        same."""
+        self._seen: dict[tuple[BundleId, SupervisorId], HostProgressClock] = {}
+        """The progress of each host that a wave waits for, by time.monotonic()."""
         self._looks: dict[BundleId, tuple[tuple[int, int], float]] = {}
         """For each running distribution: the versions of its last look, and the time.monotonic() of
         its next look if they stay the same."""
@@ -127,7 +126,6 @@ class PolicyLoop:
     def _forget_all_but(self, bundles: Collection[BundleId]) -> None:
         """Forgets the hosts of all other distributions."""
         self._seen = {key: seen for key, seen in self._seen.items() if key[0] in bundles}
-        self._done = {key for key in self._done if key[0] in bundles}
 
     async def _note(self, snapshot: ClusterSnapshot, bundle: BundleId) -> None:
         known = (snapshot.version, self._parts.revision())
@@ -206,17 +204,13 @@ class PolicyLoop:
         fleet = fleet_view(snapshot, bundle, self._parts.members(record.digest)).hosts
         for host in (host for host in fleet if not host.is_later):
             key = (bundle, host.supervisor)
-            if key not in self._seen:
+            clock = self._seen.get(key)
+            if clock is None:
                 since = waits_since(snapshot, host, bundle)
                 waited = 0.0 if since is None else max(0.0, (self._zookeeper.server_now() or since) - since)
-                self._seen[key] = (host.state, now - waited)
-            elif self._seen[key][0] is not host.state:
-                self._seen[key] = (host.state, now)
-            if host.state is HostState.DONE:
-                self._done.add(key)
-            outcomes[host.supervisor] = HostOutcome(
-                host.state, now - self._seen[key][1], host.reason, key in self._done
-            )
+                clock = HostProgressClock(host.state, now - waited, now, host.done)
+            self._seen[key] = clock = clock.seen(host.state, host.done, now)
+            outcomes[host.supervisor] = clock.outcome(now, host.reason)
         return outcomes
 
     async def _retain(self, snapshot: ClusterSnapshot) -> float:

@@ -26,7 +26,7 @@ class HostOutcome(msgspec.Struct, frozen=True):
 
     state: HostState
     secs: float = 0.0
-    """For how long it has been in this state."""
+    """For how long it has made no progress."""
     reason: str = ""
     had_it: bool = False
     """Whether it was seen with the whole bundle since it was told, though it may be gone now."""
@@ -51,6 +51,37 @@ class HostOutcome(msgspec.Struct, frozen=True):
     def got_it(self) -> bool:
         """Whether its wave has nothing to wait for any more: a restart takes no bundle away."""
         return self.done or self.had_it
+
+
+class HostProgressClock(msgspec.Struct, frozen=True):
+    """Measures for how long a host has made no progress. Times are of any one clock.
+
+    Only more bytes than ever before, or the whole bundle, are progress: a host whose fetch fails
+    and begins again and again makes none.
+    """
+
+    state: HostState
+    since: float
+    """When it made progress last. The time in which it only waited counts while it waits, and not
+    afterwards: it may have fetched other bundles first."""
+    entered: float
+    """When it came into its state."""
+    most: int = 0
+    """Most bytes that it was seen with."""
+    had_it: bool = False
+
+    def seen(self, state: HostState, done: int, now: float) -> "HostProgressClock":
+        """Returns the clock after a look at the host."""
+        since, entered, has_it = self.since, self.entered, state is HostState.DONE
+        if state is not self.state:
+            since = min(now, since + now - entered) if self.state is HostState.WAITING else since
+            entered = now
+        if has_it or done > self.most:
+            since = now
+        return HostProgressClock(state, since, entered, max(done, self.most), self.had_it or has_it)
+
+    def outcome(self, now: float, reason: str) -> HostOutcome:
+        return HostOutcome(self.state, now - self.since, reason, self.had_it)
 
 
 def waits_since(snapshot: ClusterSnapshot, host: HostProgress, bundle: BundleId) -> float | None:
