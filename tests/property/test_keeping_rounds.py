@@ -51,6 +51,8 @@ def hosts(draw: Any) -> KeepingState:
         not_before=draw(st.dictionaries(st.sampled_from(BUNDLES), st.sampled_from([NOW, NOW + 1.0]))),
         seed_secs=draw(st.sampled_from([-1.0, 0.0, 50.0])),
         priorities=draw(st.dictionaries(st.sampled_from(BUNDLES), st.sampled_from(Priority))),
+        needed=draw(some_bundles) & assigned,
+        limited=draw(some_bundles) & assigned,
         stuck=draw(some_bundles),
         unwanted_secs={digest: secs for digest, secs in unwanted.items() if digest not in used},
         held=draw(some_contents),
@@ -112,10 +114,10 @@ def test_what_is_wanted_comes_and_nothing_else(host: KeepingState) -> None:
     then = after(host)
     comes = then.fetching | {bundle for bundle, at in then.not_before.items() if at > NOW}
     comes |= {bundle for bundle, of in then.bindings.items() if of in then.idle_secs and of not in host.removed}
-    arriving = (wanted(host) & then.fetching) - then.stuck - host.requested
+    arriving = (wanted(host) & then.fetching) - then.stuck - host.requested - host.limited
     before_others = [host.rank(bundle) for bundle in arriving]
 
-    assert host.requested <= comes
+    assert host.requested | host.needed <= comes
     assert all(host.rank(bundle) < max(before_others, default=-1) for bundle in host.assigned - comes)
     assert all(then.bindings.get(bundle) in host.removed for bundle in then.fetching - wanted(host))
 

@@ -38,6 +38,8 @@ def host(
     seed_secs: float = -1.0,
     priorities: Mapping[BundleId, Priority] | None = None,
     stuck: frozenset[BundleId] = NOTHING,
+    needed: frozenset[BundleId] = NOTHING,
+    limited: frozenset[BundleId] = NOTHING,
 ) -> KeepingState:
     return KeepingState(
         assigned=assigned,
@@ -51,6 +53,8 @@ def host(
         seed_secs=seed_secs,
         priorities=priorities or {},
         stuck=stuck,
+        needed=needed,
+        limited=limited,
     )
 
 
@@ -149,6 +153,7 @@ def test_what_arrived_and_nobody_wants_goes_after_a_while_or_when_room_is_needed
 
 BOTH = frozenset({A, B})
 LOW = {A: Priority.LOW}
+HIGH = {A: Priority.HIGH}
 
 
 @pytest.mark.parametrize(
@@ -166,6 +171,26 @@ LOW = {A: Priority.LOW}
 def test_a_lower_priority_waits_for_what_arrives(given: KeepingState, expected: list[Action]) -> None:
     """A nightly preheat would share the link with what a job waits for, or wait for ever behind a
     bundle that never comes."""
+    assert expected == plan(given, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (host(assigned=BOTH, priorities=HIGH, fetching=frozenset({A})), []),
+        (host(assigned=BOTH, priorities=HIGH, fetching=frozenset({A}), needed=frozenset({B})), [FetchBundle(B)]),
+        (host(assigned=BOTH, priorities=HIGH, fetching=frozenset({A}), limited=frozenset({A})), [FetchBundle(B)]),
+        (host(assigned=BOTH, priorities=HIGH, limited=frozenset({A})), [FetchBundle(A), FetchBundle(B)]),
+        (host(assigned=BOTH, priorities=LOW, limited=frozenset({A})), [FetchBundle(B)]),
+        (host(assigned=frozenset({A}), priorities=LOW, limited=frozenset({A})), [FetchBundle(A)]),
+        (host(assigned=BOTH, priorities=LOW, fetching=frozenset({B}), needed=frozenset({B})), []),
+    ],
+)
+def test_what_workers_need_waits_for_nothing_and_a_slow_fetch_keeps_nothing_back(
+    given: KeepingState, expected: list[Action]
+) -> None:
+    """A distribution of a high priority and a low rate would keep a job from starting for hours, on
+    every host; or a nightly preheat would share the link with what a job waits for."""
     assert expected == plan(given, 10.0)
 
 

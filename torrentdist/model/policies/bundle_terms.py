@@ -8,7 +8,8 @@ from torrentdist.model.errors import TorrentdistError
 
 
 class Priority(StrEnum):
-    """The order in which a host fetches bundles: a lower one waits while a higher one arrives."""
+    """The order in which a host fetches bundles: a lower one waits while a higher one without a
+    limit arrives."""
 
     LOW = "low"
     NORMAL = "normal"

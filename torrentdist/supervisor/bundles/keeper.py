@@ -361,6 +361,8 @@ class Keeper:
             not_before=dict(self._not_before),
             seed_secs=self._seed_secs,
             priorities={bundle: terms.priority for bundle, terms in self._terms.items()},
+            needed=self._needed,
+            limited=frozenset(bundle for bundle, terms in self._terms.items() if terms.rate),
             stuck=self._stuck() if self._fetches else frozenset(),
             unwanted_secs={digest: now - since for digest, since in self._unwanted.items()},
             held=self._held(),

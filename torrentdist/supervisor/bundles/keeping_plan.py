@@ -67,6 +67,10 @@ class KeepingState(msgspec.Struct, frozen=True):
     seed_secs: float = -1.0
     priorities: Mapping[BundleId, Priority] = msgspec.field(default_factory=dict)
     """The priorities of assigned bundles. Every other bundle has the normal one."""
+    needed: frozenset[BundleId] = frozenset()
+    """Assigned bundles that the workers of this host need."""
+    limited: frozenset[BundleId] = frozenset()
+    """Assigned bundles that are fetched at a limited rate, which leaves room for others."""
     stuck: frozenset[BundleId] = frozenset()
     """Bundles that are fetched and do not come. Nothing waits for them."""
     unwanted_secs: Mapping[Digest, float] = msgspec.field(default_factory=dict)
@@ -109,7 +113,8 @@ def plan(host: KeepingState, now: float) -> list[Action]:
 
 def _first(host: KeepingState, wanted: frozenset[BundleId], now: float) -> list[BundleId]:
     """Returns the bundles to fetch now. One waits while another of a higher priority arrives or may
-    begin. A local user waits for nobody, and nobody for a local user."""
+    begin, unless that one comes at a limited rate. A local user waits for nobody, and nobody for a
+    local user. A worker of this host waits for nobody, either."""
 
     def is_due(bundle: BundleId) -> bool:
         digest = host.bindings.get(bundle)
@@ -118,5 +123,6 @@ def _first(host: KeepingState, wanted: frozenset[BundleId], now: float) -> list[
 
     due = [bundle for bundle in sorted(wanted - host.fetching) if is_due(bundle)]
     arriving = (wanted & host.fetching) - host.stuck
-    highest = max((host.rank(bundle) for bundle in {*due, *arriving} - host.requested), default=0)
-    return [bundle for bundle in due if bundle in host.requested or host.rank(bundle) == highest]
+    highest = max((host.rank(bundle) for bundle in {*due, *arriving} - host.requested - host.limited), default=0)
+    at_once = host.requested | host.needed
+    return [bundle for bundle in due if bundle in at_once or host.rank(bundle) >= highest]
