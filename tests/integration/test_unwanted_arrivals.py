@@ -19,6 +19,7 @@ from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.bundle.store.retention import KeepReason
 from torrentdist.distributor.plugin_files import keep_metafile
+from torrentdist.host.process import background_loops
 from torrentdist.model.configuration.config import CodeDistributorConfig
 from torrentdist.model.ids import BundleId
 from torrentdist.model.removals import removal_mark
@@ -60,6 +61,30 @@ async def test_the_room_of_a_failed_fetch_is_given_back(tmp_path: Path, monkeypa
 
         assert meta.size == reserved
         assert 0 == host.runtime.store.usage().arriving_bytes
+
+
+async def test_a_mistake_ends_no_keeper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If this fails, one bundle ends the host's daemon again and again, or the host never fetches
+    or drops anything any more."""
+    monkeypatch.setattr(background_loops, "FIRST_PAUSE_SECS", 0.01)
+    async with keeping(tmp_path / "data", distributor=CodeDistributorConfig()) as (host, keeper):
+        meta = await arrived(host, tmp_path / "source")
+        await host.runtime.fetches.publish(meta)
+        mistakes: dict[str, int] = {"action": 0, "round": 0}
+
+        def fails_once(what: str) -> bool:
+            mistakes[what] += 1
+            if mistakes[what] == 1:
+                raise ZeroDivisionError
+            return False
+
+        keeper.is_content_leased = lambda _: fails_once("action")
+        monkeypatch.setattr(keeper, "after_round", lambda: fails_once("round"))
+        keeper.hear_removed({meta.digest: 1})
+        await eventually(lambda: mistakes["action"] > 0)
+        keeper.poke()
+        await eventually(lambda: host.runtime.store.get(meta.digest) is None)
+        await eventually(lambda: mistakes["round"] > 1)
 
 
 async def test_what_the_store_deletes_leaves_its_swarm(tmp_path: Path) -> None:

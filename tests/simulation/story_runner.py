@@ -11,6 +11,7 @@ import logging
 import os
 import random
 import shutil
+import sys
 import tempfile
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -41,12 +42,17 @@ from simulation.work_rate import WorkRate
 
 import torrentdist.log
 from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.http.api_calls import Broken
+from torrentdist.http.http_values import HttpError
+from torrentdist.model.errors import TorrentdistError
 from torrentdist.testing.sample_trees import some_bytes, write_tree
 
 SETTLED_SECS = 3.0
 CALM_SECS = 150.0
 """Time after the last fault within which everything must have come to rest."""
 REST_SECS = 3.0
+FAILURES = (TorrentdistError, OSError, HttpError, Broken)
+"""Errors that faults of a story may cause anywhere."""
 QUIET_ANSWERS_SECS = 24.0
 """How long masters keep their answers where no user has to try again for long."""
 QUIET_KEPT = KeptRecords(removed=30.0, silent_upload=15.0, ended_job=25.0)
@@ -69,6 +75,7 @@ class StoryRunner:
         self.lines: list[str] = []
         self._hash = hashlib.sha256()
         self._warned: set[str] = set()
+        self._cluster: SimulatedCluster | None = None
         torrentdist.log.show_lines(self._log, logging.INFO if verbose else logging.WARNING)
 
     def note(self, text: str) -> None:
@@ -80,12 +87,22 @@ class StoryRunner:
     def _log(self, level: str, event: str, fields: dict[str, Any]) -> None:
         if level in ("warning", "error"):
             self._warned.add(event)
+            self._note_mistake(event, fields.get("exc_info"))
         if self.verbose:
             self.lines.append(f"{self.loop.now - 1000:9.4f}     {HERE.get().name} {level}: {event} {fields}"[:400])
 
+    def _note_mistake(self, event: str, told: object) -> None:
+        """Notes what a daemon logs with a traceback, and goes on after. Disks and networks fail in
+        stories, and that is no mistake of ours."""
+        error = sys.exception() if told is True else told
+        if self._cluster is None or not isinstance(error, Exception) or isinstance(error, FAILURES):
+            return
+        if HERE.get().alive:
+            self._cluster.note_bug(f"{HERE.get().name} logs {event!r}: {error!r}", error)
+
     async def run(self, zookeeper: Any) -> list[str]:
         rng = random.Random(self.story.seed ^ 0xC1)
-        cluster = SimulatedCluster(self.loop, zookeeper, self.place, rng)
+        cluster = self._cluster = SimulatedCluster(self.loop, zookeeper, self.place, rng)
         trees = {number: sample(number) for number in (*CONTENTS, LAST_CONTENT)}
         sources = {number: self.place / f"content-{number}" for number in trees}
         for number, tree in trees.items():

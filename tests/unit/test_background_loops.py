@@ -1,10 +1,21 @@
 """The loops of a daemon, and whether one of them has ended."""
 
 import asyncio
+import logging
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from torrentdist.host import scrub as scrubbing
+from torrentdist.host.process import background_loops
 from torrentdist.host.process.background_loops import Background
+from torrentdist.host.process.room import Loop, Room, When, start_loops
+from torrentdist.log import show_lines
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import Digest
+
+FAST_SECS = 0.001
 
 
 async def ends() -> None:
@@ -83,3 +94,80 @@ def test_a_stop_ends_all_that_runs() -> None:
         return len(asyncio.all_tasks())
 
     assert 1 == asyncio.run(play())
+
+
+@pytest.fixture
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background_loops, "FIRST_PAUSE_SECS", FAST_SECS)
+    monkeypatch.setattr(background_loops, "LONGEST_PAUSE_SECS", FAST_SECS)
+
+
+@pytest.mark.usefixtures("fast")
+@pytest.mark.parametrize("error", [ZeroDivisionError(), OSError(5, "EIO"), TorrentdistError("not_leader")])
+def test_a_loop_that_fails_begins_anew(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If this fails, one strange answer ends a whole daemon again and again, or its log fills
+    up."""
+    told: list[Any] = []
+    monkeypatch.setattr("torrentdist.log._shown", None)
+    show_lines(lambda level, event, fields: told.append((level, fields["exc_info"])), logging.WARNING)
+
+    async def play() -> tuple[int, bool]:
+        begun, well, loops = 0, asyncio.Event(), Background()
+
+        async def fails_twice() -> None:
+            nonlocal begun
+            begun += 1
+            if begun < 3:
+                raise error
+            well.set()
+            await goes_on()
+
+        start_loops([Room(loops=[Loop("a", fails_twice)])], When.STARTED, loops)
+        async with asyncio.timeout(10):
+            await well.wait()
+        failed = loops.has_failed
+        await loops.stop()
+        return begun, failed or len(asyncio.all_tasks()) > 1
+
+    assert (3, False) == asyncio.run(play())
+    assert [("error", error)] == told
+
+
+@pytest.mark.usefixtures("fast")
+def test_a_failure_after_which_only_the_next_process_knows_ends_the_daemon() -> None:
+    """If this fails, a daemon whose id is taken, or that does not know which barriers it has, goes
+    on as if nothing were wrong."""
+
+    async def play() -> None:
+        loops = Background()
+        start_loops([Room(loops=[Loop("a", ends, ends_daemon=True)])], When.STARTED, loops)
+        async with asyncio.timeout(10):
+            await loops.failed()
+
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(play())
+
+
+def test_a_bundle_that_cannot_be_verified_keeps_no_other_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If this fails, damage on the disk is not found, because of one bundle that comes first."""
+    monkeypatch.setattr(scrubbing, "SETTLE_SECS", 0.0)
+    digests = [Digest(digit * 64) for digit in "12"]
+    seen: list[Digest] = []
+
+    async def verify(digest: Digest) -> list[str]:
+        seen.append(digest)
+        if digest == digests[0]:
+            raise ZeroDivisionError
+        return []
+
+    store = SimpleNamespace(published=lambda: digests, data_dir="/data")
+    runtime: Any = SimpleNamespace(store=store, verify=verify)
+
+    async def play() -> bool:
+        work = asyncio.create_task(scrubbing.scrub(runtime, 3600.0, lambda: None))
+        done, _ = await asyncio.wait({work}, timeout=0.1)
+        work.cancel()
+        return bool(done)
+
+    assert not asyncio.run(play())
+    assert digests == seen

@@ -72,6 +72,24 @@ def test_a_replica_record_that_could_not_be_written_is_written_soon() -> None:
     assert waited < LONGEST_RETRY_SECS + 1.0
 
 
+class FaultyStore(PublishedStore):
+    """Its first step fails by a mistake of ours."""
+
+    binds = 0
+
+    async def bind(self, *_: object) -> None:
+        self.binds += 1
+        if self.binds == 1:
+            raise ZeroDivisionError
+
+
+def test_a_mistake_in_one_step_ends_no_master() -> None:
+    """A master would end at each start because of one bundle, and so would each standby."""
+    loop = VirtualLoop(random.Random(1))
+    with simulated(loop, 1):
+        loop.run_until_complete(_recorded_on(FaultyStore()))
+
+
 def test_a_note_that_cannot_be_read_ends_no_master() -> None:
     """A master would end at each start because of one bad sector, or of a moment without
     descriptors."""

@@ -9,9 +9,9 @@ import asyncio
 import time
 from collections.abc import Callable
 
+from torrentdist.bundle.files.durability import as_failure
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.log import get_logger
-from torrentdist.model.errors import TorrentdistError
 
 log = get_logger()
 
@@ -29,7 +29,9 @@ async def scrub(runtime: HostRuntime, period: float, on_damage: Callable[[], Non
             try:
                 if await runtime.verify(digest):
                     on_damage()
-            except TorrentdistError as error:
-                log.warning("cannot verify a bundle", digest=digest, error=error.message)
+            except Exception as exc:  # The others are looked at all the same.
+                error = as_failure(exc, runtime.store.data_dir)
+                bug = exc if error.code == "internal" else None
+                log.warning("cannot verify a bundle", digest=digest, error=error.message, exc_info=bug)
             await asyncio.sleep(time.monotonic() - began)
         await asyncio.sleep(period if period > 0 else 365 * 86400)

@@ -2,12 +2,43 @@
 together.
 
 Always: `failed` returns or raises when any loop ends, so that the daemon does not run on without
-it.
+it. A loop that is repeated begins anew after each failure, after a pause that grows. Its failure is
+logged once until it has run well for a while.
 """
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from torrentdist.log import get_logger
+from torrentdist.model.backoff import Retry, kind_of
+
+log = get_logger()
+
+FIRST_PAUSE_SECS: Final = 0.5
+LONGEST_PAUSE_SECS: Final = 10.0
+WELL_SECS: Final = 60.0
+"""How long a loop runs until its earlier failures are forgotten."""
+
+Run = Callable[[], Coroutine[Any, Any, None]]
+"""Runs a loop from its beginning."""
+
+
+async def repeated(name: str, run: Run) -> None:
+    """Runs a loop, and runs it again whenever it fails. Returns when it does."""
+    trouble = Retry(FIRST_PAUSE_SECS, LONGEST_PAUSE_SECS)
+    while True:
+        began = time.monotonic()
+        try:
+            await run()
+            return
+        except Exception as error:
+            if time.monotonic() - began >= WELL_SECS:
+                trouble.succeeded()
+            if trouble.failed(kind_of(error)):
+                log.error("a loop of the daemon failed and begins anew", loop=name, reason=str(error), exc_info=error)
+        await asyncio.sleep(trouble.pause_secs)
 
 
 class Background:
@@ -16,7 +47,12 @@ class Background:
         self._passing: set[asyncio.Task[None]] = set()
         self._ended: asyncio.Event = asyncio.Event()
 
+    def repeat(self, name: str, run: Run) -> None:
+        """Starts a loop that begins anew when it fails: what it lost, it finds again."""
+        self.spawn(name, repeated(name, run))
+
     def spawn(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        """Starts a loop whose failure ends the daemon."""
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(lambda _: self._ended.set())

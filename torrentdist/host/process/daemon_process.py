@@ -2,7 +2,7 @@
 
 Always: the first SIGTERM or SIGINT stops cleanly; a second one, or `shutdown_secs` without an end,
 forces the exit. If the disk has no room for the start, the start is repeated until it has. If a
-part of the daemon fails or its event loop is stuck, the whole process ends: it never runs on with a
+part of the daemon ends or its event loop is stuck, the whole process ends: it never runs on with a
 part missing.
 """
 

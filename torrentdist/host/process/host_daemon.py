@@ -16,6 +16,7 @@ import secrets
 import socket
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -289,17 +290,17 @@ class HostDaemon:
         runtime.events.emit(DaemonStarted(host=identity.address, port=self.swarm_port, version=__version__))
         address = DaemonAddress(role=identity.role.value, id=identity.id, url=url, swarm_port=self.swarm_port)
         self.background.once("address", announced(data_dir, address))
-        self.background.spawn("events", runtime.events.run())
-        self.background.spawn("agent", self.agent.run())
-        self.background.spawn("disk", self._measure())
+        self.background.repeat("events", runtime.events.run)
+        self.background.repeat("agent", self.agent.run)
+        self.background.repeat("disk", self._measure)
         self.background.once("index of files", runtime.store.catch_up())
         if self.guard.tls is not None:
-            self.background.spawn("certificates", follow_certificates(self.guard.tls, self._role.masters))
+            self.background.repeat("certificates", partial(follow_certificates, self.guard.tls, self._role.masters))
         if self.config.swarm_has_tls:
             self.runtime.engine.on_entered.append(self._memberships.poke)
-            self.background.spawn("swarm certificates", self._memberships.follow())
+            self.background.repeat("swarm certificates", self._memberships.follow)
         period = self.config.store.scrub_secs
-        self.background.spawn("scrub", scrub(runtime, period, self._role.on_damage))
+        self.background.repeat("scrub", partial(scrub, runtime, period, self._role.on_damage))
 
     async def close(self, *, keep_session: bool = False) -> None:
         """Closes everything. A kept session lives until its timeout, for the next process."""

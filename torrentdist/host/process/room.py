@@ -6,14 +6,13 @@ Always: a daemon serves the routers of its rooms in the order in which it names 
 Never: start a loop while a room is built; the daemon does, when the loop's `when` has come.
 """
 
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from typing import Any
 
 import msgspec
 
 from torrentdist.host.http.operation import Router
-from torrentdist.host.process.background_loops import Background
+from torrentdist.host.process.background_loops import Background, Run
 
 
 class When(StrEnum):
@@ -29,8 +28,10 @@ class When(StrEnum):
 
 class Loop(msgspec.Struct, frozen=True):
     name: str
-    run: Callable[[], Coroutine[Any, Any, None]]
+    run: Run
     when: When = When.STARTED
+    ends_daemon: bool = False
+    """Whether its failure ends the daemon. Otherwise it begins anew."""
 
 
 class Room(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,5 +45,7 @@ def start_loops(rooms: Iterable[Room], when: When, background: Background) -> No
     """Starts the loops of all rooms whose time has come."""
     for room in rooms:
         for loop in room.loops:
-            if loop.when is when:
+            if loop.when is when and loop.ends_daemon:
                 background.spawn(loop.name, loop.run())
+            elif loop.when is when:
+                background.repeat(loop.name, loop.run)

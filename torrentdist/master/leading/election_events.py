@@ -33,15 +33,13 @@ class Elections:
         self._won.put_nowait((epoch, vacant))
 
     async def run(self) -> None:
-        watching = asyncio.create_task(self._watch(), name="vacancies")
-        try:
-            while True:
-                epoch, vacant = await self._won.get()
-                await self._tell_won(epoch, vacant)
-        finally:
-            watching.cancel()
+        """Tells of the elections that this master won, for ever."""
+        while True:
+            epoch, vacant = await self._won.get()
+            await self._tell_won(epoch, vacant)
 
-    async def _watch(self) -> None:
+    async def watch(self) -> None:
+        """Notes since when nobody leads, and reads the last failovers, for ever."""
         epoch = -1
         while True:
             snapshot = self._mirror.snapshot

@@ -76,5 +76,9 @@ def leading_room(core: MasterCore, swarms: Swarms) -> LeadingRoom:
         roles=roles,
         completing=completing,
         routers=[LeadershipApi(leadership, roles, core.records, transfer)],
-        loops=[Loop("elections", leadership.elections.run), Loop("absences", lost.watch, When.MIRRORED)],
+        loops=[
+            Loop("elections", leadership.elections.run),
+            Loop("vacancies", leadership.elections.watch),
+            Loop("absences", lost.watch, When.MIRRORED),
+        ],
     )

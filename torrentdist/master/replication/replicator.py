@@ -13,7 +13,9 @@ from torrentdist.cluster import paths
 from torrentdist.cluster.records.record_index import Follower, RecordIndex
 from torrentdist.cluster.records.snapshot import BundleEntry, ClusterSnapshot
 from torrentdist.cluster.session.znode_operations import Check, Create, Delete, Op, Set, TransactionFailed
+from torrentdist.host.process.background_loops import repeated
 from torrentdist.log import get_logger
+from torrentdist.master.changes.record_loop import bug
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.master_core import MasterCore
 from torrentdist.master.replication.fetch_attempts import FetchAttempts
@@ -69,11 +71,14 @@ class Replicator:
     async def run(self) -> None:
         self._mirror.on_change.append(self._attempts.poke)
         try:
-            while True:
-                planned_at, longest = await self.round()
-                await self._attempts.wait(self._attempts.secs_until_next(planned_at, longest))
+            await repeated("replication", self._rounds)
         finally:
             self._fetches.cancel()
+
+    async def _rounds(self) -> None:
+        while True:
+            planned_at, longest = await self.round()
+            await self._attempts.wait(self._attempts.secs_until_next(planned_at, longest))
 
     async def _stale(self) -> frozenset[Digest]:
         return frozenset([d for d in self._runtime.store.arriving() if await self._is_stale(d)])
@@ -136,10 +141,11 @@ class Replicator:
         for action in actions:
             try:
                 await self._act(snapshot, action)
-            except TorrentdistError as error:
+            except Exception as error:
                 failures += 1
-                if self._failed.failed(f"{type(action).__name__}: {kind_of(error)}"):
-                    log.warning("replication step failed", action=type(action).__name__, error=error.message)
+                what = type(action).__name__
+                if self._failed.failed(f"{what}: {kind_of(error)}"):
+                    log.warning("replication step failed", action=what, error=str(error), exc_info=bug(error))
         if failures:
             return planned_at, self._failed.pause_secs
         self._failed.succeeded()

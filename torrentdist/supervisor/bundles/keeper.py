@@ -19,6 +19,7 @@ from torrentdist.bundle.files.durability import as_failure
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.store.store import KeepReason, StoredBundle
 from torrentdist.host.host_parts import AT_ONCE
+from torrentdist.host.process.background_loops import repeated
 from torrentdist.host.process.host_daemon import HostDaemon
 from torrentdist.log import get_logger
 from torrentdist.model.backoff import pause_secs, secs_until_retry
@@ -295,7 +296,7 @@ class Keeper:
 
     async def run(self) -> None:
         try:
-            await self._keep()
+            await repeated("keeper", self._keep)
         finally:
             fetches = list(self._fetches.values())
             for fetch in fetches:
@@ -315,16 +316,8 @@ class Keeper:
                 try:
                     await self._carry_out(action)
                     self._undone.discard(action)
-                except TorrentdistError as error:
-                    # Usually the disk is full. The next round tries again.
-                    if action not in self._undone:
-                        log.warning(
-                            "action failed, will be retried",
-                            what=type(action).__name__,
-                            error=error.code,
-                            detail=error.message,
-                        )
-                    self._undone.add(action)
+                except Exception as exc:
+                    self._failed_to(action, exc)
             self._forgetting.begin()
             self.after_round()
             try:
@@ -334,6 +327,16 @@ class Keeper:
             except TimeoutError:
                 pass
             self._wake.clear()
+
+    def _failed_to(self, action: keeping_plan.Action, exc: Exception) -> None:
+        """Notes that an action failed. Usually the disk is full. The next round tries again."""
+        if action not in self._undone:
+            error, what = as_failure(exc, self._runtime.store.data_dir), type(action).__name__
+            bug = exc if error.code == "internal" else None
+            log.warning(
+                "action failed, will be retried", what=what, error=error.code, detail=error.message, exc_info=bug
+            )
+        self._undone.add(action)
 
     def _forget_unwanted_pauses(self) -> None:
         for bundle in self._not_before.keys() - self._assigned - self._requested:

@@ -84,9 +84,10 @@ class HostWorkers:
             self._leases.resume(left.seat, [resource_of(place.key) for place in left.state.places])
 
     def loops(self) -> tuple[Loop, ...]:
+        """After a failure of the first two, only the next process can tell what runs here."""
         return (
-            Loop("workers", self._run),
-            Loop("barriers", self._barriers.run),
+            Loop("workers", self._run, ends_daemon=True),
+            Loop("barriers", self._barriers.run, ends_daemon=True),
             Loop("assigning", self.assigning.run),
             Loop("isolation", lambda: self._leases.watch_isolation(self)),
             Loop("output", lambda: keep_tidy(self.homes, self.placed, self._settings.log_keep_secs)),

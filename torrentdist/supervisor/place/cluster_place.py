@@ -31,7 +31,7 @@ class ClusterPlace:
         """Joins the cluster in ZooKeeper, and any cluster that an operator puts in its place,
         through every outage."""
         await enter(self._host.zookeeper)
-        self._host.background.spawn("znode watch", self._watch.run())
+        self._host.background.repeat("znode watch", self._watch.run)
         while True:
             cluster = await self._watch.founded()
             await self._assigning.bind_to_cluster(cluster)

@@ -35,4 +35,4 @@ def place_room(
         certificate=host.guard.certificate(),
     )
     place = ClusterPlace(host, watch, keeper, assigning)
-    return PlaceRoom(place=place, loops=(Loop("zookeeper", lambda: place.join(record)),))
+    return PlaceRoom(place=place, loops=(Loop("zookeeper", lambda: place.join(record), ends_daemon=True),))
