@@ -19,6 +19,7 @@ from torrentdist.master.policies.wave_plan import (
     HostOutcome,
     HostProgressClock,
     TellHosts,
+    WaveStep,
     current_wave,
     newcomers,
     next_step,
@@ -158,7 +159,8 @@ def test_a_canary_whose_fetch_begins_again_and_again_stops_the_others() -> None:
     again before it counts as broken."""
     order = record(2, canary=1)
     told, now = order.hosts[0], 0.0
-    clock, step = HostProgressClock(HostState.FETCHING, since=now, entered=now, most=5), None
+    clock = HostProgressClock(HostState.FETCHING, since=now, entered=now, most=5)
+    step: WaveStep = AwaitHosts()
     while now <= PATIENCE + 1:
         for state, done in ((HostState.FETCHING, 4), (HostState.STUCK, 5)):
             now += 1.0
