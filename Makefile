@@ -13,6 +13,9 @@ SOURCES := torrentdist cli scripts tests $(if $(wildcard bench/*.py),bench)
 PYTEST_ARGS ?=
 # pytest ends with 5 if the arguments choose none of the tests
 NONE_CHOSEN = { [ $$? = 5 ] && $(if $(PYTEST_ARGS),true,false); }
+# While Spark's tests mostly wait: the proofs that are due, and new stories of the simulation with what is left of the processors.
+STORIES = PYTHONHASHSEED=0 PYTHONPATH=tests nice $(PY) -m simulation.run
+BESIDE_SPARK = { $(PY) -m scripts.proofs && $(STORIES) --story mixed --count 60 --secs 120 && $(STORIES) --story quiet --seed 1 --count 10 --secs 40; }
 # A sample of breaks in `make test`. At a bar of 5 in 100, 10 survivors of 60 fail it. Modules that keep the real bar, 3 in 100, give so
 # many in one of 90,000 runs by the binomial distribution; where 20 in 100 survive, four of five runs fail, and where 25 do, all but one of 20.
 BREAKS := --kind deciding --modules 8 --count 60 --within 25 --bar 0.05
@@ -42,10 +45,8 @@ build/compiled-tests: | setup # once in a clone: otherwise all workers of the fi
 test: style build/compiled-tests ## style, then types and every ring of tests, the fastest first
 	@$(PY) -m mypy $(SOURCES) & types=$$!; $(PY) -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder -m "not alone" $(DURATIONS) $(PYTEST_ARGS) \
 		$(addprefix --ignore=,$(PROOFS)) $(RINGS) || $(NONE_CHOSEN); tests=$$?; wait $$types && exit $$tests
-	@$(if $(PYTEST_ARGS),true,$(PY) -m scripts.proofs) & proofs=$$!; $(PY) -m pytest -q -n 2 --dist loadfile $(DURATIONS) $(PYTEST_ARGS) \
-		$(addprefix --ignore=,$(PROOFS)) tests/spark || $(NONE_CHOSEN); tests=$$?; wait $$proofs && exit $$tests
-	@$(if $(PYTEST_ARGS),true,PYTHONHASHSEED=0 PYTHONPATH=tests $(PY) -m simulation.run --story mixed --count 60 --secs 50)
-	@$(if $(PYTEST_ARGS),true,PYTHONHASHSEED=0 PYTHONPATH=tests $(PY) -m simulation.run --story quiet --seed 1 --count 10 --secs 20)
+	@$(if $(PYTEST_ARGS),true,$(BESIDE_SPARK)) & beside=$$!; $(PY) -m pytest -q -n 2 --dist loadfile $(DURATIONS) $(PYTEST_ARGS) \
+		$(addprefix --ignore=,$(PROOFS)) tests/spark || $(NONE_CHOSEN); tests=$$?; wait $$beside && exit $$tests
 	@$(if $(PYTEST_ARGS),true,$(PY) -m scripts.breaks $(BREAKS))
 	@$(PY) -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "alone and not quiet" $(DURATIONS) $(PYTEST_ARGS) $(filter-out $(PROOFS),$(ALONE)) \
 		|| $(NONE_CHOSEN)
