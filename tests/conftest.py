@@ -76,6 +76,7 @@ def pytest_collection() -> Iterator[None]:
 # modules beside this file
 pytest_plugins = [
     "processor_time",
+    "shared_tls_context",
     "quick_callbacks",
     "zookeeper_fixtures",
     "cluster_fixtures",

@@ -64,7 +64,6 @@ class Masters:
         self.heard: list[HeartbeatBody] = []
         self.answer = HeartbeatAnswer(interval=0.2)
         self.blind = False
-        self.named: dict[MasterId, str] = {}
         """Other masters that they name."""
         self.newest: int | None = 0
         """The generation of the newest assignment that they know."""
@@ -99,7 +98,7 @@ class Masters:
         return json_response(self.answer)
 
     async def _outage_view(self, _: Request) -> Response:
-        return json_response(OutageView(sees=not self.blind, newest=self.newest, masters=self.named))
+        return json_response(OutageView(sees=not self.blind, newest=self.newest, masters={}))
 
     def said(self, job: str, worker: int) -> WorkerReport | None:
         """Returns the last report about a worker."""

@@ -34,32 +34,29 @@ class TestFolderDistributor(CodeDistributorConformance):
         Path(options["folder"] + "-away").rename(options["folder"])
 
 
+CARELESS = {
+    "SwallowsErrors": "test_a_failed_download_is_a_failure_and_can_be_run_again",
+    "CleansByPrefix": "test_cleaning_up_spares_ids_that_look_alike",
+    "KeepsWhatLiesThere": "test_a_broken_download_is_completed",
+}
+"""Careless plug-ins, and the test of the suite that catches each."""
 CARELESS_TEST = """
-from test_thirdparty_distributor import TestFolderDistributor as Folder
-
-class TestCareless(Folder):
+class Test{name}(Folder):
     plugin = "acme_plugins.careless:{name}"
-
-del Folder
 """
 
 
-@pytest.mark.parametrize(
-    ("name", "caught_by"),
-    [
-        ("SwallowsErrors", "test_a_failed_download_is_a_failure_and_can_be_run_again"),
-        ("CleansByPrefix", "test_cleaning_up_spares_ids_that_look_alike"),
-        ("KeepsWhatLiesThere", "test_a_broken_download_is_completed"),
-    ],
-)
-def test_a_careless_plugin_is_caught(tmp_path: Path, name: str, caught_by: str) -> None:
+def test_a_careless_plugin_is_caught(tmp_path: Path) -> None:
     """If this fails, the suite approves a plug-in that loses bundles."""
-    (tmp_path / "test_careless.py").write_text(CARELESS_TEST.format(name=name))
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", caught_by]
+    classes = "".join(CARELESS_TEST.format(name=name) for name in CARELESS)
+    (tmp_path / "test_careless.py").write_text(
+        f"from test_thirdparty_distributor import TestFolderDistributor as Folder\n{classes}\ndel Folder\n"
+    )
     environment = {"PYTHONPATH": str(Path(__file__).parent), "PATH": "/usr/bin:/bin"}
     options = ["-o", "markers=case(id)", "--rootdir", str(tmp_path), "--basetemp", str(tmp_path / "runs")]
+    tests = [f"test_careless.py::Test{name}::{caught_by}" for name, caught_by in CARELESS.items()]
     run = subprocess.run(
-        [*command, *options, "test_careless.py"],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, *tests],
         cwd=tmp_path,
         env=environment,
         capture_output=True,
@@ -68,4 +65,4 @@ def test_a_careless_plugin_is_caught(tmp_path: Path, name: str, caught_by: str) 
     )
 
     assert run.returncode == pytest.ExitCode.TESTS_FAILED, run.stdout + run.stderr
-    assert f"::{caught_by}" in run.stdout
+    assert all(f"FAILED {test}" in run.stdout for test in tests), run.stdout

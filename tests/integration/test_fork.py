@@ -40,8 +40,8 @@ async def until(condition, what):
             sys.exit(f"not in time: {what}")
         await asyncio.sleep(0.02)
 
-async def main(servers, how):
-    zk = ZooKeeper(ZooKeeperConfig(servers=[servers], session_timeout_secs=4.0))
+async def main(servers, chroot):
+    zk = ZooKeeper(ZooKeeperConfig(servers=[servers], chroot=chroot, session_timeout_secs=4.0))
     await zk.start(10)
     await found_cluster(zk)
     engine = Engine(EngineConfig(listen_host="127.0.0.1"))
@@ -50,7 +50,7 @@ async def main(servers, how):
     await elector.queue_up()
     await until(elector.is_leader, "leading")
     session, epoch = zk.session_id, elector.fence().epoch
-    for _ in range(3):
+    for how in ("fork", "multiprocessing", "exit") * 3:
         if how == "fork":
             pid = os.fork()
             if pid == 0:
@@ -83,12 +83,11 @@ asyncio.run(main(sys.argv[1], sys.argv[2]))
 
 
 @pytest.mark.case("D15")
-@pytest.mark.parametrize("how", ["fork", "multiprocessing", "exit"])
-def test_a_fork_neither_hangs_nor_disturbs(own_zookeeper: EmbeddedZooKeeper, how: str) -> None:
+def test_a_fork_neither_hangs_nor_disturbs(zookeeper: EmbeddedZooKeeper, chroot: str) -> None:
     """If this fails, a worker that PySpark forks from a process with a session hangs, or ends that
     session."""
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, own_zookeeper.addresses[0], how],
+        [sys.executable, "-c", PROGRAM, zookeeper.addresses[0], chroot],
         capture_output=True, text=True, timeout=LONGEST_SECS, check=False,
     )  # fmt: skip
 

@@ -28,7 +28,7 @@ from torrentdist.model.errors import TorrentdistError
 
 pytestmark = pytest.mark.anyio
 
-MEMBERS, RESOURCES, SECONDS = map(int, os.environ.get("TORRENTDIST_TEST_GROUP", "20x100x20").split("x"))
+MEMBERS, RESOURCES, SECONDS = map(int, os.environ.get("TORRENTDIST_TEST_GROUP", "20x100x10").split("x"))
 SIDE_BY_SIDE = 50
 """With more members than this, one process cannot run both algorithms at once."""
 PROCESSES = 4
@@ -199,7 +199,7 @@ async def test_c6_never_two_holders(
     own_zookeeper: EmbeddedZooKeeper, connect: Connect, chroot: str, tmp_path: Path
 ) -> None:
     """C6, C7: if this fails, joins, stops, kills, expiries or pauses make two members work on one
-    resource, or none. It takes long: members die and start for twenty seconds."""
+    resource, or none. It takes long: members die and start for ten seconds."""
     groups = [
         Chaos(algorithm, own_zookeeper, connect, f"{chroot}-{algorithm}", Oracle(tmp_path / algorithm))
         for algorithm in Algorithm

@@ -194,7 +194,7 @@ def test_a_file_streams_while_its_bundle_arrives(tmp_path: Path) -> None:
     with running_cluster({"swarm": {"upload_limit": LIMIT}}, work=tmp_path / "slow", masters=1, supervisors=1) as slow:
         source = tmp_path / "source"
         source.mkdir()
-        (source / "weights.bin").write_bytes(os.urandom(16 * LIMIT))
+        (source / "weights.bin").write_bytes(os.urandom(8 * LIMIT))
         (source / "config.json").write_text("{}")
         digest = slow.upload(source, "acme--slow", replicas=1)["digest"]
         hub = f"{slow.url('supervisor-1')}/hub"

@@ -200,7 +200,7 @@ def test_a_blob_streams_while_its_image_arrives(tmp_path: Path) -> None:
     """If this fails, a node waits for all layers before it unpacks the first."""
     with running_cluster({"swarm": {"upload_limit": LIMIT}}, work=tmp_path / "slow", masters=1, supervisors=1) as slow:
         layout = tmp_path / "layout"
-        image = put_image(layout, [{"large": os.urandom(12 * LIMIT)}, {"small": b"1"}])
+        image = put_image(layout, [{"large": os.urandom(8 * LIMIT)}, {"small": b"1"}])
         digest = slow.upload(finish(layout, [image], "1"), Image("app", "1").bundle, replicas=1)["digest"]
         registry = f"{slow.url('supervisor-1')}/v2"
         large, small = (one["digest"] for one in get(f"{registry}/app/manifests/1").json()["layers"])

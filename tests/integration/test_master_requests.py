@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import Awaitable
 
 import msgspec
 import pytest
 from masters_in_process import BUNDLE, Enter, leader_with_bundle, request
-from patience import patient
 from zookeeper_fixtures import SHORT, TcpProxy, eventually, eventually_async
 
 from torrentdist.cluster import paths
@@ -231,21 +229,6 @@ async def test_old_requests_are_forgotten_and_young_ones_kept(enter: Enter) -> N
         await trimmer.trim(master.leadership.fence())
 
     assert set(young) == await remembered(master.zk)
-
-
-async def test_the_leader_forgets_by_itself(enter: Enter) -> None:
-    """B7: without this, ZooKeeper would fill up with requests as long as the cluster lives. It
-    takes long: many requests are made to be forgotten."""
-    master = await leader_with_bundle(enter, keep_secs=0.5)
-    await master.operations.set_pinned(request("r1"), BUNDLE, True)
-    before = await remembered(master.zk)
-    async with asyncio.timeout(patient(60.0)):
-        for n in itertools.count():  # each change makes the leader look for its duties
-            await master.operations.set_pinned(None, BUNDLE, n % 2 == 0)
-            if not await remembered(master.zk):
-                break
-
-    assert {"r1"} == before
 
 
 async def test_a_bundle_is_not_removed_while_a_job_is_submitted_that_needs_it(enter: Enter) -> None:

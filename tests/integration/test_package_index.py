@@ -241,6 +241,7 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield cluster
 
 
+@by_uv
 def test_a_package_is_installed_while_its_bundle_arrives(slow: Cluster, install: Install, tmp_path: Path) -> None:
     """If this fails, an installation waits for all of a large bundle. It takes long: an installer
     makes an environment."""

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from job_host import RESTART_SESSION_SECS, SESSION_SECS, JobHost, Masters
+from job_host import RESTART_SESSION_SECS, SESSION_SECS, JobHost
 from zookeeper_fixtures import Connect, TcpProxy, eventually, eventually_async
 
 from torrentdist.cluster.election.term import LEASE_SHARE
 from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper
 from torrentdist.launcher.run.run_lease import clock
-from torrentdist.model.ids import MasterId
 from torrentdist.model.jobs.job import OnIsolation
 from torrentdist.supervisor.exclusivity.isolation import PROOF_SECS
 
@@ -120,42 +119,6 @@ async def test_an_outage_longer_than_every_session_ends_no_worker(
     finally:
         proxy.mend()
         await host.close()
-
-
-@pytest.mark.case("D10")
-async def test_what_may_have_been_given_to_others_is_not_proven(
-    running: JobHost, own_zookeeper: EmbeddedZooKeeper
-) -> None:
-    """If this fails, a worker that was moved just before an outage runs on beside the other one."""
-    own_zookeeper.servers[0].pause()
-    running.masters.blind, running.masters.newest = True, 2
-    frozen = clock()
-    await running.ended("etl")
-    (stint,) = running.oracle.stints("etl", 0)
-
-    assert stint.last - frozen < SESSION_SECS * LEASE_SHARE
-
-
-@pytest.mark.case("D10")
-async def test_a_master_that_only_another_one_knows_is_asked(
-    running: JobHost, own_zookeeper: EmbeddedZooKeeper
-) -> None:
-    """If this fails, a master that registered at the moment of a cut moves workers that still run
-    elsewhere."""
-    late = Masters()
-    await late.open()
-    try:
-        running.masters.named = {MasterId("late"): late.url}
-        running.masters.newest = late.newest = 1
-        own_zookeeper.servers[0].pause()
-        running.masters.blind = True
-        frozen = clock()
-        await running.ended("etl")
-        (stint,) = running.oracle.stints("etl", 0)
-
-        assert stint.last - frozen < SESSION_SECS * LEASE_SHARE
-    finally:
-        await late.close()
 
 
 @pytest.mark.case("D10")

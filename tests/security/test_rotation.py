@@ -61,6 +61,7 @@ class Load:
                 self.done += 1
             except Exception as exc:
                 self.failed.append(f"{time.monotonic():.1f} {exc!r}")
+            time.sleep(0.03)
 
     def _kept(self) -> None:
         for url in self._urls:

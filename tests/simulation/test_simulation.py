@@ -9,7 +9,6 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
 from simulation.found_stories import found_stories
 from simulation.simulated_engine import SimulatedEngine
 
@@ -35,11 +34,10 @@ def test_the_simulated_engine_has_the_interface_of_the_real_one() -> None:
     assert real <= simulated | set_at_start
 
 
-@pytest.mark.parametrize("story", ["thread", "night"])
-def test_a_story_repeats_to_the_byte(story: str) -> None:
+def test_a_story_repeats_to_the_byte() -> None:
     """If this fails, the seed of a night that found something does not find it again. It takes
     long, because it runs whole clusters for minutes of their time."""
-    arguments = ("--story", story, "--seed", "3", "--count", "1", "--trace", "--whole")
+    arguments = ("--story", "night", "--seed", "3", "--count", "1", "--trace", "--whole")
     lines = [
         [line for line in simulate(*arguments, hash_seed=seed)[1].splitlines() if line.startswith("seed")]
         for seed in ("0", "4711")
