@@ -138,6 +138,7 @@ def main() -> int:
     parser.add_argument("--time", type=float, default=600.0, help="seconds of faults")
     parser.add_argument("--seed", type=int, default=None, help="of the schedule; random by default")
     parser.add_argument("--keep", action="store_true", help="keep the directory, also of a run without findings")
+    parser.add_argument("--no-rotation", action="store_true", help="replace no certificates")
     args = parser.parse_args()
     in_lab = not why_not()
     if in_lab:
@@ -147,9 +148,10 @@ def main() -> int:
     os.environ |= {"XDG_CACHE_HOME": str(directory / "cache"), "XDG_CONFIG_HOME": str(directory / "config")}
     print(f"seed {seed}, {args.time:g} s, in {directory}", file=sys.stderr, flush=True)
     report = asyncio.run(run(seed, args.time, directory, Network(directory, MASTERS) if in_lab else None))
-    rotated = asyncio.run(rotate_under_load(directory / "rotation", seed))
-    report.rotation, report.rotation_secs = rotated.work, rotated.seconds
-    report.findings += rotated.findings
+    if not args.no_rotation:
+        rotated = asyncio.run(rotate_under_load(directory / "rotation", seed))
+        report.rotation, report.rotation_secs = rotated.work, rotated.seconds
+        report.findings += rotated.findings
     print(json.dumps(asdict(report), indent=1))
     if report.findings:
         print(f"{len(report.findings)} findings; everything is kept in {directory}", file=sys.stderr)
