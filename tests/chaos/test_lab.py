@@ -22,6 +22,7 @@ things too. Four separate copies from one holder would take four."""
 
 @pytest.mark.alone
 @pytest.mark.quiet
+@pytest.mark.case("E7")
 @pytest.mark.parametrize("options", [[], ["--tls"]])
 def test_a_broadcast_over_slow_links_finishes_everywhere_and_leaves_nothing(options: list[str], tmp_path: Path) -> None:
     """If this fails, hosts wait for each other's pieces for ever, or interfaces and processes stay
