@@ -20,6 +20,8 @@ from torrentdist.model.records import ClusterRecord, decode, encode
 
 pytestmark = pytest.mark.anyio
 
+BUNDLES = 40
+
 
 async def populated(connect: Connect, chroot: str, epoch: int) -> ZooKeeper:
     zk = await connect(chroot=f"{chroot}-old")
@@ -28,8 +30,8 @@ async def populated(connect: Connect, chroot: str, epoch: int) -> ZooKeeper:
     await zk.set(paths.CLUSTER, encode(ClusterRecord(id="c", announce_key="k")))
     await zk.create(paths.EPOCH)
     await zk.commit([Set(paths.EPOCH, b"") for _ in range(epoch)])
-    await zk.commit([Create(f"{paths.BUNDLES}/b{n}", b"bundle") for n in range(300)])
-    await zk.commit([Create(f"{paths.BUNDLES}/b{n}/m1", b"replica") for n in range(300)])
+    await zk.commit([Create(f"{paths.BUNDLES}/b{n}", b"bundle") for n in range(BUNDLES)])
+    await zk.commit([Create(f"{paths.BUNDLES}/b{n}/m1", b"replica") for n in range(BUNDLES)])
     await zk.create(paths.failover_prefix(), b"then", sequential=True)
     await zk.create(f"{paths.MASTERS}/m1", b"alive", ephemeral=True)
     await zk.create(f"{paths.ELECTION}/x-", b"m1", ephemeral=True, sequential=True)
@@ -109,7 +111,7 @@ async def refusal(zk: ZooKeeper, backup: Backup) -> str:
 
 async def test_it_is_refused_where_a_cluster_lives(connect: Connect, chroot: str) -> None:
     """If this fails, a restore deposes the leader of a living cluster, or takes it back to the day
-    of the backup. It takes long: each of many commands is a process."""
+    of the backup."""
     old = await populated(connect, chroot, epoch=1)
     backup = await make_backup(old)
     zk = await connect()
@@ -142,7 +144,7 @@ async def test_one_that_was_interrupted_is_run_again_and_another_backup_is_refus
 
     assert "another backup" in other
     assert (view.epoch, view.epoch > backup.epoch) == (epoch, True)
-    assert {f"{paths.BUNDLES}/b{n}/m1" for n in range(300)} <= after.keys()
+    assert {f"{paths.BUNDLES}/b{n}/m1" for n in range(BUNDLES)} <= after.keys()
     assert await zk.exists(paths.RESTORING) is None
 
 
