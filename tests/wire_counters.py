@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterable
 
 from cluster_fixtures import Cluster, until
 
@@ -19,17 +20,24 @@ def wire(cluster: Cluster, name: str, direction: str = "downloaded") -> int:
     return int(float(found[1]))
 
 
-def settled(cluster: Cluster, name: str, direction: str = "downloaded") -> int:
-    """Returns the counter once it has not moved for a while: an engine renews it in the background,
-    and an upload returns before the last master has the bundle."""
-    last, since = -1, time.monotonic()
+def all_settled(cluster: Cluster, names: Iterable[str], direction: str = "downloaded") -> dict[str, int]:
+    """Returns the members' counters once none has moved for a while: an engine renews its counter
+    in the background, and an upload returns before the last master has the bundle."""
+    members = tuple(names)
+    last: dict[str, int] = {}
+    since = time.monotonic()
 
     def steady() -> bool:
         nonlocal last, since
-        now = wire(cluster, name, direction)
+        now = {name: wire(cluster, name, direction) for name in members}
         if now != last:
             last, since = now, time.monotonic()
         return time.monotonic() - since > STEADY_SECS
 
-    until(steady, "a steady counter", 60.0)
+    until(steady, "steady counters", 60.0)
     return last
+
+
+def settled(cluster: Cluster, name: str) -> int:
+    """Returns what one member has downloaded, once that has not grown for a while."""
+    return all_settled(cluster, [name])[name]
