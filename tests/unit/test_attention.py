@@ -9,11 +9,13 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
-from records_of import job, snapshot, supervisor
+from records_of import bundle, job, snapshot, supervisor
 from scripted_http import ScriptedHttp
 
-from torrentdist.cluster.records.snapshot import JobEntry
+from torrentdist.cluster.records.snapshot import ClusterSnapshot, JobEntry
 from torrentdist.host.telemetry.metric_table import ATTENTION
+from torrentdist.host.telemetry.metrics import Metrics
+from torrentdist.master import master_metrics
 from torrentdist.master.bundles.bundle_views import cluster_view
 from torrentdist.master.jobs.heartbeats import Heartbeats
 from torrentdist.master.jobs.job_views import failing_jobs
@@ -22,7 +24,7 @@ from torrentdist.master.presence.attention_sight import AttentionSight
 from torrentdist.model.access.host_record import HostRecord
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import JobId, MasterId, PeerId, SupervisorId
-from torrentdist.model.records import FailoverRecord, JobStatus
+from torrentdist.model.records import BundleState, FailoverRecord, JobStatus
 from torrentdist.model.wire.cluster_messages import ClusterView, GoneView
 from torrentdist.model.wire.job_messages import HeartbeatBody, WorkerReport, WorkerState
 from torrentdist.security.authorization import Principal, Proof, Role
@@ -197,20 +199,38 @@ def _body(*reports: WorkerReport) -> HeartbeatBody:
     return HeartbeatBody(supervisor=SupervisorId("a"), generation=1, workers=[*reports])
 
 
-@pytest.mark.parametrize(("error", "expected"), [("not_found", []), ("not_ready", ["unheard"])])
-def test_a_leader_of_the_last_release_is_not_unheard(error: str, expected: list[str]) -> None:
-    """If this fails, every new standby warns of the leader throughout a rolling upgrade."""
-    seen = snapshot(masters=["m1", "m2"])
-    answer = TorrentdistError(error, what="/v1/attention", detail="x").to_wire()
-    http = ScriptedHttp(lambda _: httpx.Response(404, json=answer))
+HEARD: Any = SimpleNamespace(silent_secs=lambda _: None, recent=dict, restart_loops=list)
+SWARMS: Any = SimpleNamespace(directory=SwarmDirectory(), held=lambda _: None)
+
+
+def sight_of(seen: ClusterSnapshot, http: Any = None) -> AttentionSight:
+    """Returns what m2 knows of these records while m1 leads."""
     records: Any = SimpleNamespace(
         snapshot=lambda: seen, server_now=lambda: 0.0, stale_secs=lambda: None, lacks_cluster=lambda: False
     )
     leads: Any = SimpleNamespace(
-        leader_id=lambda: MasterId("m1"), me=MasterId("m2"), elections=SimpleNamespace(recent=[])
-    )
-    heard: Any = SimpleNamespace(silent_secs=lambda _: None, recent=dict, restart_loops=list)
-    swarms: Any = SimpleNamespace(directory=SwarmDirectory(), held=lambda _: None)
-    found = asyncio.run(AttentionSight(records, leads, heard, swarms, http).overview(OPERATOR))
+        leader_id=lambda: MasterId("m1"), me=MasterId("m2"), is_leader=lambda: False,
+        elections=SimpleNamespace(recent=[]),
+    )  # fmt: skip
+    return AttentionSight(records, leads, HEARD, SWARMS, http)
+
+
+@pytest.mark.parametrize(("error", "expected"), [("not_found", []), ("not_ready", ["unheard"])])
+def test_a_leader_of_the_last_release_is_not_unheard(error: str, expected: list[str]) -> None:
+    """If this fails, every new standby warns of the leader throughout a rolling upgrade."""
+    answer = TorrentdistError(error, what="/v1/attention", detail="x").to_wire()
+    http = ScriptedHttp(lambda _: httpx.Response(404, json=answer))
+    found = asyncio.run(sight_of(snapshot(masters=["m1", "m2"]), http).overview(OPERATOR))
 
     assert expected == [entry.what for entry in found.attention]
+
+
+@pytest.mark.case("A17")
+def test_a_scrape_counts_lost_bundles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If this fails, the alert on bundles that are lost never rings."""
+    seen = snapshot([bundle("here", holders=["m1"]), bundle("gone", state=BundleState.LOST)], masters=["m1"])
+    core: Any = SimpleNamespace(host=None, session=SimpleNamespace(mirror=SimpleNamespace(snapshot=seen)))
+    monkeypatch.setattr(master_metrics, "host_samples", lambda _: ())
+    metrics = Metrics(lambda: master_metrics.master_samples(core, sight_of(seen), HEARD, SWARMS))
+
+    assert 'torrentdist_bundles{state="lost"} 1.0\n' in metrics.render().decode()
