@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from cluster_fixtures import Cluster, NewCluster, Settings, running_cluster, throughout, until
+from cluster_fixtures import Cluster, NewCluster, Settings, running_cluster, until
 from worker_oracle import Oracle, make_worker_bundle
 
 from torrentdist.launcher.process_tree import birth_of
@@ -34,7 +34,7 @@ SETTINGS: Settings = {"swarm": {"seeding_secs": 2.0}, "jobs": {"silent_secs": 10
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """3 masters and 3 supervisors of this file's own."""
-    with running_cluster(SETTINGS, supervisors=3, own_zookeeper=True) as cluster:
+    with running_cluster(SETTINGS, supervisors=3) as cluster:
         yield cluster
 
 
@@ -60,6 +60,16 @@ def made(
 def job(cluster: Cluster, name: str) -> Any:
     ran = cluster.run("job", "show", name)
     return ran.json if ran.code == 0 else None
+
+
+def seen(cluster: Cluster, name: str) -> Any:
+    """Returns the job with its story, by the leader's answer: a look that costs no process. None
+    after any failure."""
+    return cluster.get(cluster.leader(), f"/v1/jobs/{name}?events=true")
+
+
+def is_gone(cluster: Cluster, name: str) -> bool:
+    return cluster.status(cluster.leader(), f"/v1/jobs/{name}") == 404
 
 
 def running(cluster: Cluster, name: str) -> dict[int, tuple[str, int]]:
@@ -132,7 +142,7 @@ def test_a_job_from_submit_to_cleanup_while_members_die(
     cluster.kill(cluster.leader())
     until(lambda: all(birth_of(pid) is None for _, pid in moved.values()), "its workers end", PATIENCE_SECS)
     still = job(cluster, id_)
-    until(lambda: job(cluster, id_) is None, "it is removed", PATIENCE_SECS)
+    until(lambda: is_gone(cluster, id_), "it is removed", PATIENCE_SECS)
     removed_after = time.monotonic() - killed_at
     followed = [msgspec.json.decode(line) for line in following.end().stdout.splitlines()]
 
@@ -167,7 +177,7 @@ def told(cluster: Cluster, name: str, kind: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
 
     def look() -> bool:
-        view = job(cluster, name)
+        view = seen(cluster, name)
         found[:] = view["events"] if view else []
         return any(event["event"] == kind for event in found)
 
@@ -194,45 +204,6 @@ def leftovers(cluster: Cluster) -> list[str]:
     return found
 
 
-@pytest.mark.case("D10")
-@pytest.mark.case("D17")
-def test_an_outage_of_zookeeper_and_the_leader_after_it_touch_no_worker(
-    cluster: Cluster, oracle: Oracle, tmp_path: Path
-) -> None:
-    """If this fails, every job stops or moves whenever ZooKeeper is restarted, or away for longer
-    than a session. It takes long: ZooKeeper and a master start again."""
-    cluster.heal()
-    submitted = cluster.run("job", "submit", made(tmp_path / "outage", oracle, "outage")).ok()
-    places = wait_running(cluster, submitted["id"])
-    session = cluster.dev.spec.session_secs
-
-    def runs_on(seconds: float) -> bool:
-        return throughout(lambda: all(birth_of(pid) is not None for _, pid in places.values()), seconds)
-
-    cluster.kill("zookeeper-1")
-    ran_on = runs_on(1.5 * session)
-    cluster.dev.start("zookeeper-1")
-    cluster.leader()
-    ran_after = runs_on(session)
-    after = wait_running(cluster, submitted["id"])
-    cluster.dev.signal("zookeeper-1", signal.SIGSTOP)
-    ran_on_frozen = runs_on(1.75 * session)
-    cluster.dev.signal("zookeeper-1", signal.SIGCONT)
-    cluster.leader()
-    ran_after_frozen = runs_on(session)
-    after_frozen = wait_running(cluster, submitted["id"])
-    cluster.run("job", "kill", "outage", "-w", "0").ok()
-    until(lambda: job(cluster, submitted["id"]) is None, "it is removed", PATIENCE_SECS)
-
-    assert ran_on, "a worker stopped though nobody could have taken its place"
-    assert ran_after
-    assert after == places
-    assert ran_on_frozen
-    assert ran_after_frozen, "a worker stopped because its session was lost in an outage that all saw"
-    assert after_frozen == places
-    assert [len(oracle.stints(submitted["id"], k)) for k in range(WORKERS)] == [1] * WORKERS
-
-
 def test_a_supervisor_that_hangs_with_its_session_alive_loses_its_workers(
     cluster: Cluster, oracle: Oracle, tmp_path: Path
 ) -> None:
@@ -254,15 +225,18 @@ def test_a_supervisor_that_hangs_with_its_session_alive_loses_its_workers(
         return len(now) == 3 and victim not in {supervisor for supervisor, _ in now.values()}
 
     def silent() -> list[str]:
-        return [row["id"] for row in cluster.run("supervisor", "ls").ok() if row["silent_secs"]]
+        view = cluster.get(cluster.leader(), "/v1/cluster") or {"supervisors": []}
+        return [row["id"] for row in view["supervisors"] if row["silent_secs"]]
 
-    until(lambda: silent() == [victim], "`supervisor ls` says who is silent", PATIENCE_SECS)
+    until(lambda: silent() == [victim], "the leader says who is silent", PATIENCE_SECS)
+    listed = [row["id"] for row in cluster.run("supervisor", "ls").ok() if row["silent_secs"]]
     until(elsewhere, "its workers run elsewhere", PATIENCE_SECS)
     moved = running(cluster, id_)
     until(lambda: not cluster.alive(victim), "it has ended itself", PATIENCE_SECS)
     cluster.run("job", "kill", "hang", "-w", "0").ok()
-    until(lambda: job(cluster, id_) is None, "it is removed", PATIENCE_SECS)
+    until(lambda: is_gone(cluster, id_), "it is removed", PATIENCE_SECS)
 
+    assert [victim] == listed
     assert victim in {supervisor for supervisor, _ in places.values()}
     stayed = [worker for worker, (supervisor, _) in places.items() if supervisor != victim]
     assert [places[worker] for worker in stayed] == [moved[worker] for worker in stayed]
@@ -284,7 +258,7 @@ def test_jobs_are_steered_while_another_ones_submit_is_slow(cluster: Cluster, or
     waiting = cluster.run("job", "submit", "slow-code").ok()  # for a fourth master, which there is not
 
     id_ = cluster.run("job", "submit", made(tmp_path / "etl", oracle, "etl", workers=2), "--inactive").ok()["id"]
-    until(lambda: job(cluster, id_)["status"] == "inactive", "it is replicated")
+    until(lambda: (seen(cluster, id_) or {}).get("status") == "inactive", "it is replicated")
     taken = cluster.run("job", "submit", "slow-code", "--name", "etl")
     never = oracle.stints(id_, 0)
     cluster.run("job", "activate", "etl").ok()
@@ -306,7 +280,7 @@ def test_jobs_are_steered_while_another_ones_submit_is_slow(cluster: Cluster, or
     wait_running(cluster, id_, 5)
     cluster.run("supervisor", "undrain", drained).ok()
     cluster.run("job", "kill", "etl", "-w", "0").ok()
-    until(lambda: job(cluster, id_) is None, "it is removed")
+    until(lambda: is_gone(cluster, id_), "it is removed")
     again = cluster.run("job", "submit", tmp_path / "etl").ok()["id"]
     cluster.run("job", "kill", again, "-w", "0").ok()
 
@@ -333,8 +307,8 @@ def test_a_batch_job_ends_as_its_workers_do(cluster: Cluster, oracle: Oracle, tm
         return {event["worker"]: event["supervisor"] for event in view["events"] or () if event["event"] == "exited"}
 
     def ended() -> bool:
-        views = [job(cluster, name) for name in ("good", "bad")]
-        return all(view["status"] in ("finished", "failed") and len(told_of(view)) == 2 for view in views)
+        views = [seen(cluster, name) for name in ("good", "bad")]
+        return all(view and view["status"] in ("finished", "failed") and len(told_of(view)) == 2 for view in views)
 
     until(ended, "both end, and their stories say so", PATIENCE_SECS)
     views = {name: job(cluster, name) for name in ("good", "bad")}
