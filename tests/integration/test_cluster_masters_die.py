@@ -4,16 +4,9 @@ their answers."""
 from __future__ import annotations
 
 import os
-import shutil
-import signal
-import time
 from pathlib import Path
 
-import pytest
 from cluster_fixtures import Cluster, NewCluster, make_source, part_bytes, picture, until
-from kazoo.exceptions import NoNodeError
-from patience import patient
-from zookeeper_fixtures import records_client
 
 from torrentdist.bundle.content_check import verify_content
 from torrentdist.bundle.metafile import parse_metafile
@@ -22,35 +15,6 @@ from torrentdist.bundle.metafile_maker import make_metafile
 MIB = 1024 * 1024
 SLOW = 2 * MIB
 """Bytes per second, slow enough to do harm in the middle of a transfer."""
-
-
-def test_a_replica_record_means_bytes_on_disk(battered: Cluster, tmp_path: Path) -> None:
-    """A12: if this failed, a replica would count although a power cut can take it away, or although
-    it never existed."""
-    source = make_source(tmp_path / "source", 300, 4 * MIB)
-    meta = make_metafile(source)
-    early: list[str] = []
-    seen: set[str] = set()
-    with records_client(battered.tree) as zookeeper:
-        uploading = battered.begin(
-            "upload", source, "--id", "watched", "--min-replicas", 3, swarm__upload_limit=4 * MIB
-        )
-        deadline = time.monotonic() + 30
-        while len(seen) < 3 and time.monotonic() < deadline:
-            for name in battered.masters():
-                try:
-                    zookeeper.get(f"/code-distributor/watched/{name}")
-                except NoNodeError:
-                    continue
-                if name not in seen and (
-                    not battered.published(name, meta.digest)
-                    or verify_content(meta, battered.content(name, meta.digest))
-                ):
-                    early.append(name)
-                seen.add(name)
-        uploading.end().ok()
-
-    assert ([], set(battered.masters())) == (early, seen)
 
 
 def test_masters_die_in_the_middle_of_a_download(battered: Cluster, tmp_path: Path) -> None:
@@ -89,64 +53,6 @@ def test_all_masters_die_and_peers_finish(battered: Cluster, tmp_path: Path) -> 
     assert as_peer["sources"]["peers"] > 0
     assert picture(source) == picture(tmp_path / "own")
     assert through_host["size"] == through_host["sources"]["local"]
-
-
-def test_a_download_without_any_holder_fails_in_time(battered: Cluster, tmp_path: Path) -> None:
-    """A25: if this failed, a download that no peer can serve any more would hang, or leave half a
-    bundle as a whole one."""
-    source = make_source(tmp_path / "source", 350, 6 * MIB)
-    battered.upload(source, "nobody-left")
-    downloading = battered.begin(
-        "download", "nobody-left", tmp_path / "dest", "--no-supervisor", "--timeout", "3s",
-        swarm__download_limit=MIB,
-    )  # fmt: skip
-    until(lambda: part_bytes(tmp_path) > MIB // 2, "something has arrived")
-
-    battered.kill(*battered.masters())
-    ended = downloading.end(20)
-
-    assert 6 == ended.code
-    assert ended.seconds < patient(15)  # it was given 3, and starts and ends on a busy machine
-    assert not (tmp_path / "dest").exists()
-
-
-def test_a_restarted_master_serves_at_once(battered: Cluster, tmp_path: Path) -> None:
-    """A24: if this failed, a restarted master would serve nothing until a client asked it to."""
-    sources = {f"at-once-{n}": make_source(tmp_path / f"source-{n}", 360 + 2 * n) for n in range(3)}
-    for bundle, source in sources.items():
-        battered.upload(source, bundle)
-    alone, *others = battered.standbys()
-    battered.kill(*others, alone, battered.leader())
-    for name in battered.supervisors():
-        battered.dev.signal(name, signal.SIGSTOP)
-
-    began = time.monotonic()
-    battered.start(alone)
-    for bundle, source in sources.items():
-        result = battered.run("download", bundle, tmp_path / bundle, "--no-supervisor").ok()
-        assert picture(source) == picture(tmp_path / bundle)
-        assert result["size"] == result["sources"]["masters"]
-
-    assert time.monotonic() - began < patient(25)
-
-
-@pytest.mark.alone
-@pytest.mark.parametrize("role", ["leader", "standby", "supervisor"])
-def test_a_killed_daemon_starts_again_at_once(battered: Cluster, role: str) -> None:
-    """A30: if this failed, every crash would cost a session timeout, because the daemon does not
-    recognise itself."""
-    leader, standby = battered.leader(), battered.standbys()[0]
-    name = {"leader": leader, "standby": standby, "supervisor": battered.supervisors()[0]}[role]
-    witness = standby if role != "standby" else leader
-
-    battered.kill(name)
-    began = time.monotonic()
-    battered.start(name)
-    until(lambda: battered.status(name, "/readyz") == 200, f"{name} is ready")
-
-    assert battered.registered(name, at=witness)
-    assert time.monotonic() - began < battered.dev.spec.session_secs
-    battered.leader()
 
 
 def test_an_upload_survives_the_leader(battered: Cluster, tmp_path: Path) -> None:
@@ -199,32 +105,6 @@ def test_a_killed_client_goes_on_with_its_upload(battered: Cluster, tmp_path: Pa
 
     assert 3 == again["replicas"]
     assert picture(source) == picture(tmp_path / "dest")
-
-
-def test_another_disk_is_another_store(battered: Cluster, tmp_path: Path) -> None:
-    """A27: if this failed, a master with a new, empty disk would count as a holder of everything it
-    once had. It takes long: masters start three times."""
-    digest = battered.upload(make_source(tmp_path / "source", 400, 4 * MIB), "other-disk")["digest"]
-    leader, name = battered.leader(), battered.standbys()[0]
-    battered.kill(name)
-    os.rename(battered.store(name), tmp_path / "old disk")
-    until(lambda: not battered.registered(name, at=leader), "its session is over")
-
-    battered.write_settings(name, {"swarm": {"download_limit": 2 * MIB}})
-    battered.dev.start(name)
-    until(lambda: battered.registered(name, at=leader), "it is back")
-    looks: list[tuple[bool, bool]] = []
-
-    def holds() -> bool:
-        looks.append((name in battered.holders("other-disk", at=leader), battered.published(name, digest)))
-        return looks[-1][0]
-
-    until(holds, "it is a holder again")
-    battered.dev.wait_started(name)
-
-    assert (False, False) == looks[0]
-    assert (True, True) == looks[-1]
-    shutil.rmtree(tmp_path / "old disk")
 
 
 def test_a_corrupt_byte_is_served_by_nobody_and_repaired(battered: Cluster, tmp_path: Path) -> None:
