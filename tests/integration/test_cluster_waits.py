@@ -1,4 +1,4 @@
-"""How long commands take while ZooKeeper or a master is away or frozen, on a real cluster."""
+"""How long commands take while ZooKeeper or masters are away or frozen, on a real cluster."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster_fixtures import Cluster, NewCluster, until
+from cluster_fixtures import Cluster, NewCluster, make_source, until
+from patience import patient
 
 READ_SECS = 15.0
 """Two seconds, plus the start of a process on an overloaded machine. tests/unit checks the exact
@@ -89,3 +90,17 @@ def test_an_upload_leaves_a_frozen_master(battered: Cluster, tmp_path: Path, rol
     assert 0 == ran.code, ran.stderr
     assert 2 == ran.json["replicas"]
     assert took < (20.0 if role == "leader" else 10.0)
+
+
+def test_no_leader_is_said_in_time(battered: Cluster, tmp_path: Path) -> None:
+    """If this failed, a command would wait for ever for masters that are all down."""
+    source = make_source(tmp_path / "source", 550)
+    battered.kill(*battered.masters())
+
+    began = time.monotonic()
+    ran = battered.run("upload", source, "--id", "to-nobody", client__deadline_secs=3)
+    listed = battered.run("bundle", "ls", client__deadline_secs=3)
+
+    assert (5, 5) == (ran.code, listed.code)
+    assert time.monotonic() - began < patient(12)
+    assert "127.0.0.1" in ran.stderr

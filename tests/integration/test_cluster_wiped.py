@@ -10,7 +10,7 @@ import pytest
 from cluster_clients import zookeeper_of
 from cluster_fixtures import Cluster, NewCluster, until
 
-pytestmark = pytest.mark.case("G5")
+pytestmark = [pytest.mark.case("G5"), pytest.mark.case("A13")]
 
 
 def wipe(cluster: Cluster) -> None:
