@@ -8,9 +8,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from cluster_fixtures import Cluster, NewCluster, Ran, until
+from cluster_fixtures import Cluster, Ran
 
-from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper
 from torrentdist.launcher.guardian_start import why_no_namespaces
 
 
@@ -71,25 +70,6 @@ def test_a_frozen_master_is_named_by_who_cannot_reach_it(battered: Cluster) -> N
     assert ("reachable", battered.url(frozen), "fail") in troubles(ran)
     assert {check for check, _, verdict in troubles(ran) if verdict == "fail"} == {"reachable", "masters' links"}
     assert ran.seconds < 60
-
-
-def test_a_lost_zookeeper_comes_first_where_it_can_be_seen(
-    own_zookeeper: EmbeddedZooKeeper, new_cluster: NewCluster
-) -> None:
-    """If this fails, the doctor reports symptoms at every master instead of the one cause."""
-    cluster = new_cluster(masters=1, supervisors=0, zookeeper=own_zookeeper.addresses[0])
-    own_zookeeper.servers[0].kill()
-    until(lambda: cluster.status("master-1", "/readyz") == 503, "it sees that ZooKeeper is gone")
-    until(lambda: cluster.get("master-1", "/v1/cluster").get("stale_secs") is not None, "its records are old")
-    master = cluster.url("master-1")
-    ran = cluster.run("doctor", "--config", cluster.dev.config_of("master-1"), "--masters", master)
-    own_zookeeper.servers[0].spawn()
-    own_zookeeper.wait_until_serving(20.0)
-    failed = [f["check"] for f in ran.json["findings"] if f["verdict"] == "fail"]
-
-    assert ran.code == 5
-    assert failed[0] == "zookeeper"
-    assert {"ready", "records"} <= set(failed)
 
 
 def test_what_is_wrong_with_a_hosts_own_files_is_told(cluster: Cluster, tmp_path: Path) -> None:
