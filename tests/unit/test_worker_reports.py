@@ -7,7 +7,9 @@ from msgspec.structs import replace
 
 from torrentdist.model.ids import JobId
 from torrentdist.model.wire.job_messages import WorkerState
-from torrentdist.supervisor.jobs.worker_table import FOR_BUNDLES, state_of
+from torrentdist.supervisor.jobs.local_state import WorkerPlace
+from torrentdist.supervisor.jobs.worker_table import FOR_BUNDLES, report_of, state_of
+from torrentdist.supervisor.process.spark_applications import Application
 from torrentdist.supervisor.worker.worker_types import Barrier, Launch, Life, Worker
 
 NOW = 100.0
@@ -33,3 +35,13 @@ def test_a_worker_that_does_not_run_says_why(worker: Worker, expected: tuple[Wor
     """An operator would wait for a barrier that is there, or look for a bundle that is not
     missing."""
     assert expected == state_of(worker, NOW)
+
+
+@pytest.mark.parametrize(
+    ("worker", "expected"), [(replace(READY, bundles_here=False), f"{FOR_BUNDLES}: not enough room"), (READY, "")]
+)
+def test_a_worker_that_waits_for_its_bundles_says_why_they_do_not_come(worker: Worker, expected: str) -> None:
+    """The user of a job would not learn that a host has no room for its bundle."""
+    place = WorkerPlace(job=JobId("etl"), worker=0, slot=0)
+
+    assert expected == report_of(place, worker, None, Application(), "not enough room", NOW).detail
