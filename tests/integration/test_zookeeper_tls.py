@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import shutil
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,9 +21,6 @@ from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper
 from torrentdist.host.process.listening_sockets import free_ports
 from torrentdist.model.configuration.config import ZooKeeperConfig
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.security.authority.authority_files import init_authority, issue_files
-from torrentdist.security.authorization import Role, certificate_holder
-from torrentdist.security.certificate_identity import CertificateIdentity, CertificateRole
 
 pytestmark = pytest.mark.anyio
 
@@ -76,12 +72,6 @@ def _certificate(subject: x509.Name, key: ec.EllipticCurvePublicKey, issuer: x50
     )
 
 
-def keystore(path: Path, *files: str) -> Path:
-    """Writes the key and the certificate of a server into one file, as ZooKeeper wants them."""
-    path.write_bytes(b"".join(Path(file).read_bytes() for file in files))
-    return path
-
-
 def secure_lines(port: int, both: Path, ca: Path) -> list[str]:
     """Returns the lines of zoo.cfg for a port that demands certificates."""
     return [
@@ -96,16 +86,16 @@ def secure_lines(port: int, both: Path, ca: Path) -> list[str]:
     ]
 
 
-@pytest.fixture
-def ours(tmp_path: Path) -> Authority:
-    return authority(tmp_path / "ours", "our authority")
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return authority(tmp_path_factory.mktemp("authority") / "ours", "our authority")
 
 
-@pytest.fixture
-def tls_address(tmp_path: Path, ours: Authority) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def tls_address(tmp_path_factory: pytest.TempPathFactory, ours: Authority) -> Iterator[str]:
     """A server that requires client certificates of our authority."""
     port = free_ports(1)[0]
-    server = EmbeddedZooKeeper(tmp_path / "zk", config=secure_lines(port, ours.both, ours.ca))
+    server = EmbeddedZooKeeper(tmp_path_factory.mktemp("tls") / "zk", config=secure_lines(port, ours.both, ours.ca))
     server.start()
     yield f"127.0.0.1:{port}"
     server.kill()
@@ -153,36 +143,6 @@ async def test_changed_files_are_used_for_the_next_connection(
         shutil.copy(getattr(ours, part), getattr(own, part))
     await zk.start(20.0)
     await zk.close()
-
-
-async def test_a_cluster_meets_its_zookeeper_over_tls_with_its_own_certificates(tmp_path: Path, chroot: str) -> None:
-    """If this fails, what `ca issue` and the pages say about ZooKeeper does not work."""
-    init_authority(tmp_path / "ca", "prod", time.time())
-    server = issue_files(tmp_path / "ca", CertificateRole.ZOOKEEPER, "zk-1", ["127.0.0.1"], None, time.time())
-    host = issue_files(tmp_path / "ca", CertificateRole.SUPERVISOR, "s1", ["127.0.0.1"], None, time.time())
-    both = keystore(tmp_path / "keystore.pem", server.key_file, server.certificate_file)
-    port = free_ports(1)[0]
-    embedded = EmbeddedZooKeeper(tmp_path / "zk", config=secure_lines(port, both, Path(server.ca_file)))
-    embedded.start()
-    try:
-        named = ZooKeeperConfig(
-            servers=[f"127.0.0.1:{port}"],
-            chroot=chroot,
-            tls_ca=host.ca_file,
-            tls_cert=host.certificate_file,
-            tls_key=host.key_file,
-        )
-        zk = ZooKeeper(named)
-        await zk.start(20.0)
-        made = (await found_cluster(zk)).founded
-        await zk.close()
-    finally:
-        embedded.kill()
-    holder = certificate_holder(CertificateIdentity("prod", CertificateRole.ZOOKEEPER, "zk-1"))
-
-    assert made
-    assert (Role.ANYONE, False) == (holder.role, holder.is_host)
-    assert "" == server.zookeeper_auth_file
 
 
 async def test_a_missing_certificate_file_is_a_clear_error(tmp_path: Path, ours: Authority, chroot: str) -> None:
