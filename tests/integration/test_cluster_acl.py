@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,11 +40,6 @@ def zookeeper_of(cluster: Cluster, secret: str = "") -> Iterator[KazooClient]:
         client.close()
 
 
-def job_toml(directory: Path, name: str) -> Path:
-    write_tree(directory, {"job.toml": f'name = "{name}"\ncommand = ["sleep", "60"]\n'.encode()})
-    return directory
-
-
 def test_everything_works_in_it_and_a_stranger_can_change_nothing(closed: Cluster, tmp_path: Path) -> None:
     """If this fails, every user who reaches ZooKeeper can run code on every host, or our own
     daemons cannot."""
@@ -62,28 +56,6 @@ def test_everything_works_in_it_and_a_stranger_can_change_nothing(closed: Cluste
     acl = [(f["verdict"], f["detail"]) for f in told.json["findings"] if f["check"] == "acl"]
 
     assert [("ok", "only holders of zookeeper.auth_file may write, as a request without it confirmed")] == acl
-
-
-@pytest.mark.case("A5")
-def test_what_is_pending_is_done_though_leadership_is_lost_and_regained_meanwhile(
-    closed: Cluster, tmp_path: Path
-) -> None:
-    """If this fails, a killed job lives for ever because its leader lost the leadership for an
-    instant, or it ends too early."""
-    closed.run("job", "submit", job_toml(tmp_path / "job", "pending")).ok()
-    began = time.monotonic()
-    closed.run("job", "kill", "pending", "-w", "6").ok()
-    before = closed.get("master-1", "/v1/leader")
-    with zookeeper_of(closed, SECRET) as owner:
-        for znode in owner.get_children(f"{closed.root}/election"):
-            owner.delete(f"{closed.root}/election/{znode}")
-    until(lambda: (closed.get("master-1", "/v1/leader") or before)["epoch"] > before["epoch"], "it leads again")
-    still = closed.get("master-1", "/v1/jobs/pending")
-    until(lambda: closed.get("master-1", "/v1/jobs/pending") is None, "the job is removed", 45.0)
-    seconds = time.monotonic() - began
-
-    assert still["status"] == "killed"
-    assert seconds >= 6.0
 
 
 def test_a_master_refuses_a_tree_that_has_become_open_and_mends_it_when_told_to(closed: Cluster) -> None:

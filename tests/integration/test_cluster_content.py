@@ -15,6 +15,7 @@ from pathlib import Path
 
 import libtorrent as lt
 import pytest
+from cluster_clients import zookeeper_of
 from cluster_fixtures import Cluster, NewCluster, make_source, picture, until
 from patience import patient
 
@@ -264,8 +265,11 @@ def test_a_host_that_was_away_for_long_takes_the_new_content_of_an_id(new_cluste
     cluster.run("bundle", "rm", "moved").ok()
     cluster.kill("master-1")  # It forgets which hosts had it.
     cluster.start("master-1")
+    with zookeeper_of(cluster) as client:
+        tombstone = f"{cluster.root}/code-distributor/moved"
+        until(lambda: client.exists(tombstone) is None, "the tombstone is forgotten", 60.0)
     again = ("upload", new, "--id", "moved", "--min-replicas", "1")
-    until(lambda: cluster.run(*again).code == 0, "the tombstone is forgotten", 60.0)
+    until(lambda: cluster.run(*again).code == 0, "the id is free")
     cluster.start("supervisor-1")
     until(lambda: cluster.registered("supervisor-1", at="master-1"), "the host is back")
     cluster.run("bundle", "distribute", "moved").ok()

@@ -1,4 +1,4 @@
-"""Hundreds of lost connections in a row: nothing accumulates, neither here nor on the server."""
+"""A hundred lost connections in a row: nothing accumulates, neither here nor on the server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from torrentdist.model.records import MasterRecord
 
 pytestmark = pytest.mark.anyio
 
-FLAPS = 200
+FLAPS = 80
 
 
 def watches(zookeeper: EmbeddedZooKeeper) -> int:
