@@ -112,7 +112,7 @@ class Faults:
             back = {"zookeeper down": zookeeper.restart, "wipe zookeeper": zookeeper.wipe, "set back": self._set_back}
             self._later(step.secs, back[step.kind])
         else:
-            zookeeper.frozen = True
+            zookeeper.freeze()
             self._later(step.secs, zookeeper.thaw)
 
     def _set_back(self) -> None:

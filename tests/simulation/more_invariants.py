@@ -100,24 +100,25 @@ class MoreInvariants:
     # 7: control down, data up
 
     def _look_at_outage(self) -> None:
-        """While ZooKeeper alone is away, and everything else goes well, no worker is stopped."""
-        now, zookeeper = self._cluster.loop.time(), self._cluster.zookeeper
+        """While ZooKeeper alone is down or frozen, and everything else goes well, no worker is
+        stopped."""
+        now, away_since = self._cluster.loop.time(), self._cluster.zookeeper.away_since()
         ended = [run for run in SimulatedRunning.all_runs.runs.values() if run.gone.is_set()]
         new = [run for run in ended if run.record.id not in self._gone]
         self._gone |= {run.record.id for run in new}
         before, self._processes = self._processes, [host.process for host in self._cluster.hosts]
         has_started = before != self._processes
-        if has_started and not zookeeper.up:
+        if has_started and away_since is not None:
             self._trouble_at = float("inf")  # A master that has just started may lack the newest records.
         elif has_started or self._others_in_trouble():
             self._trouble_at = max(self._trouble_at, now)
-        if zookeeper.up:
+        if away_since is None:
             self._trouble_at = min(self._trouble_at, now)
-        if zookeeper.up or now - self._trouble_at < QUIET_SECS or now - (zookeeper.gone_at or now) < LOOK_SECS:
+        if away_since is None or now - self._trouble_at < QUIET_SECS or now - away_since < LOOK_SECS:
             return
         for run in new:
             if run.reason in ("lease", "stop", "kill") and self._is_wanted(run):
-                text = f"ZooKeeper is down, and worker {run.key[1]} on {run.host.name} ended by {run.reason}"
+                text = f"ZooKeeper is away, and worker {run.key[1]} on {run.host.name} ended by {run.reason}"
                 self._invariants.say("7", text)
 
     def _others_in_trouble(self) -> bool:

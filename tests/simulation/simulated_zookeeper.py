@@ -36,6 +36,8 @@ class SimulatedZooKeeper:
         self.up, self.frozen = True, False
         self.gone_at: float | None = None
         """Since when it is down. None: it is not."""
+        self._frozen_at = 0.0
+        """When it was frozen last."""
         self.largest_request = LARGEST_REQUEST
         self.senders_of_too_much: dict[str, None] = {}
         self.followers: dict[str, Follower] = {}
@@ -145,6 +147,15 @@ class SimulatedZooKeeper:
         self.wipe()
         if self._copy is not None:
             self.nodes, self.zxid = copy.deepcopy(self._copy.nodes), self._copy.zxid
+
+    def freeze(self) -> None:
+        self.frozen, self._frozen_at = True, self.loop.time()
+
+    def away_since(self) -> float | None:
+        """Returns since when it answers nobody, because it is down or frozen. None: it answers."""
+        if not self.up:
+            return self.gone_at
+        return self._frozen_at if self.frozen else None
 
     def thaw(self) -> None:
         """The servers go on after a pause. Sessions that it outlasted are over."""
