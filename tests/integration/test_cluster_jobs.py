@@ -249,7 +249,7 @@ def test_a_supervisor_that_hangs_with_its_session_alive_loses_its_workers(
 @pytest.mark.case("A18")
 def test_jobs_are_steered_while_another_ones_submit_is_slow(cluster: Cluster, oracle: Oracle, tmp_path: Path) -> None:
     """If this fails, a command of `job` does not do what it says, or waits for another user's
-    submit."""
+    submit. It takes long: many commands and workers run one after another."""
     cluster.heal()
     slow = made(tmp_path / "slow", oracle, "slow")
     upload = cluster.begin("upload", slow, "--id", "slow-code", "--min-replicas", "4")
