@@ -228,7 +228,8 @@ def test_full_disks_need_attention_and_daemons_that_start_on_them_serve(
 ) -> None:
     """E4: if this failed, the console would say that all is well while disks are full, until the
     next distribution fails; or a host that restarts with a full disk would take all its bundles
-    away until an operator makes room."""
+    away until an operator makes room. It takes long: daemons start
+    on small disks, twice."""
     empty(cramped)
     members = [cramped.standbys()[0], cramped.supervisors()[0]]
     digest = cramped.upload(make_source(tmp_path / "source", 680), "here", replicas=2)["digest"]

@@ -32,7 +32,7 @@ def watches(zookeeper: EmbeddedZooKeeper) -> int:
 @pytest.mark.case("D14")
 async def test_flaps_leave_no_watch_thread_or_task(own_zookeeper: EmbeddedZooKeeper, connect: Connect) -> None:
     """If this fails, a bad network fills the memory of a master or of its ZooKeeper until one of
-    them fails."""
+    them fails. It takes long: a ZooKeeper starts, and a hundred connections break."""
     proxy = TcpProxy(own_zookeeper.servers[0])
     await proxy.start()
     zk = await connect(servers=[proxy.address], session_timeout_secs=10.0)
