@@ -34,7 +34,7 @@ from torrentdist.security.tokens import ROLES
 
 pytestmark = pytest.mark.case("F5")
 
-EACH = int(os.environ.get("FUZZ_REQUESTS", "3"))
+EACH = int(os.environ.get("FUZZ_REQUESTS", "2"))
 """Requests to each operation, valid and broken ones, of each sender."""
 trials = settings(
     max_examples=EACH, deadline=None, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
