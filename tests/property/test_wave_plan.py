@@ -134,24 +134,41 @@ def test_a_host_that_makes_progress_is_never_broken() -> None:
 LOOKS = st.lists(st.tuples(st.sampled_from(list(HostState)), st.integers(0, 3), st.integers(0, 20)), max_size=30)
 
 
+WELL = (HostState.WAITING, HostState.FETCHING, HostState.DONE)
+
+
 @settings(max_examples=examples(300))
 @given(st.sampled_from(list(HostState)), LOOKS)
-def test_only_progress_and_waiting_stop_the_patience_with_a_host(
+def test_only_time_in_which_something_is_wrong_adds_up(
     first: HostState, looks: list[tuple[HostState, int, int]]
 ) -> None:
     """If this fails, a canary whose fetch fails and begins again for ever never stops the others,
-    or one that waited for other bundles counts as broken as soon as it begins."""
-    now, waited, most, without, had_it = 0.0, 0.0, 0, 0.0, False
+    or one that waited or fetched for long counts as broken as soon as it is away."""
+    now, well, most, wrong, had_it = 0.0, 0.0, 0, 0.0, False
     clock = HostProgressClock(first, since=now, entered=now)
     for state, done, secs in looks:
-        waits = clock.state is HostState.WAITING
-        now, waited, without = now + secs, (waited + secs) * waits, without + secs * (not waits)
+        was_well, stays = clock.state in WELL, clock.state is state
+        now, well, wrong = now + secs, (well + secs) * (was_well and stays), wrong + secs * (not was_well)
         if state is HostState.DONE or done > most:
-            waited = without = 0.0
+            well = wrong = 0.0
         clock, most, had_it = clock.seen(state, done, now), max(most, done), had_it or state is HostState.DONE
 
         told = clock.outcome(now, "")
-        assert (without + waited * (state is HostState.WAITING), had_it) == (told.secs, told.had_it)
+        assert told.had_it is had_it
+        assert told.secs == wrong + well or told.done
+        assert clock is clock.seen(state, done, now + 1)  # a look without news costs nothing
+
+
+def test_a_canary_that_restarts_while_it_verifies_stops_nobody() -> None:
+    """If this fails, a large bundle stops its own distribution, because its canary wrote and
+    verified for longer than the patience with it and was away for a moment."""
+    order = record(2, canary=1)
+    told, step = order.hosts[0], AwaitHosts()
+    clock = HostProgressClock(HostState.FETCHING, since=0.0, entered=0.0)
+    looks = ((HostState.FETCHING, 100.0), (HostState.GONE, 140.0), (HostState.WAITING, 142.0), (HostState.GONE, 144.0))
+    for state, now in looks:
+        clock = clock.seen(state, 5, now)
+        assert step == next_step(order, {told}, {told: clock.outcome(now, "")}, PATIENCE)
 
 
 def test_a_canary_whose_fetch_begins_again_and_again_stops_the_others() -> None:
@@ -161,7 +178,7 @@ def test_a_canary_whose_fetch_begins_again_and_again_stops_the_others() -> None:
     told, now = order.hosts[0], 0.0
     clock = HostProgressClock(HostState.FETCHING, since=now, entered=now, most=5)
     step: WaveStep = AwaitHosts()
-    while now <= PATIENCE + 1:
+    while now <= 2 * PATIENCE + 1:
         for state, done in ((HostState.FETCHING, 4), (HostState.STUCK, 5)):
             now += 1.0
             clock = clock.seen(state, done, now)

@@ -19,6 +19,8 @@ LAST_PATIENCE = 20
 """How many times as long the last wave waits for a broken host. Nobody waits behind it."""
 MOST_NAMED = 5
 """Most hosts that a reason names."""
+_WELL = (HostState.WAITING, HostState.FETCHING, HostState.DONE)
+"""The states in which nothing is wrong with a host."""
 
 
 class HostOutcome(msgspec.Struct, frozen=True):
@@ -57,13 +59,14 @@ class HostProgressClock(msgspec.Struct, frozen=True):
     """Measures for how long a host has made no progress. Times are of any one clock.
 
     Only more bytes than ever before, or the whole bundle, are progress: a host whose fetch fails
-    and begins again and again makes none.
+    and begins again and again makes none. While something is wrong with a host, only such time
+    counts: a host that wrote and verified for long may restart.
     """
 
     state: HostState
     since: float
-    """When it made progress last. The time in which it only waited counts while it waits, and not
-    afterwards: it may have fetched other bundles first."""
+    """When it made progress last. Moved on by the time that it then spent in states in which
+    nothing was wrong with it, once each of them is over."""
     entered: float
     """When it came into its state."""
     most: int = 0
@@ -73,8 +76,10 @@ class HostProgressClock(msgspec.Struct, frozen=True):
     def seen(self, state: HostState, done: int, now: float) -> "HostProgressClock":
         """Returns the clock after a look at the host."""
         since, entered, has_it = self.since, self.entered, state is HostState.DONE
+        if state is self.state and done <= self.most and self.had_it >= has_it:
+            return self
         if state is not self.state:
-            since = min(now, since + now - entered) if self.state is HostState.WAITING else since
+            since = min(now, since + now - entered) if self.state in _WELL else since
             entered = now
         if has_it or done > self.most:
             since = now
