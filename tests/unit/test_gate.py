@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from records_of import bundle, digest_of, job, snapshot
 
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.master.leading import gate
+from torrentdist.master.leading.lost_bundles import LostBundles
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.records import BundleState, JobStatus
 
@@ -126,3 +132,24 @@ def test_only_an_available_bundle_can_be_absent() -> None:
     seen = snapshot([*(bundle(f"b-{state}", state=state) for state in states), bundle("held", holders=["m1"])])
 
     assert {BundleId("b-available"): digest_of("b-available")} == absent(seen)
+
+
+def test_a_look_that_fails_counts_anew() -> None:
+    """If this fails, a bundle is marked lost although its copy came back while the watch for
+    copies failed."""
+    mirror, known = SimpleNamespace(fresh=True, snapshot=snapshot([bundle("etl")])), {digest_of("etl"): False}
+    session: Any = SimpleNamespace(mirror=mirror, zookeeper=None)
+    watched = LostBundles(session, known.__getitem__, lost_secs=0.0)
+
+    async def look() -> list[BundleId]:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await watched.watch()
+        return watched.now()
+
+    before = asyncio.run(look())
+    known.clear()
+    with pytest.raises(KeyError):
+        asyncio.run(look())
+
+    assert (["etl"], []) == (before, watched.now())

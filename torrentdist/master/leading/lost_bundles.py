@@ -1,7 +1,8 @@
 """Counts for how long each bundle has been without any copy, and says which are lost.
 
 Every master counts, because any of them may be elected.
-Always: the time starts anew when this master was cut off from ZooKeeper, since that proves nothing.
+Always: the time starts anew when this master was cut off from ZooKeeper, since that proves nothing,
+and when a look failed.
 Never: mark a bundle lost. The leader does.
 """
 
@@ -32,8 +33,9 @@ class LostBundles:
         mirror, zookeeper = self._session.mirror, self._session.zookeeper
         while True:
             if mirror.fresh:
+                before, self._absent_since = self._absent_since, {}  # unless this look ends well
                 absent = self._absent.of(mirror.snapshot)
-                self._absent_since = gate.absences(self._absent_since, absent, self._are_elsewhere, time.monotonic())
+                self._absent_since = gate.absences(before, absent, self._are_elsewhere, time.monotonic())
             elif zookeeper.state is not SessionState.CONNECTED:  # otherwise it is just being read
                 self._absent_since = {}
             await asyncio.sleep(WATCH_SECS)
