@@ -13,6 +13,7 @@ import pytest
 from torrentdist.launcher.launcher_client import OwnStarter
 from torrentdist.model.ids import BundleId, JobId
 from torrentdist.model.jobs.job import JobSpec
+from torrentdist.supervisor.jobs.assignment_loop import AssignmentLoop
 from torrentdist.supervisor.jobs.local_state import JobFacts, LocalState, LocalStateFile, RunRecord, WorkerPlace
 from torrentdist.supervisor.jobs.worker_starts import KnownApplications, WorkerStarts
 from torrentdist.supervisor.process.guardian_processes import GuardianStatus
@@ -65,6 +66,32 @@ def test_a_state_that_cannot_be_written_does_not_count(tmp_path: Path) -> None:
         asyncio.run(local.commit(lambda state: msgspec.structs.replace(state, cluster="\udcff")))
 
     assert "" == local.state.cluster
+
+
+def test_a_job_with_a_strange_answer_keeps_no_other_from_its_host(tmp_path: Path) -> None:
+    """If this fails, no worker of any job that comes after it in the alphabet starts on the hosts
+    of one strange job."""
+    jobs = [JobId(name) for name in ("broken", "odd", "plain")]
+    places = tuple(WorkerPlace(job=job, worker=0, slot=slot) for slot, job in enumerate(jobs))
+    known = asyncio.Event()
+    local = LocalStateFile(tmp_path, LocalState(places=places), known.set)
+
+    async def answer(job: JobId) -> JobFacts:
+        if job == "broken":
+            raise ZeroDivisionError
+        return msgspec.structs.replace(FACTS, incarnation="\udcff") if job == "odd" else FACTS
+
+    async def play() -> None:
+        loop = asyncio.create_task(AssignmentLoop(local, answer).run())
+        waiting = asyncio.create_task(known.wait())
+        await asyncio.wait({loop, waiting}, timeout=10, return_when=asyncio.FIRST_COMPLETED)
+        for task in (loop, waiting):
+            task.cancel()
+        await asyncio.wait({loop, waiting})
+
+    asyncio.run(play())
+
+    assert {jobs[2]: FACTS} == local.state.jobs
 
 
 def test_a_new_run_does_not_have_the_application_of_the_one_before(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Keeps this host's local state in step with its assignment: which workers belong here, and what
 the masters say about their jobs.
 
-Always: without an answer, the last answer stands. The local state describes one cluster only.
+Always: without an answer, the last answer stands. The local state describes one cluster only. A
+job whose answer cannot be used holds up no other.
 Never: start or stop a worker.
 """
 
@@ -11,7 +12,7 @@ import contextlib
 import msgspec
 
 from torrentdist.log import get_logger
-from torrentdist.model.backoff import Retry
+from torrentdist.model.backoff import Retry, kind_of
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import JobId
 from torrentdist.model.records import AssignmentRecord
@@ -73,12 +74,13 @@ class AssignmentLoop:
     async def _learn(self, job: JobId) -> bool:
         try:
             facts = await self._facts(job)
-        except TorrentdistError as error:
-            if self._again.failed(f"{job}: {error.code}"):
-                log.info("cannot ask about a job", job=job, reason=error.message)
+            if facts is None:
+                return job in self._local.state.jobs
+            if facts != self._local.state.jobs.get(job):
+                await self._local.note(lambda state: placement.informed(state, job, facts))
+            return True
+        except Exception as error:
+            if self._again.failed(f"{job}: {kind_of(error)}"):
+                bug = None if isinstance(error, TorrentdistError) else error
+                log.info("cannot ask about a job", job=job, reason=str(error), exc_info=bug)
             return False
-        if facts is None:
-            return job in self._local.state.jobs
-        if facts != self._local.state.jobs.get(job):
-            await self._local.note(lambda state: placement.informed(state, job, facts))
-        return True
