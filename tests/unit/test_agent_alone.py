@@ -242,6 +242,45 @@ def test_an_address_that_was_shut_out_is_forgotten_at_once(named: str) -> None:
     assert {"10.0.0.1", "10.0.0.7", "10.0.0.20"} == again  # another host has the address now
 
 
+def test_an_answer_that_cannot_be_used_is_none(caplog: pytest.LogCaptureFixture) -> None:
+    """If this fails, one master's strange answer keeps a host from hearing of the others, and fills
+    its log."""
+    bad, good = "http://10.0.0.1:9", "http://10.0.0.2:9"
+    heard: list[str] = []
+    pictures: list[SwarmPicture] = []
+
+    def here(url: str, announce: SwarmAnnounce) -> SwarmAnswer | None:
+        heard.append(url)
+        return SwarmAnswer(interval=0.01, you="", addresses=["strange" if url == bad else "10.0.0.9"])
+
+    def draw(picture: SwarmPicture) -> None:
+        if "strange" in picture.addresses:
+            raise ZeroDivisionError
+        pictures.append(picture)
+
+    peer = LocalPeer(id=PeerId("s1"), role=PeerRole.SUPERVISOR, ports=lambda: (0, 0), swarms=list)
+
+    async def play() -> dict[str, tuple[int, str]]:
+        async with Http() as http:
+            one = SwarmAgent(peer, MasterAccess(http=http, masters=lambda: [bad, good], here=here), draw)
+            running = asyncio.create_task(one.run())
+            for _ in range(3):
+                await one.announce()
+            while heard.count(good) < 5 and not running.done():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            return {master.url: (master.failures, master.problem) for master in one.statistics()}
+
+    contacts = asyncio.run(play())
+
+    assert heard.count(bad) >= 3
+    assert (heard.count(bad), "internal") == contacts[bad]
+    assert (0, "") == contacts[good]
+    assert {frozenset({"10.0.0.9"})} == {picture.addresses for picture in pictures}
+    assert 1 == sum(line.exc_info is not None for line in caplog.records)
+
+
 def test_an_announce_that_begins_meanwhile_is_not_repeated() -> None:
     """Every upload would tell each master the same twice before it begins."""
     heard: list[SwarmAnnounce] = []

@@ -1,8 +1,8 @@
 """Announces this process's swarms to every live master, and learns of the other peers from the
 answers.
 
-Always: each master gets its own announces, so a dead or stalled one delays no other. An announce
-contains what is true at that moment. Without a master the last picture stays.
+Always: each master gets its own announces, so one that fails in any way delays no other. An
+announce contains what is true at that moment. Without a master the last picture stays.
 Never: touch the engine. The agent passes each new picture to `on_picture`, and bases no decision on
 it.
 """
@@ -204,10 +204,12 @@ class SwarmAgent:
                 known=master.answer.tag if master.answer else "",
                 **msgspec.structs.asdict(self._peer.condition()),
             )
+            before = master.failures, master.problem
             try:
                 own = self._access.here(master.url, request)
                 self._answered(master, *((own, UNKNOWN_AGE) if own else await self._asked(master, request)))
-            except _FAILURES as exc:
+            except Exception as exc:
+                master.failures, master.problem = before  # an answer that cannot be used is none
                 self._failed(master, exc)
             self._wake.set()
 
@@ -236,34 +238,34 @@ class SwarmAgent:
         return self._address
 
     def _answered(self, master: AnnouncedMaster, answer: SwarmAnswer, age: AnswerAge) -> None:
-        now = self._clock()
-        if master.problem:
-            log.info("master %s answers announces again", master.url)
+        now, problem = self._clock(), master.problem
         master.answered(completed(answer, master.answer), now, age)
         self._redraw(now)
+        if problem:
+            log.info("master %s answers announces again", master.url)
 
     def _failed(self, master: AnnouncedMaster, exc: Exception) -> None:
-        now = self._clock()
-        problem = exc.code if isinstance(exc, TorrentdistError) else "unreachable"
+        now, bug = self._clock(), None if isinstance(exc, _FAILURES) else exc
+        problem = exc.code if isinstance(exc, TorrentdistError) else "internal" if bug else "unreachable"
         if problem != master.problem:
             if isinstance(exc, TorrentdistError):
                 log.error("master %s refuses our announces: %s. %s", master.url, exc.message, exc.hint)
             else:
-                log.warning("master %s does not answer announces: %s", master.url, exc or type(exc).__name__)
+                log.warning("master %s does not answer announces: %r", master.url, exc, exc_info=bug)
         master.failed(problem, now, random.random())
         if len(self._schedule.answers()) != self._picture.answered:
             self._redraw(now)
 
     def _redraw(self, now: float) -> None:
-        answers = self._schedule.answers()
+        answers, lingering = self._schedule.answers(), self._lingering
         picture = merge(answers, self._picture, self._schedule.ages())
         if answers:
-            self._lingering.update(dict.fromkeys(picture.addresses, now))
-            self._lingering = {h: at for h, at in self._lingering.items() if lingers(h, now - at, picture)}
+            lingering = lingering | dict.fromkeys(picture.addresses, now)
+            lingering = {h: at for h, at in lingering.items() if lingers(h, now - at, picture)}
             rtt = self._nearest if math.isfinite(self._nearest) else 0.0
-            picture = msgspec.structs.replace(picture, addresses=frozenset(self._lingering), rtt=rtt)
-        self._picture = picture
-        self._on_picture(picture)
+            picture = msgspec.structs.replace(picture, addresses=frozenset(lingering), rtt=rtt)
+        self._on_picture(picture)  # if this fails, the picture stays as it was
+        self._picture, self._lingering = picture, lingering
 
     def _know_masters(self, now: float) -> None:
         spoken = self._access.http.spoken_url
