@@ -53,8 +53,9 @@ def test_a_time_that_no_calendar_has_is_none(at: float) -> None:
     assert report(since=MOST_TIME) == bounded(report(since=MOST_TIME))
 
 
-async def found(body: bytes) -> Application:
-    """Returns what a supervisor takes from a driver that answers with this."""
+async def found(body: bytes, *before: SparkDriver) -> Application:
+    """Returns what a supervisor takes from a driver that answers with this. `before`: the drivers
+    that it looks at first."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -64,7 +65,7 @@ async def found(body: bytes) -> Application:
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server, Http() as http:
         port = server.sockets[0].getsockname()[1]
         applications = Applications("host", lambda: None)
-        await applications.look([SparkDriver(KEY, "run", os.getpid(), port)], http)
+        await applications.look([*before, SparkDriver(KEY, "run", os.getpid(), port)], http)
     application = applications.of(KEY)
     return Application(application.id, application.ui.removesuffix(f":{port}"))
 
@@ -85,3 +86,11 @@ def pages(id_: str, **more: str) -> bytes:
 def test_a_driver_chooses_no_long_id(body: Callable[[], bytes], expected: Application) -> None:
     """If this fails, a job that serves a false page ends the heartbeats of its host."""
     assert expected == asyncio.run(found(body()))
+
+
+def test_a_strange_driver_hides_no_other() -> None:
+    """If this fails, one Spark job keeps the applications of all others from `job show`."""
+    odd: Any = "no port"
+    strange = SparkDriver((JobId("odd-00000001"), 0), "run", os.getpid(), odd)
+
+    assert Application("app-1", "http://host") == asyncio.run(found(pages("app-1"), strange))

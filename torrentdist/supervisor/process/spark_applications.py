@@ -3,7 +3,8 @@ pages.
 
 Always: the facts about a driver come from a port on which that driver listens. Where the kernel
 does not tell us the ports of another user's process, they come from a port of the driver's user
-whose pages name this run. A driver without web pages has no id here, and runs all the same.
+whose pages name this run. A driver without web pages has no id here, and runs all the same. One
+driver hides no other.
 Never: ask other ports, which could confuse the programs that listen there. A job can serve what it
 likes there, so no answer is read for long, and only a short id is taken.
 """
@@ -22,10 +23,13 @@ import msgspec
 
 from torrentdist.http.connection_pool import Http
 from torrentdist.http.http_values import HttpError
+from torrentdist.log import get_logger
 from torrentdist.model.jobs.report_bounds import application_id
 from torrentdist.model.wire.view import decode_json
 from torrentdist.supervisor.process.spark_submit import RUN_KEY
 from torrentdist.supervisor.worker.worker_types import Key
+
+log = get_logger()
 
 LOOK_SECS = 1.0
 IDLE_LOOK_SECS = 3.0
@@ -63,6 +67,8 @@ class Applications:
         self._host = host
         self._on_change = on_change
         self._known: dict[Key, tuple[str, Application]] = {}
+        self._failed: dict[Key, str] = {}
+        """The runs of the drivers of which a look failed. Each is logged once."""
 
     def of(self, key: Key) -> Application:
         """Returns the application of this driver, or an empty one if it is not known."""
@@ -71,6 +77,7 @@ class Applications:
     def forget(self, key: Key) -> None:
         """Forgets the application of an earlier run, or of an earlier job of the same id."""
         self._known.pop(key, None)
+        self._failed.pop(key, None)
 
     async def run(self, drivers: Callable[[], Iterable[SparkDriver]]) -> None:
         async with Http(connect_secs=ANSWER_SECS, silence_secs=ANSWER_SECS) as http:  # Without our token.
@@ -83,7 +90,12 @@ class Applications:
         """Looks for the pages of the drivers whose pages are not known yet."""
         for driver in drivers:
             if self._known.get(driver.key, ("", None))[0] != driver.run and driver.pid:
-                await self._look(driver, http)
+                try:
+                    await self._look(driver, http)
+                except Exception as error:
+                    if self._failed.get(driver.key) != driver.run:
+                        log.warning("cannot look for the pages of a driver", run=driver.run, exc_info=error)
+                    self._failed[driver.key] = driver.run
 
     async def _look(self, driver: SparkDriver, http: Http) -> None:
         ports = range(driver.first_port, driver.first_port + RETRIES + 1)
