@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import msgspec
 import pytest
-from records_of import bundle, snapshot
+from records_of import bundle, digest_of, snapshot, supervisor
 
+from torrentdist.http.connection_pool import Http
 from torrentdist.master.bundles.bundle_views import fleet_view
-from torrentdist.master.history.distribution_runs import KeptHistory, summary_of
+from torrentdist.master.history.distribution_history import DistributionHistory
+from torrentdist.master.history.distribution_runs import DistributionRun, HostLine, KeptHistory, summary_of
+from torrentdist.master.history.history_file import HistoryFile
 from torrentdist.master.history.run_begins import FRESH_SECS, begun
-from torrentdist.model.ids import BundleId, SupervisorId
+from torrentdist.model.ids import BundleId, Digest, PeerId, SupervisorId
 from torrentdist.model.policies.distribution_record import DistributionRecord
+from torrentdist.model.wire.swarm_messages import SwarmEntry
 
+pytestmark = pytest.mark.anyio
 ETL, HOST = BundleId("etl"), SupervisorId("h1")
 NOW = 1000.0
 
@@ -54,3 +63,33 @@ def test_a_run_counts_the_hosts_that_the_bundles_page_counts() -> None:
 
     assert len(fleet_view(seen, ETL, {}).hosts) == found.hosts == len(names)
     assert (2, None) == (found.done, found.half_secs)
+
+
+async def test_a_run_that_cannot_be_followed_hides_no_other(tmp_path: Path) -> None:
+    """If this fails, one strange distribution keeps all that begin meanwhile out of the history."""
+    odd = BundleId("a-odd")
+    line = {HOST: HostLine()}
+    run = DistributionRun(bundle=odd, digest=digest_of(odd), size=1, began_at=NOW - 9, changed_at=NOW - 9, hosts=line)
+    await HistoryFile(tmp_path).write(KeptHistory(open={run.id: run}))
+
+    def entry(peer: PeerId, digest: Digest) -> SwarmEntry:
+        if digest == run.digest:
+            raise ZeroDivisionError
+        return SwarmEntry(digest=digest, complete=True, done=1)
+
+    session: Any = SimpleNamespace(zookeeper=SimpleNamespace(server_now=lambda: NOW))
+    swarms: Any = SimpleNamespace(directory=SimpleNamespace(entry=entry))
+    bundles, hosts = [bundle(odd), bundle("etl")], [supervisor(HOST)]
+    before, after = (
+        msgspec.structs.replace(snapshot(bundles, supervisors=hosts, assigned={HOST: told}), version=number)
+        for number, told in enumerate(([odd], [odd, ETL]))
+    )
+    async with Http() as http:
+        history = DistributionHistory(session, swarms, lambda: True, http, HistoryFile(tmp_path), lambda fact: None)
+        await history.load()
+        for seen in (before, after, after):
+            history._follow(seen)
+
+    assert {("a-odd", 0, None), ("etl", 1, NOW)} == {
+        (one.bundle, one.done, one.ended_at) for one in history.summaries()
+    }

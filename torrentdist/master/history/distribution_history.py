@@ -5,7 +5,7 @@ Each master hears all hosts, so each can go on with a run whose leader has died.
 the leader keeps, and each writes it to its disk.
 Always: the leader writes an event of each run that is over, unless a leader has written one that
 this master knows of. At rest a round costs nothing that grows with records or hosts. A run in which
-nothing changes is looked at ever less often.
+nothing changes is looked at ever less often. A run that cannot be followed holds up no other.
 Never: decide or delay a distribution.
 """
 
@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from itertools import islice
 
 import msgspec
@@ -77,6 +77,8 @@ class DistributionHistory:
         """time.monotonic() of the next look at each run."""
         self._heard: dict[str, dict[SupervisorId, tuple[SwarmEntry | None, bool]]] = {}
         """What each host of a run had said at the last look, and whether it was registered."""
+        self._failed: set[str] = set()
+        """Runs that could not be followed, and bundles of which none could begin."""
         self._copied = KeptHistory()
         """What the last copy said."""
         self._trouble = Retry(COPY_SECS, REST_COPY_SECS)
@@ -127,20 +129,34 @@ class DistributionHistory:
     # following
 
     def _follow(self, snapshot: ClusterSnapshot) -> None:
-        now = self.now()
-        kept = self._kept
+        now, before = self.now(), self._kept
         for bundle, hosts in islice(self._told.news(snapshot).items(), runs.MOST_OPEN):
-            kept = begun(kept, snapshot, bundle, hosts, now, self._before(snapshot, bundle, hosts))
+            with self._apart(bundle):
+                others = self._before(snapshot, bundle, hosts)
+                self._kept = begun(self._kept, snapshot, bundle, hosts, now, others)
         clock = time.monotonic()
-        for id_, run in kept.open.items():
-            if run is not self._kept.open.get(id_) or clock >= self._looks.get(id_, 0.0):
-                kept = self._looked(kept, snapshot, run, now)
-                idle = now - (kept.open[id_].changed_at if id_ in kept.open else now)
+        for id_, run in self._kept.open.items():
+            if run is not before.open.get(id_) or clock >= self._looks.get(id_, 0.0):
+                with self._apart(id_):
+                    self._kept = self._looked(self._kept, snapshot, run, now)
+                idle = now - (self._kept.open[id_].changed_at if id_ in self._kept.open else now)
                 self._looks[id_] = clock + min(LONGEST_LOOK_SECS, max(LOOK_SECS * 0.9, idle / 10))
-        if kept is not self._kept:
-            self._kept = runs.bounded(kept)
+        if self._kept is not before:
+            self._kept = runs.bounded(self._kept)
             self._looks = {id_: at for id_, at in self._looks.items() if id_ in self._kept.open}
             self._heard = {id_: heard for id_, heard in self._heard.items() if id_ in self._kept.open}
+            self._failed &= self._kept.open.keys()
+
+    @contextlib.contextmanager
+    def _apart(self, what: str) -> Iterator[None]:
+        """Follows one run. If that fails, the log says so once, and the others are followed."""
+        try:
+            yield
+        except Exception as error:
+            if what not in self._failed:
+                log.warning("a distribution cannot be followed", what=what, exc_info=error)
+            self._failed.add(what)
+            self._heard.pop(what, None)  # the next look hears its hosts anew
 
     def _before(
         self, snapshot: ClusterSnapshot, bundle: BundleId, hosts: Iterable[SupervisorId]
