@@ -315,3 +315,26 @@ async def test_a_removal_that_the_disk_refuses_is_heard_again(tmp_path: Path) ->
 
         assert meta.digest == refused
         assert store.lookup(ETL) is None
+
+
+async def test_a_removal_that_fails_by_a_mistake_ends_no_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If this fails, one strange bundle that is removed ends the supervisor of each host that has
+    it, at each start, or the host goes on giving out others that are removed."""
+    async with keeping(tmp_path / "data") as (host, keeper):
+        store, meta, other = host.runtime.store, await arrived(host, tmp_path / "source"), BundleId("z-other")
+        await store.publish(meta.digest)
+        await store.bind(other, meta.digest)
+        unbind = store.unbind
+
+        async def fails_once(bundle: BundleId) -> None:
+            monkeypatch.setattr(store, "unbind", unbind)
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(store, "unbind", fails_once)
+        marks = [removal_mark(bundle, meta.digest) for bundle in (ETL, other)]
+        await keeper.hear_removals(marks)
+        after_the_first = store.lookup(ETL), store.lookup(other)
+        await keeper.hear_removals(marks)
+
+        assert (meta.digest, None) == after_the_first
+        assert store.lookup(ETL) is None

@@ -206,8 +206,10 @@ class Keeper:
             log.info("a bundle was removed from the cluster", bundle=bundle)
             try:
                 await self._unbind(bundle, digest)
-            except TorrentdistError as error:  # Usually the disk is full. The next look tries again.
-                log.warning("a removed bundle keeps its id", bundle=bundle, error=error.code, detail=error.message)
+            except Exception as exc:  # Usually the disk is full. The next look tries again.
+                error, what = as_failure(exc, store.data_dir), "a removed bundle keeps its id"
+                bug = exc if error.code == "internal" else None
+                log.warning(what, bundle=bundle, error=error.code, detail=error.message, exc_info=bug)
                 self._marks -= {removal_mark(bundle, digest)}
         if gone or len(new) == len(marks):  # There may have been more removals than it names.
             self._tell_masters()
