@@ -22,6 +22,7 @@ from torrentdist.distributor.plugin_files import keep_metafile
 from torrentdist.host.process import background_loops
 from torrentdist.model.configuration.config import CodeDistributorConfig
 from torrentdist.model.ids import BundleId
+from torrentdist.model.policies.bundle_terms import BundleTerms
 from torrentdist.model.removals import removal_mark
 from torrentdist.model.wire.headers import DIGEST, ZXID
 from torrentdist.model.wire.swarm_messages import SwarmAnnounce
@@ -338,3 +339,21 @@ async def test_a_removal_that_fails_by_a_mistake_ends_no_host(tmp_path: Path, mo
 
         assert (meta.digest, None) == after_the_first
         assert store.lookup(ETL) is None
+
+
+async def test_a_worker_waits_for_no_limit(tmp_path: Path) -> None:
+    """If this fails, a job starts hours late because its bundle is being distributed at a rate."""
+    meta, giving = offered(tmp_path / "source")
+    async with keeping(tmp_path / "data", giving, CodeDistributorConfig()) as (host, keeper):
+
+        def limit() -> int:
+            transfer = host.runtime.engine.transfer(meta.digest)
+            return -1 if transfer is None else transfer.receive_limit
+
+        keeper.assign(frozenset({ETL}), {ETL: BundleTerms(rate=1000)})
+        await eventually(lambda: limit() == 1000)
+        keeper.need(frozenset({ETL}))
+        needed = limit()
+        keeper.need(frozenset())
+
+        assert (0, 1000) == (needed, limit())

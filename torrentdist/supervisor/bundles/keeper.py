@@ -154,9 +154,10 @@ class Keeper:
         self._tell_masters(AT_ONCE)
 
     def _limit(self, bundle: BundleId, digest: Digest) -> None:
-        """Limits a fetch as the assignment says. A local user waits for no limit."""
-        terms = self._terms.get(bundle, ANY_TERMS)
-        self._runtime.transfers.limit(digest, 0 if bundle in self._requested else terms.rate)
+        """Limits a fetch as the assignment says. Neither a local user nor a worker waits for a
+        limit."""
+        waits, terms = bundle in self._requested | self._needed, self._terms.get(bundle, ANY_TERMS)
+        self._runtime.transfers.limit(digest, 0 if waits else terms.rate)
 
     def poke(self) -> None:
         self._wake.set()
