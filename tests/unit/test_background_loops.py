@@ -153,11 +153,13 @@ def test_a_bundle_that_cannot_be_verified_keeps_no_other_from_it(monkeypatch: py
     monkeypatch.setattr(scrubbing, "SETTLE_SECS", 0.0)
     digests = [Digest(digit * 64) for digit in "12"]
     seen: list[Digest] = []
+    others_too = asyncio.Event()
 
     async def verify(digest: Digest) -> list[str]:
         seen.append(digest)
         if digest == digests[0]:
             raise ZeroDivisionError
+        others_too.set()
         return []
 
     store = SimpleNamespace(published=lambda: digests, data_dir="/data")
@@ -165,9 +167,12 @@ def test_a_bundle_that_cannot_be_verified_keeps_no_other_from_it(monkeypatch: py
 
     async def play() -> bool:
         work = asyncio.create_task(scrubbing.scrub(runtime, 3600.0, lambda: None))
-        done, _ = await asyncio.wait({work}, timeout=0.1)
-        work.cancel()
-        return bool(done)
+        looked = asyncio.create_task(others_too.wait())
+        await asyncio.wait({work, looked}, timeout=10, return_when=asyncio.FIRST_COMPLETED)
+        failed = work.done()
+        for task in (work, looked):
+            task.cancel()
+        return failed
 
     assert not asyncio.run(play())
     assert digests == seen
