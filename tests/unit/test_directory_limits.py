@@ -11,8 +11,9 @@ from announced_peers import D1, D2, announce, has, lacks
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest, PeerId
 from torrentdist.model.wire.swarm_messages import PeerRole, SwarmAnnounce, SwarmEntry
-from torrentdist.swarm.directory.admission import limits_for
+from torrentdist.swarm.directory.admission import Admission, limits_for
 from torrentdist.swarm.directory.directory import FULLY_ANSWERED, MAX_PROBLEM_LENGTH, Limits, SwarmDirectory
+from torrentdist.swarm.directory.memberships import Memberships
 
 
 def numbered(number: int) -> Digest:
@@ -182,6 +183,17 @@ def test_only_supervisors_tell_who_uses_a_bundle(role: PeerRole, told: list[str]
     announce(here, "p1", SwarmEntry(digest=D1, complete=True, used_by=["pod-1"]), role=role)
 
     assert told == here.members(D1)[0].entry.used_by
+
+
+def test_guests_that_find_no_room_cost_little() -> None:
+    """A reader could keep a master busy with looks at all of its peers, so that it does not lead."""
+    looks: list[float] = []
+    admission = Admission(Memberships(), Limits(memberships=0), own_host="", expire=looks.append)
+    for role, now in [(PeerRole.CLIENT, 5.0), (PeerRole.STOCK, 5.9), (PeerRole.CLIENT, 6.0), (PeerRole.MASTER, 6.1)]:
+        with pytest.raises(TorrentdistError, match="no room"):
+            admission.check(SwarmAnnounce(peer=PeerId("c"), role=role, port=1, swarms=[has()]), "10.0.0.1", now)
+
+    assert [5.0, 6.0, 6.1] == looks
 
 
 def test_the_dead_make_room() -> None:

@@ -1,8 +1,9 @@
 """Decides whether an announce is accepted, and under which address the peer is known.
 
 Always: every id, number, address and count is checked before anything changes. A full directory
-first forgets silent peers. Guests have a part of its room, so that hosts of the cluster find room
-however many guests come, and each sender has a part of that of the guests.
+first forgets silent peers, for guests at most once a second. Guests have a part of its room, so
+that hosts of the cluster find room however many guests come, and each sender has a part of that of
+the guests.
 Never: change the directory in any other way.
 """
 
@@ -15,8 +16,9 @@ import msgspec
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest, PeerId, peer_id
 from torrentdist.model.ids import digest as checked_digest
-from torrentdist.model.wire.swarm_messages import SwarmAnnounce, SwarmEntry
-from torrentdist.swarm.directory.memberships import GUESTS, Memberships
+from torrentdist.model.wire.swarm_messages import PeerRole, SwarmAnnounce, SwarmEntry
+from torrentdist.swarm.directory.guest_counts import EVERYBODY, GUESTS, sender_of
+from torrentdist.swarm.directory.memberships import Memberships
 from torrentdist.swarm.directory.peer_addresses import address_of
 from torrentdist.swarm.directory.roster import Peer
 
@@ -31,6 +33,8 @@ SENDER_PART: Final = 4
 """The guests of one sender have a quarter of the guests' peers and memberships."""
 HOST_PART: Final = 2
 """Guests at one address have half of its peers."""
+GUESTS_EXPIRE_SECS: Final = 1.0
+"""Time between two looks for silent peers because guests find no room."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +80,7 @@ class Admission:
         self._limits = limits
         self._own_host = own_host
         self._expire = expire
+        self._expired_at = float("-inf")
 
     def check_owner(self, peer: PeerId, owner: str, now: float) -> None:
         """Raises `forbidden` if a peer that lives belongs to another sender."""
@@ -107,13 +112,13 @@ class Admission:
             _check_numbers(entry)
             if known is None or entry.digest not in known.entries:
                 checked_digest(entry.digest)
-                self._check_swarm_room(entry.digest, now)
+                self._check_swarm_room(entry.digest, request.role, now)
                 joined += 1
         if len(named) != len(request.swarms):
             raise TorrentdistError("invalid_request", detail="a swarm is named twice in one announce")
         asked = _WantedRoom(known, host, joined, owner, request.role in GUESTS)
         if self._shortage(asked):
-            self._expire(now)
+            self._make_room(request.role, now)
             if shortage := self._shortage(asked):
                 raise TorrentdistError("not_ready", detail=f"its directory holds {shortage}, and has no room for more")
         return host
@@ -127,10 +132,16 @@ class Admission:
         usable = [host for host in hosts if host]
         return next((host for host in usable if not ip_address(host).is_loopback), usable[0])
 
-    def _check_swarm_room(self, digest: Digest, now: float) -> None:
+    def _make_room(self, role: PeerRole, now: float) -> None:
+        """Forgets silent peers, which costs a look at all peers. For guests it does so rarely."""
+        if role not in GUESTS or now - self._expired_at >= GUESTS_EXPIRE_SECS:
+            self._expired_at = now
+            self._expire(now)
+
+    def _check_swarm_room(self, digest: Digest, role: PeerRole, now: float) -> None:
         limit, swarms = self._limits.peers_per_swarm, self._members.swarms
         if len(swarms.get(digest, ())) >= limit:
-            self._expire(now)
+            self._make_room(role, now)
             if len(swarms.get(digest, ())) >= limit:
                 raise TorrentdistError("not_ready", detail=f"a swarm has {limit} peers, and no room for more")
 
@@ -146,18 +157,17 @@ class Admission:
         return self._guests_shortage(asked) if asked.is_guest and (asked.comes or asked.joined) else ""
 
     def _guests_shortage(self, asked: _WantedRoom) -> str:
-        limits, guests = self._limits, [*self._members.guests.values()]
-        groups = [("clients", GUESTS_PART, guests)]
-        if sender := asked.owner.rpartition("@")[0]:
-            own = [peer for peer in guests if peer.owner.startswith(f"{sender}@")]
-            groups.append((f"clients of {sender}", GUESTS_PART * SENDER_PART, own))
-        for whose, part, peers in groups:
-            if asked.known is None and len(peers) >= limits.peers // part:
-                return f"{len(peers)} {whose}"
-            if (count := sum(len(peer.entries) for peer in peers)) + asked.joined > limits.memberships // part:
-                return f"{count} memberships of {whose}"
-        here = sum(peer.host == asked.host for peer in guests)
-        return f"{here} clients of {asked.host}" if asked.comes and here >= limits.peers_per_host // HOST_PART else ""
+        limits, guests, host = self._limits, self._members.guests, asked.host
+        groups = [("clients", EVERYBODY, GUESTS_PART)]
+        if sender := sender_of(asked.owner):
+            groups.append((f"clients of {sender}", sender, GUESTS_PART * SENDER_PART))
+        for whose, key, part in groups:
+            if asked.known is None and guests.peers[key] >= limits.peers // part:
+                return f"{guests.peers[key]} {whose}"
+            if guests.memberships[key] + asked.joined > limits.memberships // part:
+                return f"{guests.memberships[key]} memberships of {whose}"
+        is_full = asked.comes and guests.at[host] >= limits.peers_per_host // HOST_PART
+        return f"{guests.at[host]} clients of {host}" if is_full else ""
 
 
 def _check_numbers(entry: SwarmEntry) -> None:

@@ -152,8 +152,7 @@ class SwarmDirectory:
         if request.left:
             self.forget(request.peer)
             return host, self._periods.seeding_secs
-        peer = self._members.arrive(request, host, now, self._place_of(request.peer))
-        peer.owner = owner
+        peer = self._members.arrive(request, host, now, self._place_of(request.peer), owner)
         peer.period = self._period_of(peer)
         peer.alive_until = now + 2 * peer.period + self._periods.grace_secs
         return host, peer.period

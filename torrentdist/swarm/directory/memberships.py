@@ -16,14 +16,13 @@ import msgspec
 from torrentdist.model.ids import Digest, PeerId
 from torrentdist.model.wire.swarm_messages import HostCondition, PeerRole, SwarmAnnounce, SwarmEntry
 from torrentdist.swarm.directory.directory_values import HostConditions
+from torrentdist.swarm.directory.guest_counts import GuestCounts
 from torrentdist.swarm.directory.peer_addresses import Hosts
 from torrentdist.swarm.directory.roster import Peer
 from torrentdist.swarm.directory.swarm import Swarm, plan_zone
 from torrentdist.swarm.plan.zoned_crowds import NOWHERE
 
 MAX_PROBLEM_LENGTH: Final = 300
-GUESTS: Final = frozenset({PeerRole.CLIENT, PeerRole.STOCK})
-"""Roles of peers that are no hosts of the cluster."""
 MOST_USERS: Final = 20
 MOST_MOVED: Final = 50_000
 """More changes between two looks make others look at all."""
@@ -65,8 +64,7 @@ class Memberships:
     def __init__(self, networks: Iterable[str] = ()) -> None:
         """`networks`: those whose every address may connect."""
         self.peers: dict[PeerId, Peer] = {}
-        self.guests: dict[PeerId, Peer] = {}
-        """The peers that are guests."""
+        self.guests = GuestCounts()
         self.swarms: dict[Digest, Swarm] = {}
         self.hosts = Hosts(networks)
         self.count = 0
@@ -78,24 +76,23 @@ class Memberships:
         self._holders: dict[Digest, frozenset[PeerId]] = {}
         self._recorded: dict[PeerId, set[Digest]] = {}
 
-    def arrive(self, request: SwarmAnnounce, host: str, now: float, zone: str = NOWHERE) -> Peer:
-        """Applies a checked announce. Returns the peer."""
+    def arrive(self, request: SwarmAnnounce, host: str, now: float, zone: str = NOWHERE, owner: str = "") -> Peer:
+        """Applies a checked announce. Returns the peer. `owner`: as in `Peer`."""
         peer = self.peers.get(request.peer)
-        if peer is not None and (peer.role, peer.zone) != (request.role, zone):
+        if peer is not None and (peer.role, peer.zone, peer.owner) != (request.role, zone, owner):
             self.forget(peer.id)
             peer = None
         if peer is None:
-            peer = Peer(request.peer, request.role, host, request.port, now, zone=zone)
+            peer = Peer(request.peer, request.role, host, request.port, now, zone=zone, owner=owner)
             self.peers[peer.id] = peer
-            if peer.role in GUESTS:
-                self.guests[peer.id] = peer
-            self.hosts.add(host)
+            self._come(peer)
             for digest in self.recorded(peer.id):
                 self._fall_back(peer, digest)
         elif peer.host != host:
-            self.hosts.drop(peer.host)
-            self.hosts.add(host)
-        peer.host, peer.port, peer.tls_port, peer.heard_at = host, request.port, request.tls_port, now
+            self._go(peer)
+            peer.host = host
+            self._come(peer)
+        peer.port, peer.tls_port, peer.heard_at = request.port, request.tls_port, now
         self._enter(peer, request.swarms)
         fetching = any(not peer.entries[digest].complete for digest in peer.named)
         self.fetching += fetching - peer.fetching
@@ -104,7 +101,6 @@ class Memberships:
         return peer
 
     def forget(self, peer: PeerId) -> None:
-        self.guests.pop(peer, None)
         gone = self.peers.pop(peer, None)
         if gone is None:
             return
@@ -112,7 +108,7 @@ class Memberships:
             self._leave(gone, digest)
         self.fetching -= gone.fetching
         self._now_is(peer, HostCondition())
-        self.hosts.drop(gone.host)
+        self._go(gone)
 
     def record(self, digest: Digest, holders: frozenset[PeerId]) -> None:
         """Sets the masters that hold a bundle according to the records. They need not announce it
@@ -130,6 +126,14 @@ class Memberships:
     def recorded(self, peer: PeerId) -> Set[Digest]:
         """Returns the bundles that a master holds according to the records."""
         return self._recorded.get(peer, frozenset())
+
+    def _come(self, peer: Peer) -> None:
+        self.hosts.add(peer.host)
+        self.guests.came(peer)
+
+    def _go(self, peer: Peer) -> None:
+        self.hosts.drop(peer.host)
+        self.guests.came(peer, -1)
 
     def _now_is(self, peer: PeerId, condition: HostCondition) -> None:
         known = self.conditions
@@ -165,7 +169,9 @@ class Memberships:
         else:
             self.revisions.said += 1
         peer.entries[entry.digest] = entry
-        self.count += old is None
+        if old is None:
+            self.count += 1
+            self.guests.joined(peer)
         if old is None or old.complete is not entry.complete:
             self.swarms.setdefault(entry.digest, Swarm(entry.digest)).enter(peer, complete=entry.complete)
         elif entry.done > old.done:
@@ -181,6 +187,7 @@ class Memberships:
     def _leave(self, peer: Peer, digest: Digest) -> None:
         del peer.entries[digest]
         self.count -= 1
+        self.guests.joined(peer, -1)
         self.revisions.moved(digest)
         swarm = self.swarms[digest]
         swarm.leave(peer)
