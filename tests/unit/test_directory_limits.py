@@ -12,6 +12,7 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest, PeerId
 from torrentdist.model.wire.swarm_messages import PeerRole, SwarmAnnounce, SwarmEntry
 from torrentdist.swarm.directory.admission import Admission, limits_for
+from torrentdist.swarm.directory.announce_binding import AnnounceSender
 from torrentdist.swarm.directory.directory import FULLY_ANSWERED, MAX_PROBLEM_LENGTH, Limits, SwarmDirectory
 from torrentdist.swarm.directory.memberships import Memberships
 
@@ -129,15 +130,15 @@ def test_a_directory_has_room_for_as_many_peers_as_the_setting_says() -> None:
 def test_guests_leave_room_for_hosts(role: PeerRole) -> None:
     """A reader's token could fill the directory of every master, so that hosts that start or fetch
     are told to wait."""
-    here = SwarmDirectory(limits=Limits(peers=40, peers_per_host=4, memberships=400))
-    for n in range(4):
+    here = SwarmDirectory(limits=Limits(peers=600, peers_per_host=4, memberships=6000))
+    for n in range(60):
         announce(here, f"c{n}", has(), source=f"10.0.{n // 2}.1", port=n + 1, role=role)
 
-    assert "not_ready" == refusal(here, "c4", has(), source="10.0.2.1", role=role)
-    for n in range(36):
-        announce(here, f"s{n}", has(), lacks(D2), source=f"10.0.{n // 2}.1", port=n + 10)
+    assert "not_ready" == refusal(here, "c60", has(), source="10.0.30.1", role=role)
+    for n in range(540):
+        announce(here, f"s{n}", has(), lacks(D2), source=f"10.1.{n // 4}.1", port=n + 100)
     assert announce(here, "c3", lacks(), source="10.0.1.1", port=4, role=role).you == "10.0.1.1"
-    assert announce(here, "c4", has(), source="10.0.2.9", role=role, now=1e4).you == "10.0.2.9"
+    assert announce(here, "c60", has(), source="10.0.30.9", role=role, now=1e4).you == "10.0.30.9"
 
 
 def test_guests_at_one_address_leave_room_for_its_host() -> None:
@@ -152,27 +153,48 @@ def test_guests_at_one_address_leave_room_for_its_host() -> None:
 
 def test_guests_name_few_swarms() -> None:
     """A few clients of one reader could take all memberships that a master keeps."""
-    here = SwarmDirectory(limits=Limits(swarms_per_peer=30, memberships=100))
-    entries = [has(numbered(n)) for n in range(11)]
+    here = SwarmDirectory(limits=Limits(swarms_per_peer=600, memberships=1000))
+    entries = [has(numbered(n)) for n in range(110)]
 
-    assert "invalid_request" == refusal(here, "c1", *entries[:4], role=PeerRole.CLIENT)
-    assert "not_ready" == refusal(here, "c1", *entries[:3], role=PeerRole.CLIENT, owner="ann@10.0.0.1")
-    for n in range(3):
-        announce(here, f"c{n}", *entries[:3], port=n + 1, role=PeerRole.CLIENT)
-    assert "not_ready" == refusal(here, "c3", *entries[:2], port=9, role=PeerRole.CLIENT)
+    assert "invalid_request" == refusal(here, "c1", *entries[:61], role=PeerRole.CLIENT)
+    assert "not_ready" == refusal(here, "c1", *entries[:51], role=PeerRole.CLIENT, owner="ann@10.0.0.1")
+    for n in range(2):
+        announce(here, f"c{n}", *entries[:49], port=n + 1, role=PeerRole.CLIENT, owner=f"@10.0.0.{n}")
+    assert "not_ready" == refusal(here, "c3", *entries[:3], port=9, role=PeerRole.CLIENT)
     announce(here, "s1", *entries)
 
 
 def test_clients_of_one_sender_leave_room_for_those_of_others() -> None:
     """One reader's token, used at many addresses, could keep everybody else's uploads out of the
     swarm."""
-    here = SwarmDirectory(limits=Limits(peers=80))
-    for n in range(2):
+    here = SwarmDirectory(limits=Limits(peers=2400))
+    for n in range(60):
         announce(here, f"c{n}", has(), source=f"10.0.0.{n}", role=PeerRole.CLIENT, owner=f"ann@10.0.0.{n}")
 
-    assert "not_ready" == refusal(here, "c2", has(), source="10.0.0.9", role=PeerRole.CLIENT, owner="ann@10.0.0.9")
-    announce(here, "c2", has(), source="10.0.0.9", role=PeerRole.CLIENT, owner="ann.b@10.0.0.9")
+    assert "not_ready" == refusal(here, "c60", has(), source="10.0.0.99", role=PeerRole.CLIENT, owner="ann@10.0.0.99")
+    announce(here, "c60", has(), source="10.0.0.99", role=PeerRole.CLIENT, owner="ann.b@10.0.0.99")
     announce(here, "c0", lacks(), source="10.0.0.0", role=PeerRole.CLIENT, owner="ann@10.0.0.0")
+
+
+def test_clients_with_the_shared_token_have_all_room_of_clients() -> None:
+    """Where all users have the token of the daemons, downloads would be told to wait although the
+    directory has room."""
+    here = SwarmDirectory(limits=Limits(peers=800))
+    for n in range(80):
+        sender = AnnounceSender(f"10.0.0.{n}", "token", is_host=False, has_shared_name=True)
+        announce(here, f"c{n}", has(), source=sender.address, role=PeerRole.CLIENT, owner=sender.owner)
+
+    assert (80, 0) == here.counts(D1)
+
+
+@pytest.mark.parametrize("owner", ["", "ann@10.0.0.1"])
+def test_a_small_directory_has_room_for_some_clients(owner: str) -> None:
+    """Where `swarm.most_peers` is small, the third download of a user would be told to wait."""
+    here = SwarmDirectory(limits=limits_for(100))
+    for n in range(20):
+        announce(here, f"c{n}", has(), lacks(D2), source=f"10.0.0.{n}", role=PeerRole.CLIENT, owner=owner)
+
+    assert 20 == here.statistics().peers[PeerRole.CLIENT]
 
 
 @pytest.mark.parametrize(("role", "told"), [(PeerRole.SUPERVISOR, ["pod-1"]), (PeerRole.CLIENT, [])])
@@ -186,7 +208,7 @@ def test_only_supervisors_tell_who_uses_a_bundle(role: PeerRole, told: list[str]
 
 
 def test_guests_that_find_no_room_cost_little() -> None:
-    """A reader could keep a master busy with looks at all of its peers, so that it does not lead."""
+    """A reader could keep a master busy with looks at all of its peers, and with nothing else."""
     looks: list[float] = []
     admission = Admission(Memberships(), Limits(memberships=0), own_host="", expire=looks.append)
     for role, now in [(PeerRole.CLIENT, 5.0), (PeerRole.STOCK, 5.9), (PeerRole.CLIENT, 6.0), (PeerRole.MASTER, 6.1)]:

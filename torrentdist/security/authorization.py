@@ -90,6 +90,11 @@ class Principal(msgspec.Struct, frozen=True):
     def is_host(self) -> bool:
         return self.role is Role.HOST or self.speaks_for_hosts
 
+    @property
+    def has_shared_name(self) -> bool:
+        """Whether others prove the same name."""
+        return self.how in (Proof.NONE, Proof.TOKEN_FILE)
+
 
 LOCAL = Principal("anonymous", Role.OPERATOR, Proof.NONE, speaks_for_hosts=True)
 """A program on this machine: without a token, a daemon listens on loopback only."""

@@ -31,7 +31,7 @@ from torrentdist.host.telemetry.audit_log import Audit
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.events import AccessAudited
 from torrentdist.model.ids import BundleId
-from torrentdist.security.authorization import Proof, Role, check_bundles, check_own, check_role
+from torrentdist.security.authorization import Role, check_bundles, check_own, check_role
 
 Handler = Callable[[Request], Awaitable[Response]]
 OnError = Callable[[Request, Exception], Awaitable[Response]]
@@ -219,8 +219,7 @@ def sharer_of(request: Request) -> str:
     """Returns whose share of the room a request takes. Senders that share one name have a share for
     each address. Anybody else has one, from however many addresses its requests come."""
     sender = principal_of(request)
-    is_shared = sender.how in (Proof.NONE, Proof.TOKEN_FILE)
-    return f"{sender.name}@{request.client.host}" if is_shared and request.client else sender.name
+    return f"{sender.name}@{request.client.host}" if sender.has_shared_name and request.client else sender.name
 
 
 def _audited(operation: Operation, handler: Handler, audit: Audit) -> Handler:

@@ -92,6 +92,7 @@ def _sender(request: Request) -> AnnounceSender:
     return AnnounceSender(
         address=_source(request),
         name=principal.name,
+        has_shared_name=principal.has_shared_name,
         is_host=principal.is_host,
         certificate=None if certificate is None else (certificate.role.value, certificate.id),
         addresses=shown.addresses if isinstance(shown, PeerCertificate) else frozenset(),

@@ -30,7 +30,10 @@ GUESTS_PART: Final = 10
 """Guests together have a tenth of the peers and memberships, and each a tenth of a peer's
 swarms."""
 SENDER_PART: Final = 4
-"""The guests of one sender have a quarter of the guests' peers and memberships."""
+"""The guests of one sender that shares its name with nobody have a quarter of the guests' peers and
+memberships."""
+LEAST_PART: Final = 50
+"""A part of the room is at least as large as this, or as half of the whole if that is less."""
 HOST_PART: Final = 2
 """Guests at one address have half of its peers."""
 GUESTS_EXPIRE_SECS: Final = 1.0
@@ -158,16 +161,23 @@ class Admission:
 
     def _guests_shortage(self, asked: _WantedRoom) -> str:
         limits, guests, host = self._limits, self._members.guests, asked.host
-        groups = [("clients", EVERYBODY, GUESTS_PART)]
+        groups: list[tuple[str, str, tuple[int, ...]]] = [("clients", EVERYBODY, (GUESTS_PART,))]
         if sender := sender_of(asked.owner):
-            groups.append((f"clients of {sender}", sender, GUESTS_PART * SENDER_PART))
-        for whose, key, part in groups:
-            if asked.known is None and guests.peers[key] >= limits.peers // part:
+            groups.append((f"clients of {sender}", sender, (GUESTS_PART, SENDER_PART)))
+        for whose, key, parts in groups:
+            if asked.known is None and guests.peers[key] >= _part(limits.peers, *parts):
                 return f"{guests.peers[key]} {whose}"
-            if guests.memberships[key] + asked.joined > limits.memberships // part:
+            if guests.memberships[key] + asked.joined > _part(limits.memberships, *parts):
                 return f"{guests.memberships[key]} memberships of {whose}"
-        is_full = asked.comes and guests.at[host] >= limits.peers_per_host // HOST_PART
+        is_full = asked.comes and guests.at[host] >= _part(limits.peers_per_host, HOST_PART)
         return f"{guests.at[host]} clients of {host}" if is_full else ""
+
+
+def _part(room: int, *parts: int) -> int:
+    """Returns how large this part of the room is, or a part of that part."""
+    for part in parts:
+        room = max(room // part, min(LEAST_PART, room // 2))
+    return room
 
 
 def _check_numbers(entry: SwarmEntry) -> None:

@@ -27,6 +27,8 @@ class AnnounceSender(msgspec.Struct, frozen=True):
     """The address that the request came from."""
     name: str = ""
     """The name that the sender has proven."""
+    has_shared_name: bool = False
+    """Whether others have this name too."""
     is_host: bool = True
     """Whether the sender has proven that it is one of the cluster's hosts."""
     certificate: tuple[str, str] | None = None
@@ -36,8 +38,9 @@ class AnnounceSender(msgspec.Struct, frozen=True):
 
     @property
     def owner(self) -> str:
-        """The owner of the sender's peers. No other sender may announce for them."""
-        return "" if self.is_host else f"{self.name}@{self.address}"
+        """The owner of the sender's peers. No other sender may announce for them. It has no name if
+        the sender shares its own."""
+        return "" if self.is_host else f"{'' if self.has_shared_name else self.name}@{self.address}"
 
 
 class RegisteredHost(msgspec.Struct, frozen=True):
