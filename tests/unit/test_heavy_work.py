@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
+from records_of import bundle, digest_of, snapshot
 from zookeeper_fixtures import eventually
 
 from torrentdist.bundle.metafile import Metafile
@@ -22,10 +23,11 @@ from torrentdist.host.http.operation import api_app, operations_of
 from torrentdist.host.http.web import PRINCIPAL
 from torrentdist.host.process.heavy_work import AT_ONCE, in_heavy_thread, in_writing_thread, until_ended
 from torrentdist.host.recent_results import KEPT, RecentResults
+from torrentdist.master.bundles.metafile_api import MetafileApi
 from torrentdist.master.reads import reuse_api
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
-from torrentdist.security.authorization import Principal, Proof, Role
+from torrentdist.security.authorization import TOKEN_HOLDER, Principal, Proof, Role
 
 pytestmark = pytest.mark.anyio
 
@@ -128,6 +130,46 @@ async def test_heavy_requests_of_one_sender_keep_nobody_else_waiting(
 
     assert (200, 1) == (modest, at_once)
     assert [200] * 10 == await asyncio.gather(*greedy)
+
+
+async def test_what_hosts_fetch_does_not_wait_for_the_turn_of_one_of_them() -> None:
+    """If this fails, hosts behind one address wait for each other's updates and metafiles, as one
+    sender does for its own."""
+    known, slow = digest_of("known"), digest_of("slow")
+    may_end, begun = asyncio.Event(), list[Digest]()
+
+    async def update_to(_: Digest, among: list[Digest]) -> bytes:
+        begun.extend(among)
+        if slow in among:
+            await may_end.wait()
+        return b"update"
+
+    async def raw_metafile(_: Digest) -> bytes:
+        return b"metafile"
+
+    records = SimpleNamespace(readable_by=lambda _: snapshot([bundle("b")]), snapshot=snapshot)
+    store = SimpleNamespace(update_to=update_to)
+    core: Any = SimpleNamespace(records=records, host=SimpleNamespace(runtime=SimpleNamespace(store=store)))
+    swarms: Any = SimpleNamespace(names=lambda _: [], tracker_urls=lambda _: [])
+    metafiles: Any = SimpleNamespace(of=raw_metafile)
+    app = api_app(operations_of(MetafileApi(core, swarms, metafiles, lambda _: None, max_body=1000)))
+
+    async def as_host(scope: Any, receive: Any, send: Any) -> None:
+        await app({**scope, PRINCIPAL: TOKEN_HOLDER}, receive, send)
+
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=as_host), base_url="http://m") as client:
+
+        async def ask(have: str) -> bytes:
+            return (await client.get("/v1/bundles/b/metafile", params={"have": have})).content
+
+        assert b"update" == await ask(known)
+        waiting = [asyncio.create_task(ask(slow)) for _ in range(2)]
+        await eventually(lambda: slow in begun)
+        async with asyncio.timeout(10.0):
+            assert (b"update", b"metafile") == (await ask(known), await ask(""))
+        may_end.set()
+        assert [b"update"] * 2 == await asyncio.gather(*waiting)
+    assert [known, slow] == begun
 
 
 async def test_requests_do_not_wait_for_files_that_are_written() -> None:

@@ -77,8 +77,7 @@ class MetafileApi(Routes, msgspec.Struct, frozen=True):
         if (where := giver_of(self.core, self.swarms, request, what, len(raw), path)) is not None:
             return RedirectResponse(where, headers={DIGEST: digest})
         if flag_parameter(request, "tracker"):
-            async with heavy_turn(request):
-                raw = await in_heavy_thread(with_trackers, raw, self.swarms.tracker_urls(digest))
+            raw = await in_heavy_thread(with_trackers, raw, self.swarms.tracker_urls(digest))
         return await _metafile_response(request, raw, digest, kind)
 
     async def _update(self, request: Request, record: BundleRecord) -> bytes:
@@ -88,11 +87,14 @@ class MetafileApi(Routes, msgspec.Struct, frozen=True):
         names = request.query_params.get("have", "").split(",")[:MOST_BASES]
         bases = [ids.digest(name) for name in names if name]
         mine = [base for base in bases if may_read_content(principal_of(request), self.swarms.names(base))]
+
+        async def compute() -> bytes:
+            async with heavy_turn(request):
+                return await store.update_to(digest, mine)
+
         if mine:
             key = Digest(hashlib.sha256("".join([digest, *mine]).encode()).hexdigest())
-            async with heavy_turn(request):
-                update = await self.updates.get(key, lambda: store.update_to(digest, mine))
-            if update:
+            if update := await self.updates.get(key, compute):
                 return update
         if flag_parameter(request, "whole") and record.size <= MOST_WHOLE_BYTES:
             return await self.updates.get(digest, lambda: store.whole(digest)) or b""
@@ -153,8 +155,7 @@ def giver_of(core: MasterCore, swarms: Swarms, request: Request, digest: Digest,
 async def _metafile_response(request: Request, raw: bytes, digest: str, kind: str = METAFILE_TYPE) -> Response:
     headers = {DIGEST: digest, "Vary": "Accept-Encoding"}
     if "gzip" in request.headers.get("accept-encoding", ""):
-        async with heavy_turn(request):
-            raw = await in_heavy_thread(gzip.compress, raw, 3)
+        raw = await in_heavy_thread(gzip.compress, raw, 3)
         headers["Content-Encoding"] = "gzip"
     return Response(raw, media_type=kind, headers=headers)
 
