@@ -42,6 +42,7 @@ from simulation.work_rate import WorkRate
 
 import torrentdist.log
 from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.host.process.background_loops import LOOP_FAILED
 from torrentdist.http.api_calls import Broken
 from torrentdist.http.http_values import HttpError
 from torrentdist.model.errors import TorrentdistError
@@ -53,6 +54,13 @@ CALM_SECS = 150.0
 REST_SECS = 3.0
 FAILURES = (TorrentdistError, OSError, HttpError, Broken)
 """Errors that faults of a story may cause anywhere."""
+EXPECTED = frozenset(
+    {
+        *("closing", "disk_full", "disk_error", "port_in_use", "os_error", "bug", "zookeeper_unavailable"),
+        *("id_taken", "later_release"),
+    }
+)
+"""Codes of errors that may end a daemon or one of its loops in a story."""
 QUIET_ANSWERS_SECS = 24.0
 """How long masters keep their answers where no user has to try again for long."""
 QUIET_KEPT = KeptRecords(removed=30.0, silent_upload=15.0, ended_job=25.0)
@@ -92,10 +100,9 @@ class StoryRunner:
             self.lines.append(f"{self.loop.now - 1000:9.4f}     {HERE.get().name} {level}: {event} {fields}"[:400])
 
     def _note_mistake(self, event: str, told: object) -> None:
-        """Notes what a daemon logs with a traceback, and goes on after. Disks and networks fail in
-        stories, and that is no mistake of ours."""
+        """Notes mistakes of ours that a daemon logs with a traceback, and goes on after."""
         error = sys.exception() if told is True else told
-        if self._cluster is None or not isinstance(error, Exception) or isinstance(error, FAILURES):
+        if self._cluster is None or not isinstance(error, Exception) or not is_mistake(event, error):
             return
         if HERE.get().alive:
             self._cluster.note_bug(f"{HERE.get().name} logs {event!r}: {error!r}", error)
@@ -214,21 +221,18 @@ class StoryRunner:
             await asyncio.sleep(1.0)
 
 
+def is_mistake(event: str, error: Exception) -> bool:
+    """Whether an error that a daemon logs is a mistake of ours. Disks and networks fail in stories,
+    but a loop that must begin anew should have known what to do about most errors."""
+    if event == LOOP_FAILED and not isinstance(error, OSError):
+        return getattr(error, "code", "") not in EXPECTED
+    return not isinstance(error, FAILURES)
+
+
 def _bugs(cluster: SimulatedCluster, loop: VirtualLoop) -> list[str]:
     found = [f"a daemon's error: {bug}" for bug in cluster.bugs]
     found += [f"an error that nobody handled: {error}" for error in loop.errors]
-    expected = {
-        "closing",
-        "disk_full",
-        "disk_error",
-        "port_in_use",
-        "os_error",
-        "bug",
-        "zookeeper_unavailable",
-        "id_taken",
-        "later_release",
-    }
-    found += [f"{name} ended with {code}: {text}" for name, code, text in cluster.ends if code not in expected]
+    found += [f"{name} ended with {code}: {text}" for name, code, text in cluster.ends if code not in EXPECTED]
     return found
 
 

@@ -9,9 +9,14 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from simulation.found_stories import found_stories
 from simulation.simulated_engine import SimulatedEngine
+from simulation.story_runner import is_mistake
 
+from torrentdist.host.process.background_loops import LOOP_FAILED
+from torrentdist.http.api_calls import Broken
+from torrentdist.model.errors import TorrentdistError
 from torrentdist.swarm.engine.engine import Engine
 
 ROOT = Path(__file__).parent.parent.parent
@@ -32,6 +37,25 @@ def test_the_simulated_engine_has_the_interface_of_the_real_one() -> None:
     set_at_start = {"host", "port", "tls_port", "on_entered"}
 
     assert real <= simulated | set_at_start
+
+
+@pytest.mark.parametrize(
+    ("event", "error", "is_told"),
+    [
+        (LOOP_FAILED, TorrentdistError("not_leader"), True),
+        (LOOP_FAILED, Broken("no answer", sent=False), True),
+        (LOOP_FAILED, ZeroDivisionError(), True),
+        (LOOP_FAILED, TorrentdistError("closing", what="it"), False),
+        (LOOP_FAILED, OSError(5, "EIO"), False),
+        ("a fetch failed", ZeroDivisionError(), True),
+        ("a fetch failed", TorrentdistError("not_leader"), False),
+        ("a fetch failed", Broken("no answer", sent=False), False),
+    ],
+)
+def test_a_story_finds_mistakes_that_a_daemon_logs(event: str, error: Exception, is_told: bool) -> None:
+    """If this fails, no story finds a loop of a daemon that fails for ever, or each story finds
+    what its own faults did."""
+    assert is_told is is_mistake(event, error)
 
 
 def test_a_story_repeats_to_the_byte() -> None:

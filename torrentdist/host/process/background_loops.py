@@ -16,6 +16,9 @@ from torrentdist.model.backoff import Retry, kind_of
 
 log = get_logger()
 
+LOOP_FAILED: Final = "a loop of the daemon failed and begins anew"
+"""The message about it in the log."""
+
 FIRST_PAUSE_SECS: Final = 0.5
 LONGEST_PAUSE_SECS: Final = 10.0
 WELL_SECS: Final = 60.0
@@ -37,7 +40,7 @@ async def repeated(name: str, run: Run) -> None:
             if time.monotonic() - began >= WELL_SECS:
                 trouble.succeeded()
             if trouble.failed(kind_of(error)):
-                log.error("a loop of the daemon failed and begins anew", loop=name, reason=str(error), exc_info=error)
+                log.error(LOOP_FAILED, loop=name, reason=str(error), exc_info=error)
         await asyncio.sleep(trouble.pause_secs)
 
 
