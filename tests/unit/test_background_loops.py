@@ -125,6 +125,7 @@ def test_a_loop_that_fails_begins_anew(error: Exception, monkeypatch: pytest.Mon
         start_loops([Room(loops=[Loop("a", fails_twice)])], When.STARTED, loops)
         async with asyncio.timeout(10):
             await well.wait()
+        assert {"a": 2} == loops.failures
         failed = loops.has_failed
         await loops.stop()
         return begun, failed or len(asyncio.all_tasks()) > 1

@@ -3,6 +3,7 @@ them."""
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import shutil
@@ -69,6 +70,21 @@ def test_every_query_names_an_existing_metric(path: Path) -> None:
 def test_the_dashboard_shows_every_metric() -> None:
     """An operator would look in vain for a new metric."""
     assert METRICS.keys() - names_in(DASHBOARD) == set()
+
+
+def test_the_failures_of_every_loop_that_begins_anew_have_a_series() -> None:
+    """An operator would not find which loop fails in the list of metrics, or the number of series
+    would not be the one that is told there."""
+    names: set[str] = set()
+    for path in (ROOT / "torrentdist").rglob("*.py"):
+        calls = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
+        for call in calls:
+            called = getattr(call.func, "id", getattr(call.func, "attr", ""))
+            is_repeated = called in ("Loop", "repeat") and all(word.arg != "ends_daemon" for word in call.keywords)
+            if is_repeated and call.args and isinstance(call.args[0], ast.Constant):
+                names.add(call.args[0].value)
+
+    assert names == set(METRICS["loop_failures_total"].labels["loop"])
 
 
 def test_names_follow_prometheus() -> None:

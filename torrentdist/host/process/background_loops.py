@@ -3,11 +3,12 @@ together.
 
 Always: `failed` returns or raises when any loop ends, so that the daemon does not run on without
 it. A loop that is repeated begins anew after each failure, after a pause that grows. Its failure is
-logged once until it has run well for a while.
+logged once until it has run well for a while, and each failure is counted.
 """
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
@@ -28,7 +29,7 @@ Run = Callable[[], Coroutine[Any, Any, None]]
 """Runs a loop from its beginning."""
 
 
-async def repeated(name: str, run: Run) -> None:
+async def repeated(name: str, run: Run, failures: Counter[str]) -> None:
     """Runs a loop, and runs it again whenever it fails. Returns when it does."""
     trouble = Retry(FIRST_PAUSE_SECS, LONGEST_PAUSE_SECS)
     while True:
@@ -37,6 +38,7 @@ async def repeated(name: str, run: Run) -> None:
             await run()
             return
         except Exception as error:
+            failures[name] += 1
             if time.monotonic() - began >= WELL_SECS:
                 trouble.succeeded()
             if trouble.failed(kind_of(error)):
@@ -49,10 +51,13 @@ class Background:
         self._tasks: set[asyncio.Task[None]] = set()
         self._passing: set[asyncio.Task[None]] = set()
         self._ended: asyncio.Event = asyncio.Event()
+        self.failures: Counter[str] = Counter()
+        """How often each loop that begins anew has failed, by its name."""
 
     def repeat(self, name: str, run: Run) -> None:
         """Starts a loop that begins anew when it fails: what it lost, it finds again."""
-        self.spawn(name, repeated(name, run))
+        self.failures.setdefault(name, 0)
+        self.spawn(name, repeated(name, run, self.failures))
 
     def spawn(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         """Starts a loop whose failure ends the daemon."""

@@ -31,6 +31,8 @@ def host_samples(host: HostDaemon) -> Iterator[Sample]:
     yield Sample("fetch_silence_seconds", host.event_counts.silence_secs())
     yield Sample("log_lines_dropped_total", dropped_lines())
     yield Sample("trace_spans_dropped_total", host.traces.dropped)
+    for name, count in host.background.failures.items():
+        yield Sample("loop_failures_total", count, {"loop": name})
     yield Sample("masters_answering", host.agent.picture.answered)
     yield Sample("zookeeper_connected", float(host.zookeeper.state is SessionState.CONNECTED))
     if host.guard.tls is not None:

@@ -25,6 +25,14 @@ ATTENTION: Final = (
 )
 """Kinds of what needs attention, the worst first."""
 LARGER: Final = "larger"
+LOOPS: Final = (
+    *("events", "agent", "disk", "certificates", "swarm certificates", "scrub", "audit", "revocations"),
+    *("elections", "vacancies", "absences", "records", "replication", "directory", "policies", "presence"),
+    *("history", "grants", "places", "jobs", "znode watch", "ids", "keeper", "high mark", "border", "pushes"),
+    *("URLs for pods", "assigning", "isolation", "output", "applications", "reporting"),
+)
+"""Parts of daemons that begin anew when they fail: those of every daemon, of masters, of
+supervisors."""
 
 
 def size_class(size: int) -> str:
@@ -108,6 +116,7 @@ _EVERY: Final = [
             "swarm_downloaded_bytes_total": "Payload bytes received from peers",
             "holder_copies_total": "Copies of bundles that masters sent to this host; half a bundle counts 0.5",
             "hash_failures_total": "Pieces that did not match their digest, and were fetched again",
+            "loop_failures_total": ("Failures of parts of this daemon, each of which began anew", {"loop": LOOPS}),
             "log_lines_dropped_total": "Log lines that could not be written",
             "trace_spans_dropped_total": "Spans that could not be sent to the collector of traces.endpoint",
             "fetch_ends_total": (
