@@ -4,6 +4,7 @@ goodbyes."""
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,7 +25,7 @@ RECORDS = st.tuples(st.sampled_from(DIGESTS), st.frozensets(PEERS))
 
 @settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.one_of(ARRIVALS, PEERS, RECORDS), max_size=30))
-def test_counts_agree_with_a_look_at_all_peers(history: list[object]) -> None:
+def test_counts_agree_with_a_look_at_all_peers(history: list[Any]) -> None:
     """If this fails, clients that have gone keep others out for ever, or one sender's clients find
     more room than its part."""
     members = Memberships()

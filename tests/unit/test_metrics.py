@@ -82,7 +82,7 @@ def test_the_failures_of_every_loop_that_begins_anew_have_a_series() -> None:
             called = getattr(call.func, "id", getattr(call.func, "attr", ""))
             is_repeated = called in ("Loop", "repeat") and all(word.arg != "ends_daemon" for word in call.keywords)
             if is_repeated and call.args and isinstance(call.args[0], ast.Constant):
-                names.add(call.args[0].value)
+                names.add(str(call.args[0].value))
 
     assert names == set(METRICS["loop_failures_total"].labels["loop"])
 
