@@ -6,11 +6,13 @@ Always: a complaint names the host and what it has left. Nothing here asks a dae
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 from simulation.history import History
 from simulation.invariants import Invariants, published
@@ -20,6 +22,7 @@ from simulation.simulated_engine import SimulatedEngine
 from simulation.simulated_host import Host
 from simulation.simulated_runs import SimulatedRunning
 
+from torrentdist.host.process.background_loops import repeated
 from torrentdist.supervisor.exclusivity.barriers import resource_of
 
 BUSY_SECS = 3.0
@@ -33,6 +36,12 @@ MOST_ALIKE = 12
 TEMPORARY = re.compile(r"\.tmp$|^\.torrentdist-|-part$|^[0-9a-f]{64}\.[0-9a-f]{16}$")
 OF_RUNS = frozenset({"spec.json.tmp", "status.json.tmp"})
 """The next write of a run goes over them, and they go with the run."""
+
+
+def _kind_of(task: asyncio.Task[Any]) -> str:
+    """Returns what a task runs. Loops that begin anew are told apart by their names."""
+    function = str(task.get_coro()).split()[2]
+    return f"{function} {task.get_name()}" if function == repeated.__qualname__ else function
 
 
 class LeftOver:
@@ -101,7 +110,7 @@ class LeftOver:
                 yield f"{host.name} has left the metafile {name[:40]}"
 
     def _tasks(self, host: Host) -> Iterator[str]:
-        undone = Counter(str(task.get_coro()).split()[2] for task in set(host.process.tasks) if not task.done())
+        undone = Counter(_kind_of(task) for task in set(host.process.tasks) if not task.done())
         for name, count in undone.items():
             if count > MOST_ALIKE + len(self._cluster.hosts):
                 yield f"{host.name} has {count} tasks {name}"
