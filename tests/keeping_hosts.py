@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from scripted_masters import Answer, Heard, Master
 
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.host.process.background_loops import repeated
 from torrentdist.host.process.host_daemon import HostDaemon
 from torrentdist.model.configuration.config import ClientConfig, CodeDistributorConfig, Config, SupervisorConfig
 from torrentdist.model.ids import BundleId
@@ -46,7 +48,7 @@ async def keeping(
     host = await Supervisor(config).open_host()
     keeper = bundle_room(host).keeper
     keeper.knows_assignment = True
-    loop = asyncio.create_task(keeper.run())
+    loop = asyncio.create_task(repeated("keeper", keeper.run, Counter()))
     try:
         yield host, keeper
     finally:

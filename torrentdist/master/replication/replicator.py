@@ -13,7 +13,6 @@ from torrentdist.cluster import paths
 from torrentdist.cluster.records.record_index import Follower, RecordIndex
 from torrentdist.cluster.records.snapshot import BundleEntry, ClusterSnapshot
 from torrentdist.cluster.session.znode_operations import Check, Create, Delete, Op, Set, TransactionFailed
-from torrentdist.host.process.background_loops import repeated
 from torrentdist.log import get_logger
 from torrentdist.master.changes.record_loop import bug
 from torrentdist.master.leading.leadership import Leadership
@@ -57,6 +56,7 @@ class Replicator:
         self._leadership = leadership
         self._fetches = fetches
         self._attempts = attempts
+        self._mirror.on_change.append(attempts.poke)
         self._config = core.config.replication
         self._failed = Retry(FIRST_RETRY_SECS, LONGEST_RETRY_SECS)
         self._follower = Follower()
@@ -69,16 +69,14 @@ class Replicator:
         self._arriving_before: frozenset[Digest] = frozenset()
 
     async def run(self) -> None:
-        self._mirror.on_change.append(self._attempts.poke)
+        """Replicates, for ever. Fetches go on if it fails, and end only with the daemon."""
         try:
-            await repeated("replication", self._rounds)
-        finally:
+            while True:
+                planned_at, longest = await self.round()
+                await self._attempts.wait(self._attempts.secs_until_next(planned_at, longest))
+        except asyncio.CancelledError:
             self._fetches.cancel()
-
-    async def _rounds(self) -> None:
-        while True:
-            planned_at, longest = await self.round()
-            await self._attempts.wait(self._attempts.secs_until_next(planned_at, longest))
+            raise
 
     async def _stale(self) -> frozenset[Digest]:
         return frozenset([d for d in self._runtime.store.arriving() if await self._is_stale(d)])

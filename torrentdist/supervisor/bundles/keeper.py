@@ -19,7 +19,6 @@ from torrentdist.bundle.files.durability import as_failure
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.store.store import KeepReason, StoredBundle
 from torrentdist.host.host_parts import AT_ONCE
-from torrentdist.host.process.background_loops import repeated
 from torrentdist.host.process.host_daemon import HostDaemon
 from torrentdist.log import get_logger
 from torrentdist.model.backoff import pause_secs, secs_until_retry
@@ -298,14 +297,16 @@ class Keeper:
         return frozenset(claims)
 
     async def run(self) -> None:
+        """Keeps the bundles, for ever. Fetches go on if it fails, and end only with the daemon."""
         try:
-            await repeated("keeper", self._keep)
-        finally:
+            await self._keep()
+        except asyncio.CancelledError:
             fetches = list(self._fetches.values())
             for fetch in fetches:
                 fetch.cancel()
             # The tasks use resources that are closed after this.
             await asyncio.gather(self._forgetting.close(), *fetches, return_exceptions=True)
+            raise
 
     async def _keep(self) -> None:
         while True:
