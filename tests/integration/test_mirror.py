@@ -11,7 +11,7 @@ from zookeeper_fixtures import Connect, TcpProxy, eventually
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.records.mirror import WHOLE_CLUSTER, Mirror, MirrorPlan, of_supervisor
-from torrentdist.cluster.session.znode_operations import Stat
+from torrentdist.cluster.session.znode_operations import SessionState, Stat
 from torrentdist.cluster.session.zookeeper_session import Watch, ZooKeeper
 from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper
 from torrentdist.model.configuration.config import ZooKeeperConfig
@@ -291,6 +291,50 @@ async def test_what_a_lost_watch_hides_is_seen_by_looking_again(
     finally:
         await mirror.close()
         await deaf.close()
+
+
+class Wiped(ZooKeeper):
+    """A client that comes to a wiped ensemble just as it reads the list of bundles again."""
+
+    wipe: Callable[[], Awaitable[None]] | None = None
+
+    async def children(self, path: str, watch: Watch | None = None) -> list[str] | None:
+        if path == paths.BUNDLES and self.wipe is not None:
+            wipe, self.wipe = self.wipe, None
+            await wipe()
+            for tell in self.on_state:
+                tell(SessionState.CONNECTED)
+        return await super().children(path, watch)
+
+
+async def test_a_wiped_tree_is_never_a_cluster_without_bundles(
+    connect: Connect, follow: Follow, zookeeper: EmbeddedZooKeeper, chroot: str
+) -> None:
+    """If this fails, users are told for a moment that all their bundles are gone, when ZooKeeper
+    comes back empty."""
+    other, wiped = await connect(), Wiped(ZooKeeperConfig(servers=zookeeper.addresses, chroot=chroot))
+    await other.ensure(paths.BUNDLES)
+    await other.set(paths.CLUSTER, encode(ClusterRecord(id="c", announce_key="k")))
+    await put_bundle(other, "one")
+    await wiped.start(10.0)
+
+    async def wipe() -> None:
+        for name in await other.children(paths.BUNDLES) or ():
+            await other.delete(f"{paths.BUNDLES}/{name}")
+        await other.delete(paths.CLUSTER)
+
+    try:
+        mirror = await follow(wiped)
+        shown: list[tuple[bool, int]] = []
+        mirror.on_change.append(lambda: shown.append((mirror.snapshot.present, len(mirror.snapshot.bundles))))
+        wiped.wipe = wipe
+        await put_bundle(other, "two")
+        await mirror.wait_for(lambda s: not s.present, 10.0)
+
+        assert (True, 0) not in shown
+    finally:
+        await mirror.close()
+        await wiped.close()
 
 
 async def test_a_wait_has_a_deadline(connect: Connect, follow: Follow) -> None:

@@ -121,6 +121,22 @@ async def test_a_good_file_is_shown_with_its_age_and_without_a_leader(tmp_path: 
     assert age > 1e6
 
 
+async def test_a_tree_that_may_have_been_wiped_says_less_than_the_file(tmp_path: Path) -> None:
+    """If this fails, users are told for a moment that all their bundles are gone, when ZooKeeper
+    comes back empty."""
+    (tmp_path / NAME).write_bytes(encode_saved(SAVED))
+    zookeeper = ZooKeeper(ZooKeeperConfig())
+    mirror = Mirror(zookeeper)
+    mine = Records(ME, tmp_path, zookeeper, mirror, Http(), SavingPace(1, 1.0))
+    await mine.load()
+    mirror.snapshot = SNAPSHOT
+    before = mine.from_file()
+    mirror.snapshot = ClusterSnapshot()  # not confirmed yet
+
+    assert (False, True) == (before, mine.from_file())
+    assert SNAPSHOT.bundles == mine.snapshot().bundles
+
+
 def test_older_records_never_replace_newer_ones() -> None:
     """If this fails, a lagging ZooKeeper server turns a master's file back to an older state."""
 

@@ -107,6 +107,8 @@ class Mirror:
         """Counts how often something was marked stale. A round covers all marks made before it
         began."""
         self._dealt_with = -1
+        self._connections = 0
+        """Counts how often the session was connected."""
         self._wake = asyncio.Event()
         self._advanced = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -194,6 +196,7 @@ class Mirror:
 
     def _on_state(self, state: SessionState) -> None:
         if state is SessionState.CONNECTED:
+            self._connections += 1
             self._mark(self._everything())
 
     def _everything(self) -> list[Look]:
@@ -239,8 +242,9 @@ class Mirror:
 
     async def _round(self) -> None:
         """Reads everything stale and all children that this reveals, then publishes one new
-        snapshot."""
-        marks = self._marks
+        snapshot. After a new connection it waits for the next round, which reads everything: the
+        tree may be another one."""
+        marks, connections = self._marks, self._connections
         room = asyncio.Semaphore(_IN_FLIGHT)
         work, self._stale = self._stale, set()
         while work:
@@ -251,6 +255,8 @@ class Mirror:
                 self._stale |= left | found
                 raise
             work = found
+        if connections != self._connections:
+            return
         zxid = self._zk.last_zxid
         self._publish()
         if not self._stale:

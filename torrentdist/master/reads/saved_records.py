@@ -135,7 +135,6 @@ class Records:
         self._pace = pace
         self.secrets = SharedSecrets(zookeeper, self.snapshot)
         self._readable = ReadableRecords()
-        self._mirrored = False
         self._on_disk: SavedRecords | None = None
         self._written: tuple[int, float] = (0, float("-inf"))
         """Version of the snapshot that was written last, and the time.monotonic() of the write."""
@@ -190,11 +189,9 @@ class Records:
         return self._zookeeper.server_now()
 
     def from_file(self) -> bool:
-        """Whether answers come from the file."""
-        if self.lacks_cluster():  # a wiped tree says less than the file
-            self._mirrored = False
-        self._mirrored = self._mirrored or self._mirror.snapshot.present
-        return not self._mirrored
+        """Whether answers come from the file: nothing was read yet, or a wiped tree, which says
+        less."""
+        return not self._mirror.snapshot.present
 
     def stale_secs(self) -> float | None:
         """Returns how old the answers are; None: they are fresh, or there are no records at all."""
