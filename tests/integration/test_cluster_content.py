@@ -19,7 +19,6 @@ from cluster_clients import zookeeper_of
 from cluster_fixtures import Cluster, NewCluster, make_source, picture, until
 from patience import patient
 
-from torrentdist.model.rendezvous import rendezvous
 from torrentdist.testing.sample_trees import NESTED, ODD_NAMES, some_bytes, write_tree
 
 
@@ -234,23 +233,23 @@ def test_a_metafile_that_is_about_to_come_is_waited_for(cluster: Cluster, tmp_pa
     assert answer.content == cluster.http.get(f"{cluster.url(cluster.masters()[0])}/v1/bundles/soon/metafile").content
 
 
-def test_a_large_metafile_comes_from_hosts_that_have_it(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_large_metafile_comes_from_hosts_that_have_it(new_cluster: NewCluster, tmp_path: Path) -> None:
     """Three masters would send the metafile of a bundle of many files to each of a thousand hosts.
-    It takes long: a bundle of very many files is made."""
+    It takes long: a cluster starts, and a bundle of very many files is made."""
+    cluster = new_cluster(masters=1, supervisors=3)
     source = tmp_path / "many"
     write_tree(source, {f"{'a long name ' * 15}{number}": b"%d" % number for number in range(1500)})
-    uploaded = cluster.upload(source, "many-names")
-    for host in cluster.supervisors():
+    uploaded = cluster.upload(source, "many-names", replicas=1)
+    *earlier, last = cluster.supervisors()
+    for host in earlier:
         cluster.run("bundle", "distribute", "many-names", "--supervisors", host).ok()
-    first = rendezvous([cluster.url(master) for master in cluster.masters()], cluster.supervisors()[0])[0]
-    url = f"{first}/v1/bundles/many-names/metafile"
-    answers = [cluster.http.get(url, params={"for": f"another-{number}"}) for number in range(3)]
-    sent_on = answers[-1]
+    url = f"{cluster.url('master-1')}/v1/bundles/many-names/metafile"
+    sent_on = cluster.http.get(url, params={"for": last})
     from_host = cluster.http.get(sent_on.headers["location"])
 
     assert cluster.http.get(url).content == from_host.content
     assert uploaded["digest"] == sent_on.headers["x-digest"]
-    assert all(cluster.published(host, uploaded["digest"]) for host in cluster.supervisors())
+    assert all(cluster.published(host, uploaded["digest"]) for host in earlier)
 
 
 @pytest.mark.case("A28")
