@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import logging
 from collections.abc import AsyncIterator
 
 import httpx
@@ -29,6 +30,7 @@ from torrentdist.host.http.web import (
     read_body,
 )
 from torrentdist.host.process.listening_sockets import bind_socket
+from torrentdist.log import show_lines
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.events import AccessAudited
 from torrentdist.security.authorization import LOCAL, Role
@@ -241,6 +243,16 @@ class SomeRoutes(DeclaredRoutes):
         """A thing."""
         return Response("thing")
 
+    @operation("GET", "/v1/parts", None, Role.READER)
+    async def parts(self, request: Request) -> Response:
+        """What fails after it has begun."""
+
+        async def half() -> AsyncIterator[bytes]:
+            yield b"half"
+            raise TorrentdistError("bundle_not_found", id="b")
+
+        return StreamedAnswer(half())
+
     @operation("PUT", "/v1/thing", None, Role.READER, max_body=10)
     async def put(self, request: Request) -> Response:
         """What fails."""
@@ -270,6 +282,28 @@ async def test_every_failure_is_an_error_of_the_table(
 
     assert (status, allow) == (answer.status_code, answer.headers.get("allow", ""))
     assert not error or error == answer.json()["error"]
+
+
+async def test_an_answer_that_ends_with_a_known_error_is_no_mistake_of_ours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A bundle that is removed while somebody reads it would leave a traceback in the log of its
+    host."""
+    app = api_app(SomeRoutes().operations())
+    sent: list[Message] = []
+    events: list[str] = []
+    monkeypatch.setattr("torrentdist.log._shown", None)
+    show_lines(lambda level, event, fields: events.append(event), logging.INFO)
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "GET", "path": "/v1/parts", "headers": [], "query_string": b"", PRINCIPAL: LOCAL}
+    with pytest.raises(RuntimeError, match="already started"):
+        await app(scope, asyncio.Event().wait, send)  # type: ignore[arg-type]
+
+    assert b"half" == sent[1]["body"]
+    assert [] == events
 
 
 async def test_a_change_that_the_end_of_its_daemon_cuts_off_is_not_told_as_made() -> None:

@@ -90,6 +90,8 @@ async def on_torrentdist_error(_: Request, exc: Exception) -> Response:
 
 
 async def on_unexpected_error(request: Request, exc: Exception) -> Response:
+    if isinstance(exc, RuntimeError) and isinstance(exc.__cause__, TorrentdistError):
+        return await on_torrentdist_error(request, exc.__cause__)  # its answer had begun, and CutShort tells of it
     log.error("request failed", path=request.url.path, sender=str(request.scope.get(PRINCIPAL)), exc_info=exc)
     error = TorrentdistError("internal", detail=f"{type(exc).__name__} in {request.url.path}")
     return json_response(error.to_wire(), status=error.http_status)
