@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec.structs import replace
 
-from torrentdist.model.access.envelope import KEY_BYTES, SIGNATURE_BYTES
+from torrentdist.model.access.envelope import KEY_BYTES
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import MAX_ID_LENGTH
 from torrentdist.model.wire.view import decode_json
@@ -104,7 +104,7 @@ def _signed(text: str, key: bytes) -> Capability | None:
     if parts is None or len(key) != KEY_BYTES:
         return None
     payload, signature = _decoded(parts[1]), _decoded(parts[2])
-    if payload is None or signature is None or len(signature) != SIGNATURE_BYTES:
+    if payload is None or signature is None:
         return None
     try:
         Ed25519PublicKey.from_public_bytes(key).verify(signature, to_be_signed(PAYLOAD_TYPE, payload))
