@@ -49,7 +49,7 @@ class SharedSlots:
                 return
             owner, turn = first = min(able, key=lambda entry: self._held[entry[0]])
             self._waiting.remove(first)
-            self._waiting.sort(key=lambda entry: entry[0] == owner)  # its others come after those of all others
+            self._waiting.sort(key=lambda entry: entry[0] == owner)  # the owner's next request waits behind all others
             if not turn.cancelled():
                 self._held[owner] += 1
                 turn.set_result(None)

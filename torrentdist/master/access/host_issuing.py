@@ -119,9 +119,8 @@ class HostIssuing(msgspec.Struct, frozen=True):
     async def revoke(self, mutation: Mutation | None, id_: str, by: str, *, unknown: bool) -> bytes:
         now, known = time.time(), self.snapshot().hosts.get(id_)
         if known is not None:
-            await asyncio.to_thread(
-                hosts.recorded_begin, known.record
-            )  # the first one loads a large library: not on the loop
+            # The first certificate loads a large library, for which the loop would wait.
+            await asyncio.to_thread(hosts.recorded_begin, known.record)
         return await self.changes.make_alone(
             mutation,
             lambda s: hosts.revocation_ops(s, id_, by, now, unknown=unknown),

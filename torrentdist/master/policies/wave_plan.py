@@ -65,8 +65,8 @@ class HostProgressClock(msgspec.Struct, frozen=True):
 
     state: HostState
     since: float
-    """When it made progress last. Moved on by the time that it then spent in states in which
-    nothing was wrong with it, once each of them is over."""
+    """When it made progress last, plus the time of the states since then that are over and in which
+    nothing was wrong with it."""
     entered: float
     """When it came into its state."""
     most: int = 0

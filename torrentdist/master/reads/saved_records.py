@@ -189,8 +189,8 @@ class Records:
         return self._zookeeper.server_now()
 
     def from_file(self) -> bool:
-        """Whether answers come from the file: nothing was read yet, or a wiped tree, which says
-        less."""
+        """Whether answers come from the file. They do until ZooKeeper was read, and while its tree
+        holds no cluster, since such a tree says less."""
         return not self._mirror.snapshot.present
 
     def stale_secs(self) -> float | None:

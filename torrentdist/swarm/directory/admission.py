@@ -30,8 +30,8 @@ GUESTS_PART: Final = 10
 """Guests together have a tenth of the peers and memberships, and each a tenth of a peer's
 swarms."""
 SENDER_PART: Final = 4
-"""The guests of one sender that shares its name with nobody have a quarter of the guests' peers and
-memberships."""
+"""The guests of one sender, if nobody else has its name, have a quarter of the peers and
+memberships of all guests."""
 LEAST_PART: Final = 50
 """A part of the room is at least as large as this, or as half of the whole if that is less."""
 HOST_PART: Final = 2

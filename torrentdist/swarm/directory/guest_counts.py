@@ -34,14 +34,14 @@ class GuestCounts:
         """Peers by host."""
 
     def came(self, peer: Peer, by: int = 1) -> None:
-        """Counts a guest. `by`: -1: it goes."""
+        """Counts a guest. `by` is 1 when it comes, and -1 when it goes."""
         if peer.role in GUESTS:
             _add(self.at, peer.host, by)
             for sender in {EVERYBODY, sender_of(peer.owner)}:
                 _add(self.peers, sender, by)
 
     def joined(self, peer: Peer, by: int = 1) -> None:
-        """Counts a membership. `by`: -1: the peer leaves a swarm."""
+        """Counts a membership. `by` is 1 when the peer joins a swarm, and -1 when it leaves."""
         if peer.role in GUESTS:
             for sender in {EVERYBODY, sender_of(peer.owner)}:
                 _add(self.memberships, sender, by)
