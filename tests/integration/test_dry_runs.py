@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from torrentdist.model.backup import decode_backup
 JOB = 'name = "{name}"\ncommand = ["{python}", "-c", "import time; time.sleep(600)"]\n'
 SOON = {"created_at", "expires_at", "seconds", "age_secs", "due_in", "zxid", "token", "invitation"}
 """Values that depend on the moment, or that a dry run does not show."""
+AT_REST_SECS = 0.1
+"""A leader that changes no record for so long has done what it was asked."""
 
 
 @pytest.fixture(scope="module")
@@ -32,10 +35,10 @@ def steered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield cluster
 
 
-def records(cluster: Cluster, work: Path) -> dict[str, bytes]:
+def records(cluster: Cluster) -> dict[str, bytes]:
     """Every record of the cluster that somebody asked for."""
-    cluster.run("ha", "backup", work / "backup").ok()
-    found = decode_backup((work / "backup").read_bytes(), "backup")
+    answer = cluster.http.get(f"{cluster.url('master-1')}/v1/backup")
+    found = decode_backup(answer.raise_for_status().content, "backup")
     return {node.path: node.data for node in found.nodes if not node.path.startswith(("/requests", "/jobs/"))}
 
 
@@ -84,25 +87,26 @@ REFUSED = [
 ]
 
 
-def records_at_rest(cluster: Cluster, tmp_path: Path) -> dict[str, bytes]:
+def records_at_rest(cluster: Cluster) -> dict[str, bytes]:
     """Returns the records once the leader has done what the last command caused."""
-    seen: list[dict[str, bytes]] = [{}]
+    seen, since = records(cluster), time.monotonic()
 
     def is_at_rest() -> bool:
-        seen.append(records(cluster, tmp_path))
-        return seen[-1] == seen[-2] and b'"running"' not in b"".join(
-            data for path, data in seen[-1].items() if path.startswith("/distributions/")
-        )
+        nonlocal seen, since
+        if (now := records(cluster)) != seen:
+            seen, since = now, time.monotonic()
+        is_running = b'"running"' in b"".join(data for path, data in now.items() if path.startswith("/distributions/"))
+        return time.monotonic() - since >= AT_REST_SECS and not is_running
 
     until(is_at_rest, "the leader is done", 30.0)
-    return seen[-1]
+    return seen
 
 
 def test_a_dry_run_that_would_be_refused_ends_like_the_command(steered: Cluster, tmp_path: Path) -> None:
     """If this fails, a script that tries a change first makes it in vain, or leaves it undone."""
     steered.run("bundle", "pin", "b-1").ok()
     source = make_source(tmp_path / "source", seed=90)
-    before = records_at_rest(steered, tmp_path)
+    before = records_at_rest(steered)
     ends = {}
     for *command, code in REFUSED:
         words = [{"SOURCE": source, "DEST": tmp_path / "dest"}.get(str(word), word) for word in command]
@@ -113,7 +117,7 @@ def test_a_dry_run_that_would_be_refused_ends_like_the_command(steered: Cluster,
     steered.run("bundle", "unpin", "b-1").ok()
 
     assert {} == {name: codes for name, codes in ends.items() if len(set(codes)) > 1}
-    assert before == {**records(steered, tmp_path), **{path: before[path] for path in before if "b-1" in path}}
+    assert before == {**records(steered), **{path: before[path] for path in before if "b-1" in path}}
 
 
 def test_a_dry_run_shows_what_the_command_does_and_changes_nothing(steered: Cluster, tmp_path: Path) -> None:
@@ -123,13 +127,13 @@ def test_a_dry_run_shows_what_the_command_does_and_changes_nothing(steered: Clus
     for command in CHANGES:
         standby = str(steered.standbys()[0]) if "STANDBY" in command else ""
         words = [{"SOURCE": source, "DEST": dest, "STANDBY": standby}.get(word, word) for word in command]
-        before = records_at_rest(steered, tmp_path)
+        before = records_at_rest(steered)
 
         tried = steered.run(*words, "--dry-run")
 
         shown = stable(tried.ok())
         assert "dry run: nothing was changed" in tried.stderr, command
-        assert before == records(steered, tmp_path), command
+        assert before == records(steered), command
         assert not dest.exists() or command[0] != "download"
         done = stable(steered.run(*words).ok())
         both = shown.keys() & done.keys() - {"workers", "sources", "replicas", "holders", "reason", "status"}
@@ -142,14 +146,14 @@ def test_a_job_directory_is_checked_before_it_is_uploaded(steered: Cluster, tmp_
     for name, text in (("good", JOB.format(name="nightly", python=sys.executable)), ("bad", 'name = "nightly"\n')):
         (tmp_path / name).mkdir()
         (tmp_path / name / "job.toml").write_text(text)
-    before = records_at_rest(steered, tmp_path)
+    before = records_at_rest(steered)
 
     good = steered.run("job", "submit", tmp_path / "good", "--workers", "2", "--dry-run").ok()
     bad = steered.run("job", "submit", tmp_path / "bad", "--dry-run")
 
     assert ("nightly", 2) == (good["name"], good["wanted"])
     assert (2, True) == (bad.code, "job_invalid" in bad.stderr)
-    assert before == records(steered, tmp_path)
+    assert before == records(steered)
 
 
 def test_founding_and_restoring_are_tried_on_the_ensemble_itself(steered: Cluster, tmp_path: Path) -> None:
