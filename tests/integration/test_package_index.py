@@ -287,26 +287,6 @@ def test_another_user_may_not_read(new_cluster: NewCluster, tmp_path: Path) -> N
     assert 403 == get(f"{cluster.url('supervisor-1')}/maven/x-1/x.jar").status_code
 
 
-def test_very_many_files_hold_up_nothing(cluster: Cluster, put: Put, tmp_path: Path) -> None:
-    """If this fails, a page about a bundle of many files stops the host's daemon. The rule of slow
-    callbacks finds it. It takes long: a bundle of very many files is made."""
-    folder, number = tmp_path / "in" / "org" / "lib" / "1.0", 10_000
-    folder.mkdir(parents=True)
-    (folder / "file").write_bytes(b"no archive")
-    for each in range(number):  # symlinks are uploaded faster than files
-        (folder / f"lib-1.{each}.tar.gz").symlink_to("file")
-    bundle, base = put(tmp_path / "in"), cluster.url("supervisor-1")
-
-    page = get(index_url(cluster, bundle) + "lib/")
-    again = get(index_url(cluster, bundle) + "lib/")
-    versions = get(f"{base}/maven/{bundle}/org/lib/maven-metadata.xml")
-    shown = get(f"{base}/hub/api/models/{bundle}")
-
-    assert [200, 200, 404, 200] == [answer.status_code for answer in (page, again, versions, shown)]
-    assert [number, number + 1] == [len(page.json()["files"]), len(shown.json()["siblings"])]
-    assert page.json() == again.json()
-
-
 def test_the_session_of_the_page_works(cluster: Cluster, tmp_path: Path) -> None:
     """If this fails, a reader of docs/package-indexes.md cannot install what it installs. It takes
     long: each command of the page is a process."""
