@@ -63,3 +63,11 @@ def finish(layout: Path, manifests: list[dict[str, Any]], tag: str = "") -> Path
     (layout / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
     (layout / "index.json").write_text(json.dumps({"schemaVersion": 2, "mediaType": INDEX, "manifests": manifests}))
     return layout
+
+
+def assert_same_blobs(one: Path, other: Path) -> None:
+    found = [
+        {path.name: path.read_bytes() for path in (layout / "blobs" / "sha256").iterdir()} for layout in (one, other)
+    ]
+
+    assert found[0] == found[1]

@@ -1,9 +1,10 @@
-"""A mutual cluster in which every host has a ZooKeeper identity of its own: jobs, moves, and hosts
-that are shut out."""
+"""A mutual cluster in which every host has a ZooKeeper identity of its own: jobs, moves, images,
+and hosts that are shut out or pass for others."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import ssl
 import subprocess
@@ -14,17 +15,27 @@ from pathlib import Path
 import httpx
 import pytest
 import yaml
+from cluster_clients import trusting
 from cluster_fixtures import Cluster, make_source, running_cluster, until
+from image_layouts import assert_same_blobs, finish, put_image
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
+from registry_clients import Registry, needs_skopeo, new_name, skopeo
 from zookeeper_fixtures import write_auth
 
+from torrentdist.bundle import bencode
 from torrentdist.cluster.rebalance import join
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.master.swarm.swarm_api import MEMBERS_ONLY
 from torrentdist.model.configuration.config import ZooKeeperConfig
 from torrentdist.model.wire.headers import CLIENT
+from torrentdist.security.authority.certificates import facts_of, new_key
+from torrentdist.security.authority.invitation import parse_invitation
+from torrentdist.security.authority.pem_texts import parse_certificate, public_key_pem
+from torrentdist.security.certificate_identity import CertificateIdentity, CertificateRole
 
 MANIFEST = Path(__file__).parent.parent.parent / "deploy/kubernetes/supervisors.yaml"
+DIGEST = "ab" * 32
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +46,7 @@ def mutual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with running_cluster({}, work=work, masters=2, supervisors=2, tls=True) as cluster:
         cluster.http.close()
         cluster.http = httpx.Client(
-            trust_env=False, timeout=10.0, headers=cluster.dev.headers(), verify=cluster.dev.trust()
+            trust_env=False, timeout=60.0, headers=cluster.dev.headers(), verify=cluster.dev.trust()
         )
         yield cluster
 
@@ -157,6 +168,114 @@ def test_a_node_of_kubernetes_gets_what_is_its_own(mutual: Cluster, tmp_path: Pa
     assert (0, 0) == (joined.returncode, restarted.returncode), joined.stderr + restarted.stderr
     assert "node-1" in {host["id"] for host in mutual.run("host", "ls").ok()}
     assert (tls / "zookeeper.auth").read_text().startswith("host-node-1:")
+
+
+@needs_skopeo
+def test_a_push_in_a_cluster_with_tls(mutual: Cluster, tmp_path: Path) -> None:
+    """If this fails, a cluster with certificates takes no images."""
+    token = mutual.run("token", "create", "builds", "--role", "uploader").ok()["token"]
+    registry, name = Registry(mutual.url("supervisor-1"), ("me", token)), new_name()
+    layout = tmp_path / "layout"
+    finish(layout, [put_image(layout, [{"etc/one": os.urandom(2_000_000)}])], "1")
+    options = ("copy", "--dest-tls-verify=false")
+    other = mutual.url("supervisor-2").removeprefix("http://")
+
+    refused = skopeo(*options, f"oci:{layout}:1", f"docker://{registry.host}/{name}:1")
+    pushed = skopeo(*options, "--dest-creds", registry.creds, f"oci:{layout}:1", f"docker://{registry.host}/{name}:1")
+    pulled = skopeo("copy", "--src-tls-verify=false", f"docker://{other}/{name}:1", f"oci:{tmp_path / 'copy'}:1")
+
+    assert refused.returncode != 0
+    assert (0, 0) == (pushed.returncode, pulled.returncode), pushed.stderr + pulled.stderr
+    assert_same_blobs(layout, tmp_path / "copy")
+
+
+@pytest.mark.case("F6")
+def test_a_certificate_names_what_its_invitation_says_whatever_is_asked_for(mutual: Cluster) -> None:
+    """A host that joins could be any other one: Dragonfly's manager signed certificates for
+    whatever address a peer asked for."""
+    text = mutual.run("host", "invite", "h9", "--role", "supervisor", "--address", "192.0.2.9").ok()["invitation"]
+    asked = {
+        "secret": parse_invitation(text, "").secret,
+        "public_key": public_key_pem(new_key().public_key()).decode(),
+    }
+    path = f"{mutual.url(mutual.leader())}/v1/invitations/{{}}/redeem"
+    wished = [
+        mutual.http.post(path.format("h9"), json={**asked, name: value}).status_code
+        for name, value in (("addresses", ["192.0.2.66"]), ("role", "master"), ("id", "master-1"))
+    ]
+    other = mutual.http.post(path.format("master-1"), json=asked).status_code
+    issued = facts_of(parse_certificate(mutual.http.post(path.format("h9"), json=asked).json()["certificate"].encode()))
+
+    assert [400] * 3 == wished
+    assert 403 == other
+    assert CertificateIdentity("dev", CertificateRole.SUPERVISOR, "h9") == issued.identity
+    assert ("192.0.2.9",) == issued.addresses
+
+
+@pytest.mark.case("F6")
+def test_a_host_writes_nothing_at_another_host(mutual: Cluster) -> None:
+    """One stolen certificate would write files on every host: Dragonfly's peer API wrote to any
+    path that its caller named."""
+    supervisor, _ = mutual.get("master-1", "/v1/cluster")["supervisors"]
+    paths = [
+        f"/v1/metafiles/{DIGEST}",
+        "/v1/metafiles/..%2f..%2f..%2ftmp%2fx",
+        "/v1/host/prune",
+        "/v1/host/bundles/b/fetch",
+        "/v1/host/bundles/..%2f..%2fx/verify",
+        "/v1/host/jobs/j/0/log",
+        "/v1/host/jobs/..%2f..%2fx/0/log",
+    ]
+    with httpx.Client(
+        trust_env=False, timeout=60.0, base_url=supervisor["url"], verify=trusting(mutual, "master-1")
+    ) as peer:
+        answers = {
+            (method, path): peer.request(method, path, content=b"{}", headers={"X-Torrentdist": "1"}).status_code
+            for method in ("PUT", "POST", "PATCH", "DELETE")
+            for path in paths
+        }
+        escapes = [peer.get(path).status_code for path in paths if ".." in path]
+        reads = peer.get(paths[0]).json()["error"]
+
+    assert {} == {asked: status for asked, status in answers.items() if status not in (404, 405)}
+    assert {400, 404} >= set(escapes)
+    assert "not_found" == reads
+
+
+@pytest.mark.case("F6")
+@pytest.mark.case("F8")
+def test_no_tracker_lets_a_thief_back_into_a_swarm_with_tls(mutual: Cluster, tmp_path: Path) -> None:
+    """A host that was shut out, and has kept the key of the tracker URLs and its certificate of the
+    swarm, would let its address in again."""
+    (tmp_path / "file").write_bytes(b"content")
+    made = mutual.run("upload", tmp_path / "file", "--id", "b1", "--min-replicas", 1).ok()["digest"]
+    asked = f"{mutual.url(mutual.leader())}/v1/bundles/b1/metafile?tracker=true"
+    top = bencode.decode(mutual.http.get(asked).content)
+    assert isinstance(top, dict)
+    tracker = top[b"announce"]
+    assert isinstance(tracker, bytes)
+    name = "".join(f"%{byte:02x}" for byte in bytes.fromhex(made)[:20])
+    announce = f"{tracker.decode()}?info_hash={name}&peer_id={'p' * 20}&port=7000&left=1"
+    with httpx.Client(trust_env=False, timeout=60.0, verify=trusting(mutual)) as thief:
+        told = bencode.decode(thief.get(announce).content)
+
+    assert {b"failure reason": MEMBERS_ONLY} == told
+
+
+@pytest.mark.case("F4")
+def test_a_stranger_learns_no_name_of_a_token(mutual: Cluster) -> None:
+    """A stranger could list the cluster's users: two unknown names would get the same proof, and a
+    known name another one."""
+    mutual.run("token", "create", "ann", "--role", "reader").ok()
+    url = mutual.url(mutual.leader())
+
+    def told(name: str) -> str:
+        asked = {"name": name, "nonce": "n" * 16, "url": url}
+        return str(mutual.http.get(f"{url}/v1/proof", params=asked, headers={"Authorization": ""}).text)
+
+    answers = [told(name) for name in ("ann", "eve", "bob")]
+
+    assert 3 == len({*answers, told("eve")})
 
 
 def hosts_at_work(cluster: Cluster, job: str) -> list[str]:

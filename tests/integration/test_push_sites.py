@@ -1,5 +1,5 @@
-"""Images that are pushed in clusters of other kinds: with TLS, with a plug-in, with a supervisor
-that starts anew."""
+"""Images that are pushed in clusters of other kinds: with a plug-in, with a supervisor that starts
+anew. tests/integration/test_cluster_identities.py has one with TLS."""
 
 from __future__ import annotations
 
@@ -7,31 +7,10 @@ import os
 from pathlib import Path
 
 from cluster_fixtures import NewCluster, until
-from image_layouts import finish, put_image
+from image_layouts import assert_same_blobs, finish, put_image
 from registry_clients import Registry, needs_skopeo, new_name, sha256, skopeo, token_in
 
 from torrentdist.bundle.images.image_names import Image
-
-
-@needs_skopeo
-def test_a_push_in_a_cluster_with_tls(new_cluster: NewCluster, tmp_path: Path) -> None:
-    """If this fails, a cluster with certificates takes no images. It takes long for its
-    certificates."""
-    cluster = new_cluster(masters=1, supervisors=2, tls=True)
-    token = cluster.run("token", "create", "builds", "--role", "uploader").ok()["token"]
-    registry, name = Registry(cluster.url("supervisor-1"), ("me", token)), new_name()
-    layout = tmp_path / "layout"
-    finish(layout, [put_image(layout, [{"etc/one": os.urandom(2_000_000)}])], "1")
-    options = ("copy", "--dest-tls-verify=false")
-    other = cluster.url("supervisor-2").removeprefix("http://")
-
-    refused = skopeo(*options, f"oci:{layout}:1", f"docker://{registry.host}/{name}:1")
-    pushed = skopeo(*options, "--dest-creds", registry.creds, f"oci:{layout}:1", f"docker://{registry.host}/{name}:1")
-    pulled = skopeo("copy", "--src-tls-verify=false", f"docker://{other}/{name}:1", f"oci:{tmp_path / 'copy'}:1")
-
-    assert refused.returncode != 0
-    assert (0, 0) == (pushed.returncode, pulled.returncode), pushed.stderr + pulled.stderr
-    assert_same_blobs(layout, tmp_path / "copy")
 
 
 @needs_skopeo
@@ -87,11 +66,3 @@ def test_a_push_goes_on_after_its_supervisor_was_killed(new_cluster: NewCluster,
     assert 0 < came <= 1_500_000
     assert data == kept.content
     assert 201 == pushed.status_code, pushed.text
-
-
-def assert_same_blobs(one: Path, other: Path) -> None:
-    found = [
-        {path.name: path.read_bytes() for path in (layout / "blobs" / "sha256").iterdir()} for layout in (one, other)
-    ]
-
-    assert found[0] == found[1]

@@ -12,32 +12,23 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import msgspec
 import pytest
-from cluster_clients import trusting
-from cluster_fixtures import Cluster, running_cluster
 from engines_in_process import LARGE, address, engines, published, run, some
 from records_of import snapshot
 from zookeeper_fixtures import eventually
 
-from torrentdist.bundle import bencode
 from torrentdist.bundle.content_check import verify_content
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.host.http.authentication import authenticate
 from torrentdist.master.access import host_operations
 from torrentdist.master.changes.predicted_records import predicted
-from torrentdist.master.swarm.swarm_api import MEMBERS_ONLY
 from torrentdist.model.access.host_messages import InvitationBody
 from torrentdist.model.access.token_messages import TokenRecord
 from torrentdist.model.configuration.config import Config
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import JobId, digest
 from torrentdist.security.authority.authority_files import init_authority
-from torrentdist.security.authority.certificates import facts_of, new_key
-from torrentdist.security.authority.invitation import parse_invitation
-from torrentdist.security.authority.pem_texts import parse_certificate, public_key_pem
-from torrentdist.security.certificate_identity import CertificateIdentity, CertificateRole
 from torrentdist.security.console_session import SHARED, new_session, principal_of_session, session_key
 from torrentdist.security.job_token import job_of, token_of_job
 from torrentdist.security.master_proof import proof, proves
@@ -51,105 +42,6 @@ KEY = b"a key of this cluster"
 SECRET = "x" * 40
 DIGEST = digest("ab" * 32)
 JOB = JobId("j1")
-
-
-@pytest.fixture(scope="module")
-def mutual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running_cluster(work=tmp_path_factory.mktemp("mutual"), masters=1, supervisors=1, tls=True) as cluster:
-        cluster.http.close()
-        cluster.http = httpx.Client(
-            trust_env=False, timeout=60.0, headers=cluster.dev.headers(), verify=trusting(cluster)
-        )
-        yield cluster
-
-
-@pytest.mark.case("F6")
-def test_a_certificate_names_what_its_invitation_says_whatever_is_asked_for(mutual: Cluster) -> None:
-    """A host that joins could be any other one: Dragonfly's manager signed certificates for
-    whatever address a peer asked for."""
-    text = mutual.run("host", "invite", "h9", "--role", "supervisor", "--address", "192.0.2.9").ok()["invitation"]
-    asked = {
-        "secret": parse_invitation(text, "").secret,
-        "public_key": public_key_pem(new_key().public_key()).decode(),
-    }
-    path = f"{mutual.url('master-1')}/v1/invitations/{{}}/redeem"
-    wished = [
-        mutual.http.post(path.format("h9"), json={**asked, name: value}).status_code
-        for name, value in (("addresses", ["192.0.2.66"]), ("role", "master"), ("id", "master-1"))
-    ]
-    other = mutual.http.post(path.format("master-1"), json=asked).status_code
-    issued = facts_of(parse_certificate(mutual.http.post(path.format("h9"), json=asked).json()["certificate"].encode()))
-
-    assert [400] * 3 == wished
-    assert 403 == other
-    assert CertificateIdentity("dev", CertificateRole.SUPERVISOR, "h9") == issued.identity
-    assert ("192.0.2.9",) == issued.addresses
-
-
-@pytest.mark.case("F6")
-def test_a_host_writes_nothing_at_another_host(mutual: Cluster) -> None:
-    """One stolen certificate would write files on every host: Dragonfly's peer API wrote to any
-    path that its caller named."""
-    (supervisor,) = mutual.get("master-1", "/v1/cluster")["supervisors"]
-    paths = [
-        f"/v1/metafiles/{DIGEST}",
-        "/v1/metafiles/..%2f..%2f..%2ftmp%2fx",
-        "/v1/host/prune",
-        "/v1/host/bundles/b/fetch",
-        "/v1/host/bundles/..%2f..%2fx/verify",
-        "/v1/host/jobs/j/0/log",
-        "/v1/host/jobs/..%2f..%2fx/0/log",
-    ]
-    with httpx.Client(
-        trust_env=False, timeout=60.0, base_url=supervisor["url"], verify=trusting(mutual, "master-1")
-    ) as peer:
-        answers = {
-            (method, path): peer.request(method, path, content=b"{}", headers={"X-Torrentdist": "1"}).status_code
-            for method in ("PUT", "POST", "PATCH", "DELETE")
-            for path in paths
-        }
-        escapes = [peer.get(path).status_code for path in paths if ".." in path]
-        reads = peer.get(paths[0]).json()["error"]
-
-    assert {} == {asked: status for asked, status in answers.items() if status not in (404, 405)}
-    assert {400, 404} >= set(escapes)
-    assert "not_found" == reads
-
-
-@pytest.mark.case("F6")
-@pytest.mark.case("F8")
-def test_no_tracker_lets_a_thief_back_into_a_swarm_with_tls(mutual: Cluster, tmp_path: Path) -> None:
-    """A host that was shut out, and has kept the key of the tracker URLs and its certificate of the
-    swarm, would let its address in again."""
-    (tmp_path / "file").write_bytes(b"content")
-    made = mutual.run("upload", tmp_path / "file", "--id", "b1", "--min-replicas", 1).ok()["digest"]
-    asked = f"{mutual.url('master-1')}/v1/bundles/b1/metafile?tracker=true"
-    top = bencode.decode(mutual.http.get(asked).content)
-    assert isinstance(top, dict)
-    tracker = top[b"announce"]
-    assert isinstance(tracker, bytes)
-    name = "".join(f"%{byte:02x}" for byte in bytes.fromhex(made)[:20])
-    announce = f"{tracker.decode()}?info_hash={name}&peer_id={'p' * 20}&port=7000&left=1"
-    with httpx.Client(trust_env=False, timeout=60.0, verify=trusting(mutual)) as thief:
-        told = bencode.decode(thief.get(announce).content)
-
-    assert {b"failure reason": MEMBERS_ONLY} == told
-
-
-@pytest.mark.case("F4")
-def test_a_stranger_learns_no_name_of_a_token(mutual: Cluster) -> None:
-    """A stranger could list the cluster's users: two unknown names would get the same proof, and a
-    known name another one."""
-    mutual.run("token", "create", "ann", "--role", "reader").ok()
-    url = mutual.url("master-1")
-
-    def told(name: str) -> str:
-        asked = {"name": name, "nonce": "n" * 16, "url": url}
-        return str(mutual.http.get(f"{url}/v1/proof", params=asked, headers={"Authorization": ""}).text)
-
-    answers = [told(name) for name in ("ann", "eve", "bob")]
-
-    assert 3 == len({*answers, told("eve")})
 
 
 @pytest.mark.case("F6")
