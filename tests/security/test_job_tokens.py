@@ -66,7 +66,7 @@ def job(guarded: Cluster, quiet: Path, tmp_path_factory: pytest.TempPathFactory)
 
 def token_of(cluster: Cluster, name: str) -> str:
     """The token that the job's worker was given."""
-    found = cluster.run("job", "show", name).ok()
+    found = cluster.get("master-1", f"/v1/jobs/{name}")
     url = f"{cluster.url('supervisor-1')}/v1/host/jobs/{found['id']}/0/log"
     return cluster.http.get(url).text.strip().partition("\n")[0] if found["workers"][0]["pid"] else ""
 
@@ -134,7 +134,7 @@ def test_a_worker_lives_by_the_heartbeats_that_it_sends(guarded: Cluster, job: s
     other = guarded.run("job", "show", "other").ok()["id"]
 
     def worker() -> dict[str, Any]:
-        found: dict[str, Any] = guarded.run("job", "show", "etl").ok()["workers"][0]
+        found: dict[str, Any] = guarded.get("master-1", "/v1/jobs/etl")["workers"][0]
         return found
 
     before = worker()
