@@ -90,11 +90,11 @@ def refusals_in_log(cluster: Cluster) -> list[tuple[str, str]]:
 
 
 def refusal(cluster: Cluster, job: str) -> str:
-    """Waits until a worker of the job was refused, and returns what `job show` says."""
+    """Waits until a worker of the job was refused, and returns what the master says of it."""
     said: list[str] = []
 
     def refused() -> bool:
-        workers = cluster.run("job", "show", job).ok()["workers"]
+        workers = cluster.get("master-1", f"/v1/jobs/{job}")["workers"]
         said[:] = [worker["detail"] for worker in workers if worker["state"] == "backoff"]
         return bool(said)
 
