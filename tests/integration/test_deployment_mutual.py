@@ -20,6 +20,7 @@ from cluster_fixtures import make_source, until
 from deployment_site import PAGE, block_with
 
 from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper
+from torrentdist.host.process.daemon_address import read_address
 from torrentdist.host.process.listening_sockets import free_ports
 
 FILES = ("torrentdist.toml", "master.toml", "supervisor.toml")
@@ -143,6 +144,9 @@ def test_the_page_leads_to_a_mutual_cluster(
     with secure_zookeeper(site, port):
         founded = site.run(block_with("sudo -u torrentdist torrentdist ha init")[0])
         started += [site.start("master"), site.start("supervisor")]
+        places = [site.home / "lib" / role for role in ("master", "supervisor")]
+        # A command that looks is a program of its own, so none looks before both are there.
+        until(lambda: all(map(read_address, places)), "both daemons serve", 60)
         until(lambda: '"host-17"' in site.run("torrentdist cluster -o json").stdout, "both daemons take part", 60)
         make_source(site.home / "my-job", 93)
         lines = block_with("sudo -u torrentdist torrentdist upload")
