@@ -123,6 +123,19 @@ def _marks(site: Site, meta: Metafile) -> dict[str, int]:
     return {str(content / mark.path): mark.ctime_ns for mark in site.store._objects.marks(meta.digest)}
 
 
+def test_small_files_share_their_bytes_in_whatever_directory_they_are(site: Site) -> None:
+    """Every version of an environment would take room for all its small files again, since most of
+    them are in directories of directories."""
+    tree = {path.replace("/", "/site/lib/"): data for path, data in OLD.items()}
+    tree |= {"d1/site/lib/large.bin": some_bytes(500_000, 1)}
+    site.take("old", site.source("old", tree))
+    new = site.source("new", tree | {"d4/site/lib/f004": b"patched"})
+    site.take("new", new)
+    content = site.home(new) / "content"
+
+    assert {"d4/site/lib/f004"} == {path for path in tree if (content / path).stat().st_nlink == 1}
+
+
 @pytest.mark.case("H4")
 def test_the_old_version_goes_and_the_new_one_stays(site: Site) -> None:
     """Removing one version would take files of the other one with it."""
@@ -283,6 +296,18 @@ def test_small_files_that_a_pack_lacks_are_not_written_from_it(site: Site) -> No
     there = {str(path.relative_to(home / "content")) for path in (home / "content").rglob("*") if path.is_file()}
 
     assert {files[0].path} == OLD.keys() - there
+
+
+def test_a_link_in_the_place_of_a_pack_is_no_pack(site: Site) -> None:
+    """A plug-in that leaves a link there would be read through it, whatever it leads to."""
+    meta = site.source("old", {path: data[:6] for path, data in OLD.items()})
+    ((pack, _),) = meta.packs
+    place = site.top / "home" / pack.place
+    place.parent.mkdir(parents=True)
+    place.symlink_to("x" * pack.size)
+    write_packs(meta, site.top / "old", site.top / "home")
+
+    assert (False, pack.size) == (place.is_symlink(), place.stat().st_size)
 
 
 def test_a_source_with_other_bytes_goes_into_no_pack(site: Site) -> None:
