@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -117,3 +118,12 @@ def test_a_lease_is_renewed_while_what_another_worker_left_is_removed(tmp_path: 
             await asyncio.gather(rounds, return_exceptions=True)
 
     assert asyncio.run(scenario()) > clock()
+
+
+def test_a_lease_that_is_half_written_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A guardian would end its worker, because it read the lease while its host renewed it."""
+    path, whole = tmp_path / "lease.json", '{"runs": {"r1": [100.0, 200.0]}}'
+    path.write_text(whole[:20])
+    monkeypatch.setattr(time, "sleep", lambda secs: path.write_text(whole))
+
+    assert (100.0, 200.0) == read_lease(str(path), "r1")

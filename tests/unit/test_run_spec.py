@@ -116,6 +116,12 @@ def test_users_are_a_name_a_number_or_a_range(text: str, users: JobUsers) -> Non
     assert users == job_users(text)
 
 
+@pytest.mark.parametrize("users", [JobUsers(5, 5), JobUsers(5, 6), JobUsers(5, 99)])
+def test_users_that_are_told_as_a_text_are_the_same_users(users: JobUsers) -> None:
+    """A guardian would refuse to run jobs as some of the users that its launcher allows."""
+    assert users == job_users(str(users))
+
+
 @pytest.mark.case("F1")
 @pytest.mark.parametrize("text", ["", "0", "root", "0-10", "20-10", "nobody-here", "1-99999999999", "-1", "1-2-3", "²"])
 def test_what_names_no_job_users_is_refused(text: str) -> None:
