@@ -15,7 +15,7 @@ import pytest
 from scripted_masters import BUNDLE, ETL, Answer, Heard, Master, client, cluster, error, standby
 
 from torrentdist.client import job_client
-from torrentdist.client.masters.read_race import READ_SECS
+from torrentdist.client.masters.read_race import READ_SECS, NoAnswer, Passed, first_answer
 from torrentdist.model.errors import TorrentdistError
 
 pytestmark = pytest.mark.alone
@@ -173,3 +173,18 @@ def test_the_time_that_is_promised_is_the_time_that_is_waited(there: bool) -> No
     assert 1 == times
     assert abs(ended - promised) < 1.5
     assert abs(ended - (7.0 if there else 4.0)) < 1.5
+
+
+def test_masters_that_refuse_at_once_are_asked_again_after_a_pause() -> None:
+    """If this fails, each client whose masters cannot answer yet sends them thousands of requests
+    per second."""
+    asked: list[str] = []
+
+    async def refuse(url: str, takes_old: bool, secs: float) -> None:
+        asked.append(url)
+        raise Passed("no leader")
+
+    with pytest.raises(NoAnswer):
+        asyncio.run(first_answer(lambda: ["m1", "m2"], refuse, 0.5))
+
+    assert len(asked) < 20

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
+from importlib.metadata import Distribution, PackageNotFoundError
 
 import msgspec
 import pytest
@@ -31,9 +33,9 @@ from torrentdist.client.diagnosis import (
     parse_mode,
     parse_settings,
 )
-from torrentdist.client.doctor import sessions
+from torrentdist.client.doctor import sessions, traces
 from torrentdist.client.zookeeper_probe import NotUnderstood, TreeAccess, parse_access
-from torrentdist.model.configuration.config import Config, ZooKeeperConfig
+from torrentdist.model.configuration.config import Config, TracesConfig, ZooKeeperConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, MasterId
 from torrentdist.model.policies.policy_messages import DistributionStatusView, RetentionView
@@ -364,3 +366,15 @@ def test_traces_that_do_not_arrive_are_a_warning(is_installed: bool, trouble: st
 
     assert [("traces", verdict) for verdict in expected] == verdicts(found)
     assert all(finding.hint for finding in found if finding.verdict is WARN)
+
+
+def test_a_package_that_is_missing_for_traces_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The doctor would say that traces arrive from a host that can send none."""
+
+    def missing(name: str) -> Distribution:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(Distribution, "from_name", missing)
+    found = asyncio.run(traces(TracesConfig(endpoint="http://127.0.0.1:1")))
+
+    assert "no traces are sent: a package is missing" in [finding.detail for finding in found]

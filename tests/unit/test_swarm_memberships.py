@@ -7,7 +7,7 @@ import contextlib
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,21 +17,23 @@ import pytest
 from tls_site import LOOPBACK, make_authority, owner
 from zookeeper_fixtures import eventually
 
+from torrentdist.client.swarm_access import swarm_memberships as command_memberships
 from torrentdist.host.certificates import certificate_renewal, swarm_memberships
 from torrentdist.host.certificates.certificate_renewal import CertificateRenewal
 from torrentdist.host.certificates.swarm_memberships import SwarmMemberships
+from torrentdist.http.api_calls import Request
 from torrentdist.http.connection_pool import Http
 from torrentdist.http.http_values import Answer, HttpError
 from torrentdist.model.access.swarm_certificate_messages import SwarmCertificatesBody, SwarmCertificatesView
 from torrentdist.model.access.swarm_membership import SwarmMembership
-from torrentdist.model.configuration.config import Config, SwarmConfig, TlsConfig
+from torrentdist.model.configuration.config import ClientConfig, Config, SwarmConfig, TlsConfig
 from torrentdist.model.configuration.settings import load
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.security.authority.authority_files import read_authority
 from torrentdist.security.authority.certificates import issue, new_key
 from torrentdist.security.authority.membership_files import read_memberships
 from torrentdist.security.authority.pem_texts import certificate_pem, key_pem, parse_certificate, parse_public_key
-from torrentdist.security.authority.swarm_authority import HOST_LIFETIME, issued_for, swarm_authority
+from torrentdist.security.authority.swarm_authority import HOST_LIFETIME, PERSON_LIFETIME, issued_for, swarm_authority
 from torrentdist.security.certificate_identity import CertificateIdentity, CertificateRole
 from torrentdist.security.live_tls import LiveTls
 from torrentdist.security.private_files import replace_private, write_private
@@ -295,3 +297,21 @@ def test_a_swarm_with_tls_needs_masters_with_tls(setting: str, tmp_path: Path) -
     """If this failed, a host would wait for a certificate that no master gives."""
     with pytest.raises(TorrentdistError, match=r"swarm\.tls"):
         load(flags={"swarm.tls": setting}, environ={}, cwd=tmp_path, system_dir=tmp_path)
+
+
+@pytest.mark.parametrize(("age_secs", "renewed"), [(0.0, False), (3000.0, True)], ids=["new", "past its half"])
+def test_a_download_that_goes_on_renews_what_soon_expires(tmp_path: Path, age_secs: float, renewed: bool) -> None:
+    """If this failed, a download that is run again would lose its peers minutes later, when the
+    certificate of its first attempt expires."""
+    authority, ages = swarm_authority(new_key()), [age_secs, 0.0]
+
+    async def ask(request: Request, parse: Callable[[Answer], SwarmCertificatesView], secs: float) -> object:
+        body = msgspec.json.decode(request.content or b"", type=SwarmCertificatesBody)
+        key, made_at = parse_public_key(body.public_key.encode()), time.time() - ages.pop(0)
+        issued = issued_for([authority], key, PERSON_LIFETIME, made_at)
+        return parse(Answer(200, content=msgspec.json.encode(SwarmCertificatesView(memberships=issued))))
+
+    client: Any = SimpleNamespace(masters=["https://m1"], config=ClientConfig(), read_patiently=ask)
+    first, second = (asyncio.run(command_memberships(client, [], tmp_path / "swarm.pem")) for _ in range(2))
+
+    assert renewed is (first != second)
