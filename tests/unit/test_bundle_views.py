@@ -8,7 +8,14 @@ from msgspec.structs import replace as record_of
 from records_of import bundle, snapshot, supervisor
 
 from torrentdist.cluster.records.snapshot import HostEntry
-from torrentdist.master.bundles.bundle_views import bundle_view, cluster_view, replicated, with_lacking, with_stuck
+from torrentdist.master.bundles.bundle_views import (
+    bundle_counts,
+    bundle_view,
+    cluster_view,
+    replicated,
+    with_lacking,
+    with_stuck,
+)
 from torrentdist.model.access.host_record import HostRecord
 from torrentdist.model.ids import BundleId, PeerId, SupervisorId
 from torrentdist.model.records import BundleState
@@ -121,3 +128,11 @@ def test_a_bundle_says_which_hosts_wait_for_it_in_vain() -> None:
     gone = snapshot(supervisors=[supervisor("h1")], assigned={"h1": [view.id], "h9": [view.id]})
 
     assert {"h1": "no peers", "h9": "its supervisor is not running"} == with_stuck(gone, view, said).stuck
+
+
+def test_bundles_with_too_few_copies_are_counted() -> None:
+    """A reader of some bundles would see that all is well while two of them have too few copies."""
+    few = [bundle("a", min_replicas=2, holders=["m1"]), bundle("b", min_replicas=1)]
+    others = [bundle("c", min_replicas=1, holders=["m1"]), bundle("d", state=BundleState.UPLOADING, min_replicas=2)]
+
+    assert 2 == bundle_counts(snapshot([*few, *others])).under_replicated

@@ -9,7 +9,7 @@ import pytest
 
 from torrentdist.api.transfer_display import Progress, paced, sentence, shown
 from torrentdist.client.bundles.transfer_progress import TransferProgress, TransferStage, UploadProgress
-from torrentdist.model.ids import BundleId, Digest, SupervisorId
+from torrentdist.model.ids import BundleId, Digest, MasterId, SupervisorId
 from torrentdist.model.wire.fleet_messages import FleetView, HostProgress, HostState
 from torrentdist_cli.bundles.fleet_picture import cells, eta, line, picture, shown_hosts, summary
 from torrentdist_cli.frame.command import Session
@@ -128,6 +128,18 @@ def test_an_upload_is_told_with_its_replicas() -> None:
     text = sentence(UploadProgress(phase=TransferStage.SEEDING, done=0, size=0, replicas=1, wanted=3))
 
     assert text == "seeding 0%, 0 B of 0 B, 1 of 3 replicas"
+
+
+@pytest.mark.parametrize(("done", "replicas", "told"), [(2, 1, ", m2 has 50 %"), (1, 1, ""), (2, 2, "")])
+def test_an_upload_names_the_masters_that_it_waits_for(done: int, replicas: int, told: str) -> None:
+    """A user whose upload has sent everything would wait without knowing for whom, or read of a
+    master that nothing waits for."""
+    lacking = {MasterId("m2"): "has 50 %"}
+    text = sentence(
+        UploadProgress(phase=TransferStage.SEEDING, done=done, size=2, replicas=replicas, wanted=2, lacking=lacking)
+    )
+
+    assert text == f"seeding {50 * done}%, {done} B of 2 B, {replicas} of 2 replicas{told}"
 
 
 def test_without_a_terminal_there_is_a_line_every_ten_seconds() -> None:

@@ -14,7 +14,7 @@ from scripted_http import ScriptedHttp
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.distributor.protocol import Holder
-from torrentdist.host.master_links import MasterLinks
+from torrentdist.host.master_links import DatedMetafile, MasterLinks
 from torrentdist.http.access import with_token
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest, MasterId
@@ -118,3 +118,21 @@ def test_after_a_rogue_answer_about_holders_the_next_master_is_asked(answer: byt
     assert [Holder(MasterId("m1"), "u")] == asyncio.run(holders(alone=False))
     with pytest.raises(TorrentdistError, match="not a master's answer"):
         asyncio.run(holders(alone=True))
+
+
+@pytest.mark.parametrize(("headers", "zxid"), [({"x-zxid": "7"}, 7), ({}, 0)])
+def test_a_metafile_says_how_new_the_records_of_its_master_were(
+    tmp_path: Path, headers: dict[str, str], zxid: int
+) -> None:
+    """A host would drop a bundle that it was just told to fetch, because older news call it
+    removed."""
+    meta = metafile_of(tmp_path / "bundle")
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, content=meta.raw, headers={"x-digest": meta.digest, **headers})
+
+    async def fetch() -> DatedMetafile:
+        async with ScriptedHttp(answer) as http:
+            return await MasterLinks(http, lambda: MASTERS[:1], "s1").dated_metafile(BundleId("b"))
+
+    assert zxid == asyncio.run(fetch()).zxid
