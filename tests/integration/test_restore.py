@@ -98,6 +98,20 @@ async def test_a_daemon_that_makes_a_parent_meanwhile_is_no_obstacle(connect: Co
     assert (await read_records(new))[0][f"{paths.JOBS}/j"] == b"job"
 
 
+async def test_a_znode_without_a_number_among_the_failovers_is_no_obstacle(connect: Connect, chroot: str) -> None:
+    """If this fails, an operator who left a note there cannot restore the cluster beside it."""
+    backup = await make_backup(await populated(connect, chroot, epoch=3))
+    new = await connect()
+    await new.create(f"{paths.FAILOVERS}/note", b"a note")
+    await new.create(paths.failover_prefix(), b"now", sequential=True)
+    await restore(new, backup)
+    after, _ = await read_records(new)
+
+    assert [b"then", b"a note", b"now"] == [
+        after[path] for path in sorted(after) if path.startswith(paths.FAILOVERS + "/")
+    ]
+
+
 async def refusal(zk: ZooKeeper, backup: Backup) -> str:
     """Returns why the backup is not restored. Nothing has changed then."""
     before = await read_records(zk)
