@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from torrentdist.model.configuration.config import Config
+from torrentdist.model.configuration.config import Config, TracesConfig
 from torrentdist.model.configuration.fixed_settings import FIXED, warnings
 from torrentdist.model.configuration.settings import (
     DEFAULT_ORIGIN,
@@ -273,6 +273,14 @@ def test_a_value_that_cannot_work_is_refused_before_anything_starts(
 
     assert caught.value.code == "config_invalid"
     assert caught.value.message.startswith(f"TORRENTDIST_{variable}: ")
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 1.0])
+def test_any_share_of_the_traces_may_be_sent(share: float) -> None:
+    """If this fails, who sends a tenth of the traces, or none, is told that this cannot work."""
+    config = Config(traces=TracesConfig(sample=share))
+
+    assert [] == [*problems_of(config)]
 
 
 @pytest.mark.parametrize("text", ["[api\n", "[api]\nport = 1\nport = 2\n"])
