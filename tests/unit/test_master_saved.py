@@ -137,6 +137,20 @@ async def test_a_tree_that_may_have_been_wiped_says_less_than_the_file(tmp_path:
     assert SNAPSHOT.bundles == mine.snapshot().bundles
 
 
+async def test_a_tree_that_was_wiped_replaces_no_file(tmp_path: Path) -> None:
+    """If this fails, a master that is stopped after its ZooKeeper was wiped deletes the records
+    from which the cluster could be restored."""
+    (tmp_path / NAME).write_bytes(encode_saved(SAVED))
+    zookeeper = ZooKeeper(ZooKeeperConfig())
+    mirror = Mirror(zookeeper)
+    mine = Records(ME, tmp_path, zookeeper, mirror, Http(), SavingPace(1, 1.0))
+    await mine.load()
+    mirror.snapshot = ClusterSnapshot(version=8)
+    await mine.save()
+
+    assert SAVED == decode_saved((tmp_path / NAME).read_bytes(), "f")
+
+
 def test_older_records_never_replace_newer_ones() -> None:
     """If this fails, a lagging ZooKeeper server turns a master's file back to an older state."""
 
