@@ -256,6 +256,17 @@ def test_sdists_of_every_format_are_read(tmp_path: Path, kind: int) -> None:
     assert b"Requires-Python: 3\n" == sdist_metadata(*reader_of(tmp_path / "x.tar.gz"))
 
 
+def test_an_sdist_may_be_a_zip(tmp_path: Path) -> None:
+    """If this fails, pip installs an sdist that ends with .zip under a Python that it does not run
+    on."""
+    with zipfile.ZipFile(tmp_path / "x-1.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x-1/setup.py", "")
+        archive.writestr("x-1/x.egg-info/PKG-INFO", "Requires-Python: 2\n")
+        archive.writestr("x-1/PKG-INFO", "Requires-Python: 3\n")
+
+    assert b"Requires-Python: 3\n" == sdist_metadata(*reader_of(tmp_path / "x-1.zip"))
+
+
 def test_damaged_and_hostile_archives_have_no_metadata(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If this fails, one damaged wheel hides all others of its project, or fills the memory."""
     wheel = make_wheel(tmp_path, "x")
