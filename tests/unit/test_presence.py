@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,6 +14,7 @@ from torrentdist.cluster import paths
 from torrentdist.cluster.records.snapshot import AssignmentEntry, ClusterSnapshot, HostEntry, PresenceEntry
 from torrentdist.cluster.session.znode_operations import Create, Delete, Op, Set
 from torrentdist.master.console.event_lines import lane_of, of_absence
+from torrentdist.master.jobs.heartbeats import Heartbeats
 from torrentdist.master.presence import presence_plan
 from torrentdist.master.presence.presence_plan import (
     Heard,
@@ -229,6 +232,19 @@ def test_since_when_a_host_is_silent_is_noted_until_it_is_heard() -> None:
     assert 990.0 == known.record.silent_since
     assert [] == later, "the first leader's word counts"
     assert 0.0 == heard.record.silent_since
+
+
+def test_a_new_leader_goes_on_with_the_silence_that_it_finds_noted() -> None:
+    """If this fails, a new leader calls a host silent for years that was silent for a minute, and
+    moves its workers at once."""
+    noted = seen("h1", known=[msgspec.structs.replace(host("h1"), silent_since=940.0)])
+    session: Any = SimpleNamespace(mirror=None, zookeeper=SimpleNamespace(server_now=lambda: 1000.0))
+    leads: Any = SimpleNamespace(is_leader=lambda: True, led_for=lambda: 30.0)
+    sees: Any = SimpleNamespace(seen_for=lambda: 30.0)
+    heartbeats = Heartbeats(session, leads, sees, 90.0)
+
+    assert {"h1": 60.0} == heartbeats.silent_secs(noted)
+    assert frozenset() == heartbeats.silent(noted)
 
 
 def test_a_record_in_the_schema_of_the_release_before_is_not_written_again_and_again() -> None:
