@@ -65,6 +65,22 @@ def test_a_run_counts_the_hosts_that_the_bundles_page_counts() -> None:
     assert (2, None) == (found.done, found.half_secs)
 
 
+async def test_the_run_of_a_bundle_without_a_record_ends(tmp_path: Path) -> None:
+    """If this fails, a distribution whose bundle was removed while no master ran goes on for
+    ever."""
+    line = {HOST: HostLine()}
+    run = DistributionRun(bundle=ETL, digest=digest_of(ETL), size=1, began_at=NOW - 9, changed_at=NOW - 9, hosts=line)
+    await HistoryFile(tmp_path).write(KeptHistory(open={run.id: run}))
+    session: Any = SimpleNamespace(zookeeper=SimpleNamespace(server_now=lambda: NOW))
+    swarms: Any = SimpleNamespace(directory=SimpleNamespace(entry=lambda peer, digest: None))
+    async with Http() as http:
+        history = DistributionHistory(session, swarms, lambda: True, http, HistoryFile(tmp_path), lambda fact: None)
+        await history.load()
+        history._follow(snapshot([], supervisors=[supervisor(HOST)]))
+
+    assert [("etl", NOW)] == [(one.bundle, one.ended_at) for one in history.summaries()]
+
+
 async def test_a_run_that_cannot_be_followed_hides_no_other(tmp_path: Path) -> None:
     """If this fails, one strange distribution keeps all that begin meanwhile out of the history."""
     odd = BundleId("a-odd")

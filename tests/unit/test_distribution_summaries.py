@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from records_of import bundle
 
@@ -9,9 +10,11 @@ from torrentdist.master.history import distribution_runs as runs
 from torrentdist.master.history.distribution_runs import (
     DistributionRun,
     HostLine,
+    KeptHistory,
     followed,
     is_over,
     joined,
+    merged,
     summary_of,
 )
 from torrentdist.model.ids import SupervisorId, bundle_id
@@ -94,6 +97,20 @@ def test_a_summary_says_how_long_it_took_and_where_the_bytes_came_from() -> None
     assert [(C, None, "full"), (A, 4.0, ""), (B, 2.0, "")] == late
     assert Sources(masters=504, peers=400, local=60, plugin=30, outside=10) == said.late[1].sources
     assert [(0.0, 0.25), (2.0, 0.5), (4.0, 0.75)] == said.reached
+
+
+@pytest.mark.parametrize(
+    ("began", "ended", "kept"),
+    [(100.0, 169.0, True), (100.0, 170.0, False), (210.0, 220.0, False), (230.0, 240.0, False), (231.0, 240.0, True)],
+)
+def test_a_run_that_two_masters_saw_is_one(began: float, ended: float, kept: bool) -> None:
+    """The history would show each distribution twice after a failover, or lack one of two that
+    followed each other."""
+    theirs = msgspec.structs.replace(summary_of(run(), 200.0), run="theirs", began_at=200.0)
+    ours = msgspec.structs.replace(summary_of(run(), ended), run="ours", began_at=began)
+    both = merged(KeptHistory(past={"theirs": theirs}), KeptHistory(past={"ours": ours}))
+
+    assert kept is ("ours" in both.past)
 
 
 def test_the_curve_of_many_hosts_has_few_points_and_their_last() -> None:
