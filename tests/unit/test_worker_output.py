@@ -18,7 +18,13 @@ from torrentdist.model.ids import JobId
 from torrentdist.model.wire.headers import NEXT_OFFSET, OFFSET
 from torrentdist.security.authorization import LOCAL
 from torrentdist.supervisor.jobs.host_workers import keep_tidy
-from torrentdist.supervisor.process.last_words import MOST_CHARACTERS, TAIL_BYTES, last_line, why_failed
+from torrentdist.supervisor.process.last_words import (
+    MOST_CHARACTERS,
+    TAIL_BYTES,
+    end_of_stderr,
+    last_line,
+    why_failed,
+)
 from torrentdist.supervisor.process.output_api import OutputApi
 from torrentdist.supervisor.process.output_files import Piece, Span, Stream, read_output, span_of
 from torrentdist.supervisor.process.worker_homes import (
@@ -89,6 +95,16 @@ def test_the_last_words_are_searched_in_the_end_alone(tmp_path: Path) -> None:
     assert ("", "") == (before, why_failed(tmp_path, 0, spark=False))
     (tmp_path / "stderr.0").write_bytes(b"first\n" + b"\n" * (TAIL_BYTES - 6))
     assert "first" == why_failed(tmp_path, 0, spark=False)
+
+
+def test_the_last_words_of_a_run_begin_with_its_output(tmp_path: Path) -> None:
+    """If this fails, the reason of a first run lacks its first letter, or that of a later run shows
+    an error of an earlier one."""
+    first = end_of_stderr(tmp_path)
+    (tmp_path / "stderr.0").write_bytes(b"no such file\n")
+    second = end_of_stderr(tmp_path)
+
+    assert ["no such file", ""] == [why_failed(tmp_path, since, spark=False) for since in (first, second)]
 
 
 def test_last_words_are_cut_to_a_line() -> None:
