@@ -7,17 +7,24 @@ import asyncio
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 from keeping_hosts import ETL, arrived, keeping
 from scripted_masters import Answer, Heard
 from zookeeper_fixtures import eventually
 
 from torrentdist.bundle.content_check import Damage
+from torrentdist.host.http.operation import api_app, operations_of
+from torrentdist.host.http.web import PRINCIPAL
 from torrentdist.model.configuration.config import CodeDistributorConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
+from torrentdist.model.wire.fleet_messages import HostState
+from torrentdist.security.authorization import LOCAL
 from torrentdist.supervisor.bundles import keeping_plan
+from torrentdist.supervisor.bundles.host_bundle_api import HostBundleApi
 from torrentdist.supervisor.ids.room import ids_room
 
 pytestmark = pytest.mark.anyio
@@ -59,6 +66,35 @@ async def test_what_is_uploaded_again_while_others_are_dropped_stays(tmp_path: P
         await eventually(lambda: store.get(meta.digest) is None)
 
         assert stays
+
+
+async def test_a_bundle_waits_between_the_order_and_the_plan(tmp_path: Path) -> None:
+    """If this fails, who asks a host about a bundle that it was just told to keep is told that
+    there is no such bundle."""
+    async with keeping(tmp_path / "data") as (_, keeper):
+        keeper.assign(frozenset({ETL}), {})
+        view = await keeper.view(ETL)
+
+        assert HostState.WAITING == view.state
+
+
+async def test_a_bundle_whose_place_was_told_is_used(tmp_path: Path) -> None:
+    """If this fails, `prune` and a full disk take the bundle first that was downloaded last."""
+    async with keeping(tmp_path / "data") as (host, keeper):
+        meta = await arrived(host, tmp_path / "source")
+        published = await host.runtime.store.publish(meta.digest)
+        app = api_app(operations_of(HostBundleApi(host.runtime, keeper)))
+
+        async def as_local(scope: Any, receive: Any, send: Any) -> None:
+            await app({**scope, PRINCIPAL: LOCAL}, receive, send)
+
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=as_local), base_url="http://h") as client:
+            answer = await client.get(f"/v1/host/bundles/{ETL}")
+        stored = host.runtime.store.get(meta.digest)
+
+        assert (200, "done") == (answer.status_code, answer.json()["state"])
+        assert stored is not None
+        assert stored.used_at > published.used_at
 
 
 async def test_a_bundle_that_is_deleted_while_it_is_read_is_not_called_damaged(

@@ -64,6 +64,19 @@ async def test_the_room_of_a_failed_fetch_is_given_back(tmp_path: Path, monkeypa
         assert 0 == host.runtime.store.usage().arriving_bytes
 
 
+async def test_a_plugin_forgets_what_arrived_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If this fails, what a plug-in keeps for a bundle that was removed before it had arrived stays
+    until the host restarts."""
+    async with keeping(tmp_path / "data") as (host, keeper):
+        meta = await arrived(host, tmp_path / "source")
+        kept = keep_metafile(host.runtime.store.data_dir / "distributor", ETL, meta.digest, meta.raw)
+        monkeypatch.setattr(keeping_plan, "UNWANTED_SECS", 0.0)
+        keeper.poke()
+        await eventually(lambda: not kept.exists())
+
+        assert host.runtime.store.lookup(ETL) is None
+
+
 async def test_a_mistake_ends_no_keeper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If this fails, one bundle ends the host's daemon again and again, or the host never fetches
     or drops anything any more."""
