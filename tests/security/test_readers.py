@@ -170,6 +170,7 @@ def test_what_may_not_be_read_is_answered_like_what_is_not_there(shared: Cluster
 def test_a_hidden_bundle_of_a_gateway_is_one_that_nobody_has_uploaded(local: httpx.Client) -> None:
     """Another error for what a user may not read would tell which patterns others have."""
     paths = ["/bundles/{id}", "/bundles/{id}/files/x", "/simple/{id}/", "/maven/{id}/x.jar", "/hub/api/models/{id}"]
+    paths += ["/s3/{id}", f"/s3/{{id}}/{FILE}"]
     hidden, absent = (
         [masked(local.get(filled(path, {"id": name})), {"id": name}) for path in paths] for name in (HIDDEN, "mine-2")
     )
