@@ -81,8 +81,10 @@ async def test_objects_are_sent_again_to_a_leader_that_lacks_them(
     (tmp_path / "file").write_bytes(b"content")
     leader = NextLeader(make_metafile(tmp_path / "file"))
 
-    assert 1 == (await _uploaded(leader, UploadWanted(min_replicas=1), f"file://{tmp_path / 'file'}")).replicas
-    assert b"content" == leader.data
+    view = await _uploaded(leader, UploadWanted(min_replicas=1), f"file://{tmp_path / 'file'}")
+
+    assert (1, b"content") == (view.replicas, leader.data)
+    assert 0 == view.owner_only, "objects have no modes, so no notice tells of some"
 
 
 @dataclass
