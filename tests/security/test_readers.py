@@ -15,7 +15,9 @@ from typing import Any
 import httpx
 import pytest
 from cluster_fixtures import Cluster, running_cluster, until
+from image_layouts import finish, put_image
 
+from torrentdist.bundle.images.image_names import Image
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.client.bundles.chunked_upload import read_chunk
@@ -177,6 +179,25 @@ def test_a_hidden_bundle_of_a_gateway_is_one_that_nobody_has_uploaded(local: htt
 
     assert hidden[1:] == absent[1:]
     assert {404} == {status for status, _, _ in hidden}
+
+
+def test_a_hidden_image_of_a_gateway_is_one_that_nobody_has_pushed(
+    shared: Cluster, local: httpx.Client, tmp_path: Path
+) -> None:
+    """A user would pull another team's image, by its tag or by the digest of a part of it."""
+    manifest = put_image(tmp_path / "layout", [{"plan": CONTENT}])
+    hidden, absent = Image("secret", "1"), Image("absent", "1")
+    shared.upload(finish(tmp_path / "layout", [manifest], "1"), hidden.bundle, 1)
+    shared.run("bundle", "distribute", hidden.bundle, "--wait", "100%").ok()
+    digest = manifest["digest"]
+    paths = ["manifests/1", f"manifests/{digest}", f"blobs/{digest}", "tags/list"]
+    answers = [
+        [masked(local.get(f"/v2/{image.name}/{path}"), {"name": image.name}) for path in paths]
+        for image in (hidden, absent)
+    ]
+
+    assert answers[0] == answers[1]
+    assert [404] * 3 == [status for status, _, _ in answers[0][:3]]
 
 
 @pytest.mark.case("I2")
