@@ -39,6 +39,7 @@ class Made:
         self.data = os.urandom(SIZE)
         (source / "data.bin").write_bytes(self.data)
         (source / "small.txt").write_text("last")
+        (source / "link").symlink_to("small.txt")
         self.digest = cluster.upload(source, name, replicas=1)["digest"]
 
 
@@ -81,7 +82,8 @@ def test_one_arrival_serves_all_who_ask(slow: Cluster, tmp_path: Path) -> None:
 
 
 def test_published_and_arriving_answer_alike(slow: Cluster, tmp_path: Path) -> None:
-    """If this failed, what a client learned while the bundle arrived would be wrong afterwards."""
+    """If this failed, what a client learned while the bundle arrived would be wrong afterwards. A
+    symlink has to be asked for again; it would be missing otherwise."""
     made = Made(slow, tmp_path, "alike")
     url = f"{gateway(slow)}/alike"
 
@@ -106,12 +108,14 @@ def test_published_and_arriving_answer_alike(slow: Cluster, tmp_path: Path) -> N
             for r in parts
         ]
 
+    link = fetch(f"{url}/files/link").json()["error"]
     arriving = answers()
     until(lambda: slow.published("supervisor-1", made.digest), "published", 60)
 
     assert [200, 200, 206, 206, 416, 304, 304, 404, 200, 200, 412] == [status for status, *_ in arriving]
     assert (str(SIZE), made.data[5242000:5242010]) == (arriving[0][2], arriving[2][3])
     assert arriving == answers()
+    assert ("not_ready", b"last") == (link, fetch(f"{url}/files/link").content)
     unchanged = fetch(f"{url}/files/small.txt")
     since = {"if-modified-since": unchanged.headers["last-modified"]}
     assert [304, 304] == [fetch(f"{url}/{path}", **since).status_code for path in ("files/small.txt", "archive.tar")]
