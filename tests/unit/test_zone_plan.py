@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from records_of import snapshot, supervisor
 
 from bench.scale.simulation import World, crowd
+from torrentdist.master.swarm.zones import Zones
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest, PeerId
 from torrentdist.model.wire.swarm_messages import PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry
@@ -18,6 +20,17 @@ from torrentdist.swarm.plan.zoned_crowds import OPEN_SECS
 
 DIGEST = Digest("d" * 64)
 SIZE = 100
+
+
+def test_a_place_is_a_zone_or_a_rack_of_one() -> None:
+    """If this fails, hosts without a rack count as a place beside their zone's masters, or racks of
+    hosts in no zone as a zone: a bundle crosses borders more often than it has to."""
+    hosts = {"h1": {"zone": "east", "rack": "r1"}, "h2": {"zone": "east"}, "h3": {"rack": "r1"}, "h4": {}}
+    seen = snapshot(supervisors=[supervisor(id_, **labels) for id_, labels in hosts.items()])
+    by_label, by_table = (Zones(networks, lambda: seen) for networks in ({}, {"127.0.0.0/8": "west"}))
+
+    assert ["east/r1", "east", "", ""] == [by_label.place(PeerId(id_)) for id_ in hosts]
+    assert ["east/r1", "east", "west/r1", "west"] == [by_table.place(PeerId(id_)) for id_ in hosts]
 
 
 @given(st.integers(min_value=1, max_value=100))
