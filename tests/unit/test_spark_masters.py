@@ -9,6 +9,7 @@ import pytest
 
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.spark.spark_masters import addresses, require_master
+from torrentdist.spark.spark_session import configured
 from torrentdist_cli.main import main
 
 
@@ -72,3 +73,16 @@ def test_a_report_does_not_wait_for_a_master_that_is_dead(
     assert 5 == code
     assert f"error[spark_unreachable]: no Spark master answers at {master}: 127.0.0.1:{nowhere}: " in said
     assert "hint: " in said
+
+
+def test_a_file_beside_the_user_configures_no_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If this fails, a report that is made in somebody else's directory runs on their master, with
+    their options for the JVM."""
+    (tmp_path / "spark-defaults.conf").write_text("spark.master spark://somewhere:7077\n")
+    monkeypatch.chdir(tmp_path)
+    for name in ("SPARK_HOME", "SPARK_CONF_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    beside = configured("spark.master")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+
+    assert ("", "spark://somewhere:7077") == (beside, configured("spark.master"))
