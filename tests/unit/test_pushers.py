@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 from base64 import b64encode
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,10 +15,14 @@ import msgspec
 import pytest
 from scripted_http import ScriptedHttp
 from starlette.requests import Request
+from tls_site import make_authority
 
 from torrentdist.host.http.web import PRINCIPAL
+from torrentdist.host.process.port_guard import open_guard
 from torrentdist.model.access.token_messages import WhoamiView
+from torrentdist.model.configuration.config import Config, TlsConfig
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.wire.swarm_messages import PeerRole
 from torrentdist.security.authorization import LOCAL, Role
 from torrentdist.supervisor.images import pushers
 from torrentdist.supervisor.images.pushers import KNOWN_SECS, LONGEST_TOKEN, Pushers, token_in
@@ -61,6 +66,7 @@ class Bench:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
         self.asked: list[str] = []
+        self.schemes: list[str] = []
         self.role = "uploader"
         self.masters = ["http://127.0.0.1:7060"]
         guard: Any = SimpleNamespace(token="shared", tls=None, only_https=False)
@@ -71,6 +77,7 @@ class Bench:
 
     def _answer(self, request: httpx.Request) -> httpx.Response:
         self.asked.append(request.url.path)
+        self.schemes.append(request.url.scheme)
         told = WhoamiView(name="ann", role=self.role, bundles="app-*", expires_at=None, how="token", reads="app-*,lib")
         return httpx.Response(200, content=msgspec.json.encode(told))
 
@@ -122,6 +129,17 @@ async def test_an_open_cluster_needs_no_token(bench: Bench) -> None:
     bench.guard.token = None
 
     assert "ann" == (await bench.pushers.pusher(pushed_with(""), "push")).principal.name
+
+
+async def test_masters_get_a_pushers_token_over_https_alone(bench: Bench, tmp_path: Path) -> None:
+    """If this fails, nobody can push to a cluster that has just gone over to TLS: the records of
+    its masters may still say http, and a gateway asks them in the clear."""
+    files = make_authority(tmp_path / "ca").files("m1")
+    names = {"certificate_file": str(files.certificate), "key_file": str(files.key), "ca_file": str(files.ca)}
+    guard = open_guard(Config(tls=TlsConfig(mode="mutual", **names)), PeerRole.MASTER, "m1", "127.0.0.1")
+    await Pushers(guard, lambda: bench.masters, in_the_clear=False).principal("t1")
+
+    assert ["https"] == bench.schemes
 
 
 async def test_what_a_token_may_do_is_asked_again(bench: Bench) -> None:
