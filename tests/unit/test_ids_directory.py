@@ -182,6 +182,31 @@ def test_who_asks_while_leases_are_looked_at_gets_one(tmp_path: Path, monkeypatc
     assert leases.is_held(other)
 
 
+def test_a_lock_taken_as_leases_are_looked_at_is_a_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If this fails, a bundle goes from under an executor that locked it a minute after it had
+    asked."""
+    clock = Clock()
+    leases = Leases(tmp_path, clock)
+    path = leases.ask(ID)
+    clock.now += ASKED_SECS
+    look, files = leases._is_locked, list[int]()
+
+    def locked_afterwards(bundle: BundleId) -> bool:
+        found = look(bundle)
+        if not files:
+            files.append(os.open(path, os.O_RDONLY))
+            fcntl.flock(files[0], fcntl.LOCK_SH)
+        return found
+
+    monkeypatch.setattr(leases, "_is_locked", locked_afterwards)
+    leases.held()
+    is_held, file_stays = leases.is_held(ID), path.exists()
+    os.close(files[0])
+
+    assert (True, True) == (is_held, file_stays)
+    assert frozenset() == leases.held()
+
+
 def test_a_file_that_an_administrator_removed_stops_no_lease(tmp_path: Path) -> None:
     """Every look would fail, so that no link would be made or removed any more."""
     clock = Clock()
