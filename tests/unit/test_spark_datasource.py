@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import traceback
 from importlib.metadata import version
 
 import pytest
 from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructType
+from scripted_masters import BUNDLE, Master, cluster
 
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.spark.datasource import HIDE_TRACEBACK, TABLES, TorrentdistDataSource, columns_of
@@ -44,6 +47,20 @@ def test_a_schema_that_does_not_fit_is_refused(column: str, said: str) -> None:
 def own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """An error changes the environment of its process."""
     monkeypatch.setenv(HIDE_TRACEBACK, "")
+
+
+def test_rows_have_the_columns_that_were_asked_for() -> None:
+    """If this fails, a table is empty or cannot be read, or its values stand in other columns."""
+    asked = StructType().add("size", LongType()).add("id", StringType())
+    master = Master(lambda _: (200, json.dumps([BUNDLE]).encode()))
+
+    async def rows() -> list[tuple[object, ...]]:
+        async with cluster(master):
+            reader = TorrentdistDataSource({"path": "bundles", "masters": master.url}).reader(asked)
+            partitions = await asyncio.to_thread(reader.partitions)
+        return [tuple(row) for partition in partitions for row in reader.read(partition)]
+
+    assert [(BUNDLE["size"], BUNDLE["id"])] == asyncio.run(rows())
 
 
 def test_an_error_is_a_sentence_and_a_hint() -> None:
