@@ -162,10 +162,11 @@ async def test_what_is_sent_after_a_refusal_is_not_read() -> None:
         writer.transport.set_write_buffer_limits(0)
         sent = 0
         with contextlib.suppress(ConnectionError):
-            while sent < LARGE:
-                writer.write(bytes(1024 * 1024))
-                await writer.drain()
-                sent += 1024 * 1024
+            async with asyncio.timeout(LONG):  # A client that is never cut off would wait for ever.
+                while sent < LARGE:
+                    writer.write(bytes(1024 * 1024))
+                    await writer.drain()
+                    sent += 1024 * 1024
         with contextlib.suppress(ConnectionError):
             assert b"401" in await reader.readuntil(b"\r\n")
 

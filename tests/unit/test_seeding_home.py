@@ -39,8 +39,10 @@ def test_packs_lie_where_there_is_room(roomy: Path, source: Path) -> None:
 
 
 def test_what_a_killed_upload_left_goes_and_what_a_running_one_uses_stays(roomy: Path, source: Path) -> None:
-    """Each killed upload would take a quarter of its environment on the disk for ever."""
+    """Each killed upload would take a quarter of its environment on the disk for ever, or an upload
+    would remove what the user's other programs keep there."""
     (roomy / f"{SEEDING}left").mkdir()
+    (roomy / "of-another-program").mkdir()
     meta = make_metafile(source)
     with seeding_home(meta, source) as running:
         for path in roomy.iterdir():
@@ -48,4 +50,4 @@ def test_what_a_killed_upload_left_goes_and_what_a_running_one_uses_stays(roomy:
         with seeding_home(meta, source) as second:
             there = {path.name for path in roomy.iterdir()}
 
-    assert {running.name, second.name} == there
+    assert {running.name, second.name, "of-another-program"} == there
