@@ -16,8 +16,10 @@ from scripted_http import ScriptedHttp
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.client.bundles.download import download
+from torrentdist.client.bundles.known_bundle import record_and_metafile
 from torrentdist.client.bundles.upload import UploadWanted, upload
 from torrentdist.client.masters.master_client import MasterClient
+from torrentdist.http.http_values import Answer, Patience, SentRequest
 from torrentdist.model.configuration.config import ClientConfig, Config
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
@@ -125,3 +127,34 @@ def test_a_lost_bundle_is_said_to_be_lost(file: Path) -> None:
         talk(make_metafile(file), lambda client: download(client, CONFIG, ID, file.parent / "dest"), state="lost")
 
     assert (caught.value.code, caught.value.exit_code) == ("bundle_lost", 5)
+
+
+async def _refused_while_the_metafile_comes() -> tuple[str, list[str]]:
+    """Returns the error of a bundle without a record, and the requests that then still run."""
+    running, asked_for_both = list[str](), asyncio.Event()
+
+    class SlowMetafiles(ScriptedHttp):
+        async def exchange(self, asked: SentRequest, patience: Patience) -> Answer:
+            if not asked.url.endswith("/metafile"):
+                await asked_for_both.wait()
+                return await super().exchange(asked, patience)
+            running.append(asked.url)
+            asked_for_both.set()
+            try:
+                await asyncio.Event().wait()
+                raise AssertionError
+            finally:
+                running.remove(asked.url)
+
+    unknown = TorrentdistError("bundle_not_found", id=ID)
+    script = lambda _: httpx.Response(unknown.http_status, json=unknown.to_wire())  # noqa: E731
+    async with MasterClient(CONFIG.client, open_http=lambda access: SlowMetafiles(script, access)) as client:
+        with pytest.raises(TorrentdistError) as caught:
+            await record_and_metafile(client, ID)
+        return caught.value.code, list(running)
+
+
+def test_nothing_more_is_fetched_of_a_bundle_that_is_not_there() -> None:
+    """A program that goes on after the error would find tasks of ours in its event loop, and their
+    failures in its log."""
+    assert ("bundle_not_found", []) == asyncio.run(_refused_while_the_metafile_comes())
