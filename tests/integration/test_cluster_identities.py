@@ -31,7 +31,7 @@ from torrentdist.model.configuration.config import ZooKeeperConfig
 from torrentdist.model.wire.headers import CLIENT
 from torrentdist.security.authority.certificates import facts_of, new_key
 from torrentdist.security.authority.invitation import parse_invitation
-from torrentdist.security.authority.pem_texts import parse_certificate, public_key_pem
+from torrentdist.security.authority.pem_texts import parse_certificate, parse_key, public_key_pem
 from torrentdist.security.certificate_identity import CertificateIdentity, CertificateRole
 
 MANIFEST = Path(__file__).parent.parent.parent / "deploy/kubernetes/supervisors.yaml"
@@ -135,6 +135,28 @@ def test_a_host_that_joins_gets_its_identity(mutual: Cluster, tmp_path: Path) ->
 
     assert ["host-s9", "readers"] == [line.partition(":")[0] for line in text.splitlines()]
     assert 0 == mode & 0o077
+
+
+@pytest.mark.case("F6")
+def test_a_master_that_joins_gets_the_key_of_the_ca_and_its_identity(mutual: Cluster, tmp_path: Path) -> None:
+    """If this fails, a cluster gets no further master by invitation, or one that cannot lead."""
+    own = {name: str(tmp_path / name) for name in ("ca.pem", "ca.key", "certificate.pem", "key.pem", "auth")}
+    config = tmp_path / "m9.toml"
+    config.write_text(
+        f'''[master]\nid = "m9"\ndata_dir = "{tmp_path / "data"}"\n[zookeeper]\nauth_file = "{own["auth"]}"\n'''
+        f'''[tls]\nmode = "mutual"\nca_file = "{own["ca.pem"]}"\nca_key_file = "{own["ca.key"]}"\n'''
+        f'''certificate_file = "{own["certificate.pem"]}"\nkey_file = "{own["key.pem"]}"\n'''
+    )
+    asked = mutual.run("host", "invite", "m9", "--role", "master", "--address", "127.0.0.1").ok()
+    invitation = write_auth(tmp_path / "invitation", asked["invitation"])
+    joined = mutual.run("host", "join", "--config", config, "--invitation-file", invitation).ok()
+    issuers = parse_certificate(Path(own["ca.pem"]).read_bytes()).public_key()
+    auth, others = Path(own["auth"]), mutual.dir / "ca" / "hosts" / "master-1" / "zookeeper.auth"
+
+    assert "master" == joined["role"]
+    assert issuers == parse_key(Path(own["ca.key"]).read_bytes()).public_key()
+    assert others.read_text().split() == auth.read_text().split()
+    assert 0 == auth.stat().st_mode & 0o077
 
 
 @pytest.mark.case("F6")
