@@ -40,6 +40,22 @@ async def test_the_gateway_tells_where_a_bundle_lies() -> None:
     assert await asked(b'{"state": "fetching", "path": "/a"}') is None
 
 
+async def test_a_gateway_without_a_port_in_its_address_is_asked_at_the_port_of_http() -> None:
+    """Where a gateway listens on port 80, every file of its host would be fetched anew."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b'HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{"state": "done", "path": "/a"}')
+        writer.close()
+
+    try:
+        server = await asyncio.start_server(serve, "127.80.0.1", 80)
+    except OSError as exc:
+        pytest.skip(f"port 80 is not to be had: {exc}")
+    async with server:
+        assert Path("/a") == await asyncio.to_thread(GatewayReader("http://127.80.0.1").local, "etl-1")
+
+
 @pytest.mark.parametrize(
     ("length", "body", "code"), [(10**12, b"12345", "corrupt"), (4, b"12", "supervisor_unreachable"), (4, b"1234", "")]
 )
