@@ -11,11 +11,12 @@ from typing import Any
 
 import httpx
 import pytest
-from keeping_hosts import ETL, arrived, keeping
+from keeping_hosts import ETL, arrived, keeping, unknown
 from scripted_masters import Answer, Heard
 from zookeeper_fixtures import eventually
 
 from torrentdist.bundle.content_check import Damage
+from torrentdist.host.http.declared_routes import DeclaredRoutes
 from torrentdist.host.http.operation import api_app, operations_of
 from torrentdist.host.http.web import PRINCIPAL
 from torrentdist.model.configuration.config import CodeDistributorConfig
@@ -78,17 +79,46 @@ async def test_a_bundle_waits_between_the_order_and_the_plan(tmp_path: Path) -> 
         assert HostState.WAITING == view.state
 
 
+def local_user(api: DeclaredRoutes) -> httpx.AsyncClient:
+    """Returns a client of these operations that any program of the host could be."""
+    app = api_app(operations_of(api))
+
+    async def as_local(scope: Any, receive: Any, send: Any) -> None:
+        await app({**scope, PRINCIPAL: LOCAL}, receive, send)
+
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app=as_local), base_url="http://h")
+
+
+@pytest.mark.parametrize(("query", "fetches"), [("&asked=0", 2), ("", 1)], ids=["now", "unknown when"])
+async def test_what_others_had_asked_for_is_no_answer(tmp_path: Path, query: str, fetches: int) -> None:
+    """If this fails, a program that starts just after a bundle was signed or uploaded is told that
+    it is not, because another one had asked a moment earlier."""
+    asked: list[Heard] = []
+    later: list[asyncio.Task[httpx.Response]] = []
+
+    def script(heard: Heard) -> Answer:
+        if "metafile" in heard.path:
+            asked.append(heard)
+            if not later:  # Another program asks while the first one waits for this answer.
+                later.append(asyncio.create_task(client.get(f"/v1/host/bundles/{ETL}?wait=2{query}")))
+        return unknown(heard)
+
+    async with keeping(tmp_path / "data", script) as (host, keeper):
+        async with local_user(HostBundleApi(host.runtime, keeper)) as client:
+            keeper.request(ETL)
+            await eventually(lambda: bool(later))
+            answer = await later[0]
+
+        assert (404, "bundle_not_found") == (answer.status_code, answer.json()["error"])
+        assert fetches == len(asked)
+
+
 async def test_a_bundle_whose_place_was_told_is_used(tmp_path: Path) -> None:
     """If this fails, `prune` and a full disk take the bundle first that was downloaded last."""
     async with keeping(tmp_path / "data") as (host, keeper):
         meta = await arrived(host, tmp_path / "source")
         published = await host.runtime.store.publish(meta.digest)
-        app = api_app(operations_of(HostBundleApi(host.runtime, keeper)))
-
-        async def as_local(scope: Any, receive: Any, send: Any) -> None:
-            await app({**scope, PRINCIPAL: LOCAL}, receive, send)
-
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=as_local), base_url="http://h") as client:
+        async with local_user(HostBundleApi(host.runtime, keeper)) as client:
             answer = await client.get(f"/v1/host/bundles/{ETL}")
         stored = host.runtime.store.get(meta.digest)
 

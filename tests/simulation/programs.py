@@ -41,11 +41,14 @@ async def use_by_id(gateway: str, bundle: str, tree: Tree, secs: float, most_sec
     not get it."""
     loop = asyncio.get_running_loop()
     async with Http() as http:
-        until = loop.time() + most_secs
-        while (view := await _asked(http, gateway, bundle)).state is not HostState.DONE or not _is_current(view):
+        began, until = loop.time(), loop.time() + most_secs
+        while (
+            view := await _asked(http, gateway, bundle, loop.time() - began)
+        ).state is not HostState.DONE or not _is_current(view):
             if loop.time() > until:
                 raise TorrentdistError("timed_out", what=f"the lease of {bundle}", seconds=most_secs)
             await asyncio.sleep(LOOK_SECS)
+            view = await _asked(http, gateway, bundle, loop.time() - began)
     with _locked(view.lock):
         await _use(bundle, _target(view), tree, secs)
 
@@ -54,13 +57,15 @@ async def use_mounted(gateway: str, token: str, bundle: str, tree: Tree, secs: f
     """The same for a bundle that is mounted."""
     loop = asyncio.get_running_loop()
     async with Http(access=with_token(token)) as http:
-        until, path = loop.time() + most_secs, f"/v1/host/bundles/{bundle}"
+        began, path = loop.time(), f"/v1/host/bundles/{bundle}"
+        until = began + most_secs
         view = await _ask(http, gateway, Request("POST", f"{path}/fetch"), HostBundleView)
         while view.digest is None or view.state is not HostState.DONE:
             if loop.time() > until:
                 raise TorrentdistError("timed_out", what=f"the mount of {bundle}", seconds=most_secs)
             await asyncio.sleep(LOOK_SECS)
-            view = await _ask(http, gateway, Request("GET", f"{path}?wait={WAIT_SECS}"), HostBundleView)
+            query = f"?wait={WAIT_SECS}&asked={loop.time() - began:.3f}"
+            view = await _ask(http, gateway, Request("GET", path + query), HostBundleView)
         body = msgspec.json.encode(HoldBody(bundle=bundle, digest=view.digest, target=f"/pods/{loop.time()}"))
         hold = f"/v1/host/holds/h{loop.time():.3f}"
         try:
@@ -110,8 +115,9 @@ async def _use(bundle: str, content: Path, tree: Tree, secs: float) -> None:
         await asyncio.sleep(LOOK_SECS)
 
 
-async def _asked(http: Http, gateway: str, bundle: str) -> LeaseView:
-    return await _ask(http, gateway, Request("POST", f"/v1/host/bundles/{bundle}/lease?wait={WAIT_SECS}"), LeaseView)
+async def _asked(http: Http, gateway: str, bundle: str, secs: float) -> LeaseView:
+    path = f"/v1/host/bundles/{bundle}/lease?wait={WAIT_SECS}&asked={secs:.3f}"
+    return await _ask(http, gateway, Request("POST", path), LeaseView)
 
 
 @overload

@@ -62,9 +62,10 @@ class HostGateway:
         """Has the bundle fetched unless it is here. Returns what the host has of it now."""
         return await self._ask(Request("POST", f"/v1/host/bundles/{bundle}/fetch", timeout=CHECK_SECS), HostBundleView)
 
-    async def wait(self, bundle: BundleId) -> HostBundleView:
-        """Returns what the host has of a bundle once it is there, or after a moment."""
-        params = {"wait": f"{POLL_SECS:g}"}
+    async def wait(self, bundle: BundleId, asked_secs: float) -> HostBundleView:
+        """Returns what the host has of a bundle once it is there, or after a moment. `asked_secs`:
+        for how long a pod has waited for it; an error that is older does not count."""
+        params = {"wait": f"{POLL_SECS:g}", "asked": f"{asked_secs:.3f}"}
         request = Request("GET", f"/v1/host/bundles/{bundle}", params=params, timeout=CHECK_SECS)
         return await self._ask(request, HostBundleView)
 

@@ -39,7 +39,7 @@ from torrentdist.csi.publish_plan import (
 from torrentdist.csi.volume_request import Refusal, VolumeRefused, WantedVolume
 from torrentdist.host.process.heavy_work import until_ended
 from torrentdist.log import get_logger
-from torrentdist.model.ids import Digest
+from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.wire.fleet_messages import HostBundleView
 from torrentdist.model.wire.hold_messages import HoldView
 
@@ -73,13 +73,13 @@ class VolumeKeeper:
     async def publish(self, wanted: WantedVolume, seconds: float) -> None:
         """Returns once the bundle is mounted. Raises VolumeRefused after `seconds` at the latest,
         if it is not here by then."""
-        deadline, view, steps = self._clock() + seconds, None, 0
+        began, view, steps = self._clock(), None, 0
         async with self._turn(wanted.target):
             while not isinstance(step := await self._next(wanted, view), Settled):
                 if isinstance(step, AwaitBundle):
-                    if view is not None and self._clock() >= deadline:
+                    if view is not None and self._clock() >= began + seconds:
                         raise VolumeRefused(Refusal.NOT_YET, step.message)
-                    view = await self._look(wanted, view)
+                    view = await self._look(wanted.bundle, None if view is None else self._clock() - began)
                     continue
                 steps += 1
                 if steps > MOST_STEPS:
@@ -91,8 +91,8 @@ class VolumeKeeper:
         mounts = await self._mounts_at(wanted.target)
         return publish_step(wanted, mounts, await self._hold_of(wanted.target), view)
 
-    async def _look(self, wanted: WantedVolume, view: HostBundleView | None) -> HostBundleView:
-        return await (self._gateway.fetch if view is None else self._gateway.wait)(wanted.bundle)
+    async def _look(self, bundle: BundleId, asked_secs: float | None) -> HostBundleView:
+        return await (self._gateway.fetch(bundle) if asked_secs is None else self._gateway.wait(bundle, asked_secs))
 
     async def _carry_out(self, step: PublishStep, wanted: WantedVolume) -> None:
         target = Path(wanted.target)

@@ -98,7 +98,7 @@ async def _published(
     """Waits until the supervisor has published the bundle. Returns its view, and whether the bundle
     was there before."""
     clock = asyncio.get_running_loop().time
-    deadline = clock() + timeout
+    began, deadline = clock(), clock() + timeout
     async with Http() as http:
         await _check_alive(http, url)
         path = f"/v1/host/bundles/{bundle_id}"
@@ -110,7 +110,8 @@ async def _published(
             if clock() >= deadline:
                 raise TorrentdistError("timed_out", what=f"the download of {bundle_id}", seconds=timeout)
             secs = min(POLL_SECS, max(0.0, deadline - clock()))
-            poll = Request("GET", path, params=_seconds("wait", secs), timeout=secs + CALL_SECS)
+            params = _seconds("wait", secs) | _seconds("asked", clock() - began)
+            poll = Request("GET", path, params=params, timeout=secs + CALL_SECS)
             view = await ask(http, url, poll, HostBundleView)
             if view.transfer is not None:
                 progress(of_transfer(view.transfer))

@@ -5,6 +5,8 @@ Always: a failure leaves as an error of the table, with its status.
 
 import asyncio
 import gzip
+import math
+import time
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
@@ -174,6 +176,12 @@ def poll_secs(request: Request, name: str, default: float = 0.0) -> float:
     """Returns how long a long poll lasts at most: as long as the request asks for, and at most
     LONGEST_POLL. Older clients ask for more."""
     return min(LONGEST_POLL, number_parameter(request, name, default, low=0.0, high=MOST_POLL))
+
+
+def asks_since(request: Request) -> float:
+    """Returns when (monotonic) a program began to ask, which says `?asked=` with each of its polls.
+    Older clients do not say it, and take what was there before."""
+    return time.monotonic() - number_parameter(request, "asked", math.inf, low=0.0, high=math.inf)
 
 
 def flag_parameter(request: Request, name: str) -> bool:

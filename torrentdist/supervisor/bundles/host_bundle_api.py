@@ -15,7 +15,7 @@ from torrentdist.bundle.store.store_values import StoredBundle
 from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.declared_routes import DeclaredRoutes, operation
 from torrentdist.host.http.operation import DRY_RUN
-from torrentdist.host.http.web import flag_parameter, json_response, number_parameter, poll_secs
+from torrentdist.host.http.web import asks_since, flag_parameter, json_response, number_parameter, poll_secs
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.model import ids
 from torrentdist.model.errors import TorrentdistError
@@ -52,10 +52,10 @@ class HostBundleApi(DeclaredRoutes):
 
         The answer is the view, or the error of a fetch that failed.
         """
-        bundle = _bundle(request)
+        bundle, since = _bundle(request), asks_since(request)
         wait = poll_secs(request, "wait")
-        view = await self._keeper.wait(bundle, wait) if wait else await self._keeper.view(bundle)
-        error = self._keeper.error(bundle)
+        view = await self._keeper.wait(bundle, wait, since) if wait else await self._keeper.view(bundle)
+        error = self._keeper.error(bundle, since)
         if view.state is HostState.FAILED and error is not None:
             raise error
         if view.state is HostState.DONE:

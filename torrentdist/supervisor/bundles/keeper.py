@@ -592,11 +592,19 @@ class Keeper:
     def _transfer(self, digest: Digest | None) -> TransferView | None:
         return self._runtime.transfer_view(digest) if digest else None
 
-    async def wait(self, bundle: BundleId, timeout: float) -> HostBundleView:
-        """Returns the view once the bundle is done or failed, or after `timeout` seconds."""
+    def _is_over(self, bundle: BundleId, since: float) -> bool:
+        state = self._view(bundle).state
+        if state is HostState.FAILED and self.error(bundle, since) is None:
+            self.request(bundle)
+            return False
+        return state in (HostState.DONE, HostState.FAILED)
+
+    async def wait(self, bundle: BundleId, timeout: float, since: float = -math.inf) -> HostBundleView:
+        """Returns the view once the bundle is done or failed, or after `timeout` seconds. A fetch
+        that failed, but asked masters before `since` (monotonic), is begun again."""
         try:
             async with asyncio.timeout(timeout), self._changed:
-                await self._changed.wait_for(lambda: self._view(bundle).state in (HostState.DONE, HostState.FAILED))
+                await self._changed.wait_for(lambda: self._is_over(bundle, since))
         except TimeoutError:
             pass
         return await self.view(bundle)

@@ -5,6 +5,7 @@ finds the reason in that URL.
 Never: decide how long anything is kept.
 """
 
+import time
 from collections.abc import AsyncIterator
 from urllib.parse import quote
 
@@ -54,9 +55,9 @@ class BundleServer(DeclaredRoutes):
 
         Until then it sends blanks, which JSON allows, so that the client does not give up.
         """
-        bundle = ids.bundle_id(request.path_params["id"])
+        bundle, began = ids.bundle_id(request.path_params["id"]), time.monotonic()
         await self._reader.content(bundle)
-        return StreamedAnswer(self._await_bundle(bundle), media_type="application/json")
+        return StreamedAnswer(self._await_bundle(bundle, began), media_type="application/json")
 
     @operation("GET", "/bundles/{id}/{name}", None, Role.JOB, statuses=FILE)
     async def archive(self, request: Request) -> Response:
@@ -97,10 +98,10 @@ class BundleServer(DeclaredRoutes):
         sentence = request.path_params["sentence"].replace("_", " ")
         return json_response({"error": request.path_params["code"], "message": sentence}, status=kind.http_status)
 
-    async def _await_bundle(self, bundle: BundleId) -> AsyncIterator[bytes]:
+    async def _await_bundle(self, bundle: BundleId, began: float) -> AsyncIterator[bytes]:
         await self._keeper.checked(bundle)
-        while (view := await self._keeper.wait(bundle, TICK_SECS)).state is not HostState.DONE:
-            if (error := self._reader.failure(bundle)) is not None:
+        while (view := await self._keeper.wait(bundle, TICK_SECS, began)).state is not HostState.DONE:
+            if (error := self._reader.failure(bundle, began)) is not None:
                 raise error
             yield b" "
         yield bytes(json_response(view).body)

@@ -126,7 +126,8 @@ def _lease(gateway: tuple[str, int], bundle: str, deadline: float) -> None:
     lock: int | None = None
     file = os.path.join(IDS, ".leases", bundle)
     while True:
-        answer, trouble = _ask(gateway, bundle, 2 if lock is not None else 0)
+        wait, asked = 2 if lock is not None else 0, time.monotonic() - began
+        answer, trouble = _ask(gateway, bundle, f"wait={wait}&asked={asked:.3f}")
         now = time.monotonic()
         if (answer is None or answer["state"] != "done") and (not waits or now - said >= WORD_SECS):
             said, waits = now, True
@@ -153,9 +154,9 @@ def _progress(answer: dict[str, Any] | None) -> str:
     return f" ({answer['done'] / 1e6:.0f} of {answer['size'] / 1e6:.0f} MB are here)"
 
 
-def _ask(gateway: tuple[str, int], bundle: str, wait: int) -> tuple[dict[str, Any] | None, str]:
+def _ask(gateway: tuple[str, int], bundle: str, query: str) -> tuple[dict[str, Any] | None, str]:
     """Returns the answer of the gateway, or None and why there is none yet."""
-    head = f"POST /v1/host/bundles/{bundle}/lease?wait={wait} HTTP/1.0\r\nHost: {gateway[0]}:{gateway[1]}\r\n"
+    head = f"POST /v1/host/bundles/{bundle}/lease?{query} HTTP/1.0\r\nHost: {gateway[0]}:{gateway[1]}\r\n"
     try:
         with socket.create_connection(gateway, CALL_SECS) as connection:
             connection.sendall(f"{head}X-Torrentdist: 1\r\nContent-Length: 0\r\n\r\n".encode())

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from torrentdist.host.http.declared_routes import DeclaredRoutes, operation
-from torrentdist.host.http.web import json_response, poll_secs
+from torrentdist.host.http.web import asks_since, json_response, poll_secs
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.model import ids
 from torrentdist.model.wire.fleet_messages import HostBundleView, HostState, LeaseView
@@ -35,12 +35,13 @@ class LeaseApi(DeclaredRoutes):
     async def lease(self, request: Request) -> Response:
         """Fetch a bundle and let a program use it by its id, for as long as it locks the file."""
         bundle, wait = ids.bundle_id(request.path_params["id"]), poll_secs(request, "wait")
+        since = asks_since(request)
         lock = await asyncio.to_thread(self._leases.ask, bundle)
         await self._keeper.checked(bundle)
         if not self._keeper.fetching(bundle):
             self._keeper.request(bundle)
-        view = await self._keeper.wait(bundle, wait)
-        error = self._keeper.error(bundle)
+        view = await self._keeper.wait(bundle, wait, since)
+        error = self._keeper.error(bundle, since)
         if view.state is HostState.FAILED and error is not None:
             raise error
         if view.state is HostState.DONE and view.digest is not None:
