@@ -117,6 +117,12 @@ def test_a_stolen_certificate_gets_no_other_identity_and_uploads_nothing(mutual:
     assert 403 == by_token.status_code
 
 
+def invitation_for(cluster: Cluster, work: Path, host: str, role: str) -> Path:
+    """Returns the file of an invitation for a host of this machine."""
+    told = cluster.run("host", "invite", host, "--role", role, "--address", "127.0.0.1").ok()
+    return write_auth(work / "invitation", told["invitation"])
+
+
 @pytest.mark.case("F6")
 def test_a_host_that_joins_gets_its_identity(mutual: Cluster, tmp_path: Path) -> None:
     """If this fails, a host that was invited cannot work in the cluster."""
@@ -127,8 +133,7 @@ def test_a_host_that_joins_gets_its_identity(mutual: Cluster, tmp_path: Path) ->
         f'''[zookeeper]\nauth_file = "{own["auth"]}"\n[tls]\nmode = "mutual"\nca_file = "{own["ca.pem"]}"\n'''
         f'''certificate_file = "{own["certificate.pem"]}"\nkey_file = "{own["key.pem"]}"\n'''
     )
-    asked = mutual.run("host", "invite", "s9", "--role", "supervisor", "--address", "127.0.0.1").ok()
-    invitation = write_auth(tmp_path / "invitation", asked["invitation"])
+    invitation = invitation_for(mutual, tmp_path, "s9", "supervisor")
     for _ in range(2):
         mutual.run("host", "join", "--config", config, "--invitation-file", invitation).ok()
     text, mode = Path(own["auth"]).read_text(), Path(own["auth"]).stat().st_mode
@@ -147,8 +152,7 @@ def test_a_master_that_joins_gets_the_key_of_the_ca_and_its_identity(mutual: Clu
         f'''[tls]\nmode = "mutual"\nca_file = "{own["ca.pem"]}"\nca_key_file = "{own["ca.key"]}"\n'''
         f'''certificate_file = "{own["certificate.pem"]}"\nkey_file = "{own["key.pem"]}"\n'''
     )
-    asked = mutual.run("host", "invite", "m9", "--role", "master", "--address", "127.0.0.1").ok()
-    invitation = write_auth(tmp_path / "invitation", asked["invitation"])
+    invitation = invitation_for(mutual, tmp_path, "m9", "master")
     joined = mutual.run("host", "join", "--config", config, "--invitation-file", invitation).ok()
     issuers = parse_certificate(Path(own["ca.pem"]).read_bytes()).public_key()
     auth, others = Path(own["auth"]), mutual.dir / "ca" / "hosts" / "master-1" / "zookeeper.auth"

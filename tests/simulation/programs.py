@@ -42,9 +42,8 @@ async def use_by_id(gateway: str, bundle: str, tree: Tree, secs: float, most_sec
     loop = asyncio.get_running_loop()
     async with Http() as http:
         began, until = loop.time(), loop.time() + most_secs
-        while (
-            view := await _asked(http, gateway, bundle, loop.time() - began)
-        ).state is not HostState.DONE or not _is_current(view):
+        view = await _asked(http, gateway, bundle, 0.0)
+        while view.state is not HostState.DONE or not _is_current(view):
             if loop.time() > until:
                 raise TorrentdistError("timed_out", what=f"the lease of {bundle}", seconds=most_secs)
             await asyncio.sleep(LOOK_SECS)

@@ -179,8 +179,8 @@ def poll_secs(request: Request, name: str, default: float = 0.0) -> float:
 
 
 def asks_since(request: Request) -> float:
-    """Returns when (monotonic) a program began to ask, which says `?asked=` with each of its polls.
-    Older clients do not say it, and take what was there before."""
+    """Returns when (monotonic) a program began to ask. Each of its polls says in `?asked=` how many
+    seconds ago that was. Older clients do not say it, and are told errors of any age."""
     return time.monotonic() - number_parameter(request, "asked", math.inf, low=0.0, high=math.inf)
 
 
