@@ -117,8 +117,8 @@ def test_a_stolen_certificate_gets_no_other_identity_and_uploads_nothing(mutual:
     assert 403 == by_token.status_code
 
 
-def invitation_for(cluster: Cluster, work: Path, host: str, role: str) -> Path:
-    """Returns the file of an invitation for a host of this machine."""
+def invitation_for(cluster: Cluster, work: Path, host: str, role: str) -> str:
+    """Returns the path of an invitation for a host of this machine."""
     told = cluster.run("host", "invite", host, "--role", role, "--address", "127.0.0.1").ok()
     return write_auth(work / "invitation", told["invitation"])
 
