@@ -7,6 +7,7 @@ import errno
 import fcntl
 import os
 import stat
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -236,6 +237,26 @@ def test_a_disk_that_fails_ends_no_lease(tmp_path: Path, monkeypatch: pytest.Mon
     assert frozenset({DIGEST}) == leases.digests()
     with pytest.raises(TorrentdistError, match="Input/output error"):
         leases.ask(ID)
+
+
+def test_a_program_waits_until_the_supervisor_has_looked_at_its_bundle(tmp_path: Path) -> None:
+    """If this fails, a program that starts during such a look has no lease, and its bundle goes
+    from under it."""
+    clock = Clock()
+    leases = Leases(tmp_path, clock)
+    leases.ask(ID)
+    clock.now += ASKED_SECS
+    look = os.open(tmp_path / ID, os.O_RDONLY)
+    fcntl.flock(look, fcntl.LOCK_EX)
+    end = threading.Timer(0.05, os.close, [look])
+    end.start()
+    file = bundle_python._lock(str(tmp_path / ID))
+    end.join()
+    held = leases.is_held(ID)
+
+    assert file is not None
+    os.close(file)
+    assert (True, False) == (held, leases.is_held(ID))
 
 
 def test_there_is_a_bound_on_leases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
