@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping
 
 import pytest
-from masters_in_process import BUNDLE, Enter, InProcess, leader_with_bundle
+from masters_in_process import BUNDLE, Enter, InProcess, leader_with_bundle, put_bundle
 from zookeeper_fixtures import eventually
 
 from torrentdist.cluster import paths
@@ -39,8 +39,8 @@ class Swarm:
         self.rounds = 0
         """How often it asked whether anything is new."""
 
-    def say(self, *, complete: bool, host: SupervisorId = HOST) -> None:
-        self.said[PeerId(host)] = SwarmEntry(digest=Digest("a" * 64), complete=complete, size=1)
+    def say(self, *, complete: bool, host: SupervisorId = HOST, problem: str = "") -> None:
+        self.said[PeerId(host)] = SwarmEntry(digest=Digest("a" * 64), complete=complete, size=1, problem=problem)
         self.revision += 1
 
     def members(self, _: Digest) -> Mapping[PeerId, SwarmEntry]:
@@ -71,6 +71,11 @@ async def policies(master: InProcess, swarm: Swarm, patience: float) -> AsyncIte
         running.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await running
+
+
+async def distribute_to_the_end(master: InProcess, bundle: BundleId) -> None:
+    await master.distributions.begin(None, DistributionOrder(bundle), lambda _: None)
+    await eventually(lambda: master.mirror.snapshot.distributions[bundle].record.is_over)
 
 
 async def test_a_distribution_in_which_nothing_moves_is_not_looked_at(enter: Enter) -> None:
@@ -133,3 +138,19 @@ async def test_a_host_that_restarts_after_it_got_the_bundle_stops_nothing(enter:
         await eventually(lambda: master.mirror.snapshot.distributions[BUNDLE].record.is_over)
 
     assert DistributionState.COMPLETE == master.mirror.snapshot.distributions[BUNDLE].record.state
+
+
+async def test_the_end_of_a_distribution_ends_no_fetch_of_a_slow_host(enter: Enter) -> None:
+    """If this fails, a host that is late when the others have the bundle is told to give up."""
+    master, swarm, later = await leader_with_bundle(enter), Swarm(), BundleId("later")
+    await put_bundle(master.zk, later)
+    await register(master, HOST)
+    await master.mirror.sync(5.0)
+    swarm.say(complete=False, problem="nobody sends it")
+    async with policies(master, swarm, patience=0.01):
+        await distribute_to_the_end(master, BUNDLE)
+        await distribute_to_the_end(master, later)  # Its rounds look at the first one, too.
+    over = await master.mirror.sync(5.0)
+
+    assert DistributionState.CANCELLED is not over.distributions[BUNDLE].record.state
+    assert BUNDLE in over.assignments[HOST].record.bundles
