@@ -15,6 +15,8 @@ import pytest
 
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.bundle.packs.pack_files import write_packs
+from torrentdist.bundle.packs.pack_plan import FEWEST
 from torrentdist.bundle.store.store import StoreUsage
 from torrentdist.host.http.file_answers import CHUNK, read_part
 from torrentdist.model.errors import TorrentdistError
@@ -159,6 +161,26 @@ async def test_a_file_that_is_written_to_while_it_is_read_is_an_error(tmp_path: 
         await anext(reading)
 
     assert CHUNK == len(first)
+
+
+async def test_small_files_that_a_plugin_brings_are_read_as_they_come(bench: Bench, tmp_path: Path) -> None:
+    """If this fails, no executor can read a bundle of many small files before a plug-in has all of
+    it."""
+    source = tmp_path / "many"
+    source.mkdir()
+    for number in range(FEWEST + 1):
+        (source / f"f{number}").write_bytes(b"%d" % number)
+    meta = make_metafile(source)
+    write_packs(meta, source, tmp_path / "home")
+    (tmp_path / "home" / "content").mkdir()
+    content = msgspec.structs.replace(
+        bench.content, meta=meta, directory=tmp_path / "home" / "content", pieces=lambda: None
+    )
+    async with asyncio.timeout(10.0):
+        read = {file.path: [part async for part in content.read_all(file)] for file in meta.files}
+
+    assert any(file.is_pack for file in meta.wire_files)
+    assert {path.name: [path.read_bytes()] for path in source.iterdir()} == read
 
 
 async def test_a_fetch_that_fails_ends_the_reading_with_its_error(bench: Bench) -> None:
