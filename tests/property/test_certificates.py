@@ -3,6 +3,7 @@ for longer."""
 
 from __future__ import annotations
 
+from cryptography import x509
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -55,3 +56,14 @@ def test_no_certificate_is_valid_before_it_may_be(moments: tuple[int, int]) -> N
     assert (
         facts_of(issue(AUTHORITY, identity, ["10.0.0.1"], KEY.public_key(), now, not_before=bound)).begins_at >= bound
     )
+
+
+def test_no_program_may_pass_over_what_a_certificate_is_not_for() -> None:
+    """A program that does not know these extensions would take a host's key for one that signs."""
+    identity = CertificateIdentity("prod", CertificateRole.SUPERVISOR, "h")
+    for certificate in (AUTHORITY.certificate, issue(AUTHORITY, identity, ["10.0.0.1"], KEY.public_key(), NOW)):
+        limits = [
+            certificate.extensions.get_extension_for_class(kind) for kind in (x509.BasicConstraints, x509.KeyUsage)
+        ]
+
+        assert [True, True] == [limit.critical for limit in limits]

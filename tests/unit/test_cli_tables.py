@@ -198,3 +198,11 @@ def test_a_reason_is_read_to_its_end() -> None:
 
     assert 60 >= max(map(columns, shown.splitlines()))
     assert [*reason.split(), *reason.split()] == words
+
+
+def test_a_block_names_only_what_its_row_has() -> None:
+    """If this fails, a user of a narrow terminal reads past lines without a value."""
+    rows = [("etl-2026-11-28-eu", "h1", ""), ("etl-2026-11-29-us", "", "lost")]
+    blocks = table(("ID", "HOST", "NOTE"), rows, (), 20).split("\n\n")
+
+    assert [["ID", "HOST"], ["ID", "NOTE"]] == [[line.split()[0] for line in block.splitlines()] for block in blocks]
