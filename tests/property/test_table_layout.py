@@ -23,6 +23,12 @@ def test_a_shortened_text_fits_and_keeps_both_ends(text: str, room: int) -> None
     assert short == text or text.endswith(short.rpartition("…")[2])
 
 
+@given(TEXT)
+def test_a_text_that_just_fits_is_shown_whole(text: str) -> None:
+    """A user would read a name without its middle, although its column has room for all of it."""
+    assert text == shorten(text, max(1, columns(text)))
+
+
 @given(st.lists(IDS, max_size=8), st.integers(12, 40))
 def test_shortened_ids_differ_as_their_ids_do(ids: list[str], room: int) -> None:
     """Two hosts would look the same."""
