@@ -98,6 +98,14 @@ def test_an_image_is_all_that_its_manifests_lead_to(images: list[list[bytes]], a
     assert {digest_of(blob): len(blob) for blobs in present for blob in blobs} == found.blobs
 
 
+def test_an_image_needs_room_for_its_manifests_and_its_blobs() -> None:
+    """An image would be published onto a disk that has no room for it."""
+    child = manifest([b"config", b"a layer"])
+    top = index([child])
+
+    assert len(top) + len(child) + len(b"config" + b"a layer") == content_of(top, {digest_of(child): child}.get).size
+
+
 def test_an_index_of_many_manifests_is_read_in_time() -> None:
     """An index of the most manifests would keep a processor busy for ten seconds, for each
     request."""
