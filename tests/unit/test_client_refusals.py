@@ -93,6 +93,15 @@ def test_other_content_under_the_id_is_a_conflict(file: Path, tmp_path: Path) ->
     assert (caught.value.code, caught.value.exit_code) == ("conflict", 9)
 
 
+def test_a_metafile_of_another_record_is_no_proof_that_the_content_is_there(file: Path) -> None:
+    """If this failed, an upload would report success for content that the cluster does not have,
+    because the bundle was replaced between two of its questions."""
+    with pytest.raises(TorrentdistError) as caught:
+        talk(make_metafile(file), lambda client: upload(client, file, ID), digest="ab" * 32)
+
+    assert ("conflict", "ab" * 32) == (caught.value.code, caught.value.fields["existing"])
+
+
 def test_a_full_disk_is_said_before_anything_moves(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If this failed, a download that cannot fit would fill the disk first."""
     usage = shutil.disk_usage(file.parent)
