@@ -52,8 +52,11 @@ def test_an_address_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     assert "disk_error" == caught.value.code
 
 
-def test_an_address_is_written_once_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A full disk keeps a daemon from serving what is on it, or its address is never written."""
+def test_an_address_is_written_once_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A full disk keeps a daemon from serving what is on it, or its address is never written, or
+    its log does not say why, or says so at every attempt."""
     monkeypatch.setattr(daemon_address, "FIRST_PAUSE_SECS", 0.001)
     monkeypatch.setattr(daemon_address, "LONGEST_PAUSE_SECS", 0.001)
     place = tmp_path / "not" / "there"
@@ -70,3 +73,4 @@ def test_an_address_is_written_once_there_is_room(tmp_path: Path, monkeypatch: p
     asyncio.run(play())
 
     assert ADDRESS == read_address(place)
+    assert 1 == capsys.readouterr().err.count("cannot write this daemon's address yet")
