@@ -80,6 +80,23 @@ def test_the_page_opens_with_what_an_operator_asks() -> None:
     assert "The picture shows the 12 worst of 18 bundles." in page
 
 
+def test_the_page_shows_where_the_bytes_came_from() -> None:
+    """An operator would not see whether the hosts fetch from each other or from the masters."""
+    row: dict[str, Any] = {
+        "bundle": "etl-1",
+        "digest": "d",
+        "role": "supervisor",
+        "masters": 1,
+        "peers": 3,
+        "local": None,
+    }
+    row |= {"masters_share": 0.25, "peers_share": 0.75, "local_share": None}
+    page = render({**dict.fromkeys(EMPTY, ()), "sources": [row]}, {}, lines=1)
+
+    shown = re.findall(r"etl-1, (peers|masters|already there): (\d+)", page)
+    assert [("peers", "75"), ("masters", "25")] == shown
+
+
 def test_a_page_of_nothing_is_a_page() -> None:
     """The first report of a new cluster would be a stack trace."""
     page = render(dict.fromkeys(EMPTY, ()), {"duplicate": 0}, lines=0)
