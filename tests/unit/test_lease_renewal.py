@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import random
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -13,13 +14,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from simulation.operating_system import simulated
+from simulation.virtual_loop import VirtualLoop
 from zookeeper_fixtures import eventually
 
+from torrentdist.cluster import paths
+from torrentdist.cluster.session.founding import found_cluster
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.launcher.launcher_client import OwnStarter
 from torrentdist.launcher.run.run_lease import clock, read_lease
+from torrentdist.model.configuration.config import ZooKeeperConfig
 from torrentdist.model.ids import BundleId, JobId
 from torrentdist.model.jobs.job import JobSpec
-from torrentdist.supervisor.exclusivity.barriers import Barriers
+from torrentdist.supervisor.exclusivity.barriers import Barriers, Seat
 from torrentdist.supervisor.exclusivity.lease_file import ToProve
 from torrentdist.supervisor.exclusivity.lease_keeper import LeaseKeeper
 from torrentdist.supervisor.jobs.local_state import JobFacts, LocalState, LocalStateFile, RunRecord, WorkerPlace
@@ -33,6 +40,7 @@ from torrentdist.supervisor.process.worker_homes import Homes
 from torrentdist.supervisor.worker.heartbeat_files import HeartbeatWatch
 
 KEY = JobId("etl"), 0
+SESSION_SECS = 10.0
 FACTS = JobFacts(
     incarnation="1", bundle=BundleId("b"), workers=1, spec=JobSpec(name="etl", command=("run.sh",), heartbeat_secs=60.0)
 )
@@ -118,6 +126,38 @@ def test_a_lease_is_renewed_while_what_another_worker_left_is_removed(tmp_path: 
             await asyncio.gather(rounds, return_exceptions=True)
 
     assert asyncio.run(scenario()) > clock()
+
+
+def test_a_lease_is_renewed_before_its_host_looks_for_another_proof() -> None:
+    """If this fails, each host asks the masters every few seconds whether its workers may run on,
+    although ZooKeeper answers."""
+    loop = VirtualLoop(random.Random(1))
+    with simulated(loop, 1):
+        late = loop.run_until_complete(_longest_delay(loop))
+
+    assert late < SESSION_SECS / 40  # as in isolation.py
+
+
+async def _longest_delay(loop: VirtualLoop) -> float:
+    """Returns how long after the time for it a lease was renewed, at most."""
+    zk = ZooKeeper(ZooKeeperConfig(servers=["zookeeper:2181"], chroot="/cluster", session_timeout_secs=SESSION_SECS))
+    await zk.start(10.0)
+    await found_cluster(zk)
+
+    async def save(_: Seat) -> None: ...
+
+    barriers = Barriers(zk, save, lambda: None, lambda: None)
+    running = asyncio.create_task(barriers.run())
+    barriers.take(paths.worker_resource(*KEY))
+    await eventually(lambda: barriers.leased)
+    until, late = loop.time() + 60.0, 0.0
+    while loop.time() < until:
+        await asyncio.sleep(0.01)
+        late = max(late, loop.time() - barriers.lease.renewal)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await zk.close()
+    return late
 
 
 def test_a_lease_that_is_half_written_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
