@@ -214,6 +214,18 @@ def test_a_file_that_changed_since_it_was_hashed_is_in_no_pack(tmp_path: Path) -
     assert ("changed_while_reading", "d1/s1/f001") == (caught.value.code, caught.value.fields["path"])
 
 
+def test_a_link_in_the_place_of_a_small_file_is_in_no_pack(tmp_path: Path) -> None:
+    """A link that somebody puts there during an upload would have a file outside of it read."""
+    top = make_tree(tmp_path / "top")
+    meta = make_metafile(top)
+    (top / "d1/s1/f001").rename(tmp_path / "outside")
+    (top / "d1/s1/f001").symlink_to(tmp_path / "outside")
+    with pytest.raises(TorrentdistError) as caught:
+        write_packs(meta, top, tmp_path / "home")
+
+    assert ("changed_while_reading", "d1/s1/f001") == (caught.value.code, caught.value.fields["path"])
+
+
 Tree = dict[bytes, Any]
 
 
