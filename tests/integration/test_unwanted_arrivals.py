@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -165,12 +166,12 @@ async def test_the_only_copy_of_a_bundle_is_not_dropped(tmp_path: Path, monkeypa
         assert [meta.digest] == store.arriving()
 
 
-def with_a_copy(heard: Heard) -> Answer:
+def with_a_copy(heard: Heard, *, pinned: bool = False) -> Answer:
     """Answers announces as a master that holds every bundle."""
     if heard.path != "/v1/swarm":
         return unknown(heard)
     announce = msgspec.json.decode(heard.body, type=SwarmAnnounce)
-    facts = SwarmFacts(replicas=1)
+    facts = SwarmFacts(replicas=1, pinned=pinned)
     answer = SwarmDirectory().announce(announce, source_host="127.0.0.1", now=0.0, facts=lambda digest: facts)
     return 200, msgspec.json.encode(answer)
 
@@ -187,6 +188,16 @@ async def test_what_is_not_seeded_any_more_may_go_for_room(tmp_path: Path) -> No
 
         assert {KeepReason.COPIES_UNKNOWN} == unheard
         assert set() == keeper.claims(meta.digest)
+
+
+async def test_a_host_keeps_what_masters_call_pinned(tmp_path: Path) -> None:
+    """If this fails, a host with a full disk deletes a bundle that an operator has pinned."""
+    async with keeping(tmp_path / "data", partial(with_a_copy, pinned=True), CodeDistributorConfig()) as (host, keeper):
+        meta = await arrived(host, tmp_path / "source")
+        await host.runtime.fetches.publish(meta)
+        await host.agent.announce()
+
+        assert {KeepReason.PINNED} == keeper.claims(meta.digest)
 
 
 async def test_what_is_damaged_and_unwanted_goes_if_a_master_has_it(
