@@ -86,6 +86,18 @@ def test_a_blob_is_what_its_digest_says(registry: Registry) -> None:
     assert 202 == registry.ask("POST", f"{name}-2/blobs/uploads/?mount={wrong}&from={name}").status_code
 
 
+def test_a_blob_that_no_image_needs_is_deleted(registry: Registry) -> None:
+    """If this fails, a client that gives up a push cannot take back its layers, or reports an error
+    although it could."""
+    name, data = new_name(), os.urandom(1000)
+    registry.push_blob(name, data)
+    place = f"{name}/blobs/{sha256(data)}"
+    deleted, again = (registry.ask("DELETE", place).status_code for _ in range(2))
+
+    assert (202, 404) == (deleted, again)
+    assert 404 == registry.ask("HEAD", place).status_code
+
+
 def test_a_tag_never_moves_and_a_deleted_one_is_free(registry: Registry, tmp_path: Path) -> None:
     """If this fails, two nodes run two images under one name; or a name is lost for ever."""
     layout, name = tmp_path / "layout", new_name()
