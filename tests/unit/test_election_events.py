@@ -27,7 +27,7 @@ async def no_failovers() -> list[FailoverRecord]:
 async def for_a_moment(elections: Elections) -> None:
     """Lets both loops do what is due."""
     with suppress(TimeoutError):
-        async with asyncio.timeout(0.01):
+        async with asyncio.timeout(0.1):
             await asyncio.gather(elections.watch(), elections.run())
 
 
