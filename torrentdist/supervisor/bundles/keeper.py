@@ -593,6 +593,8 @@ class Keeper:
         return self._runtime.transfer_view(digest) if digest else None
 
     def _is_over(self, bundle: BundleId, since: float) -> bool:
+        """Returns whether the bundle is done or failed. A failure from before `since` does not
+        count, and has the bundle fetched again."""
         state = self._view(bundle).state
         if state is HostState.FAILED and self.error(bundle, since) is None:
             self.request(bundle)
